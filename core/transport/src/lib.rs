@@ -1,0 +1,97 @@
+//! How requests reach the engine and answers leave it. START HERE: the trait [`Transport`].
+//!
+//! A transport owns the listening sockets and the connections. It speaks ZMTP 3.1 towards DEALER
+//! peers: each message is a header frame of 128 bytes and, unless the body is empty, a body frame.
+//! Anything else closes the connection. One thread owns a transport; [`Waker`] is the only part
+//! that others may touch.
+
+use ringfence_buffer::{Block, Pool};
+
+/// A connection's number, never used twice by one transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Connection(pub u64);
+
+/// The body of a request.
+pub enum Inbound<'a> {
+    /// Small: still in the receive buffer, of any alignment; copy it to keep it.
+    Small(&'a [u8]),
+    /// Large: received straight into a block of the pool at `RECORD_HEADER_BYTES`, so that a record
+    /// header can be written before it and the block be written to disk as it is.
+    Large(Payload),
+}
+
+/// A body in a block of its own, with room for a record header before it.
+pub struct Payload {
+    pub block: Block,
+    /// The body is `block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes]`.
+    pub bytes: usize,
+}
+
+/// The body of an answer.
+pub enum Outbound {
+    Empty,
+    Bytes(Box<[u8]>),
+    /// The first `bytes` of a block; it returns to the pool when sent or when the connection is gone.
+    Block { block: Block, bytes: usize },
+    /// Shared between connections (routing tables).
+    Shared(std::sync::Arc<[u8]>),
+}
+
+/// What happened on the sockets.
+pub enum Incoming<'a> {
+    Opened(Connection),
+    Request { connection: Connection, header: &'a [u8; 128], body: Inbound<'a> },
+    Closed(Connection),
+}
+
+/// Ends a `poll` from another thread; cheap, and never blocks.
+pub trait Waker: Send + Sync {
+    fn wake(&self);
+}
+
+/// Bounds that hold before anything is parsed or allocated.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest body frame; a larger one closes the connection.
+    pub message_bytes: usize,
+    /// More are closed at once.
+    pub connections: usize,
+    /// Answers waiting on one connection; when passed, its requests are no longer read, and after
+    /// `stalled_ms` without progress it is closed (a client that never reads).
+    pub outbound_bytes: usize,
+    pub stalled_ms: u64,
+    /// A peer must finish its handshake within this.
+    pub handshake_ms: u64,
+    /// Silence after which a ZMTP PING is sent; a peer silent for three of them is closed.
+    pub heartbeat_ms: u64,
+}
+
+pub trait Transport {
+    /// Listen on `tcp://HOST:PORT` or `ipc://PATH`; port 0 draws one. Returns the address with the real port.
+    ///
+    /// # Errors
+    /// The address is malformed or taken.
+    fn bind(&mut self, address: &str) -> std::io::Result<String>;
+
+    /// Wait at most `timeout_ms` for something to do, then hand everything that is ready to `take`,
+    /// in the order of arrival within each connection. A pool without free blocks stops reading from
+    /// the sockets (TCP's own back-pressure), never an error.
+    ///
+    /// # Errors
+    /// Only what no single connection can cause.
+    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> std::io::Result<()>;
+
+    /// Queue an answer. To a connection that is gone: dropped, and that is no error.
+    fn send(&mut self, connection: Connection, header: &[u8; 128], body: Outbound);
+
+    /// Write what is queued without waiting; `poll` does it too.
+    fn flush(&mut self);
+
+    /// Close a connection after what is queued was written, or at once.
+    fn close(&mut self, connection: Connection, at_once: bool);
+
+    fn waker(&self) -> std::sync::Arc<dyn Waker>;
+
+    /// Stop listening and close everything; answers already queued get `linger_ms`.
+    fn shutdown(&mut self, linger_ms: u32);
+}

@@ -1,0 +1,211 @@
+//! Sealing and opening headers: the only place that computes or checks their magic and CRC.
+
+use crate::generated::{
+    ANSWER_FLAG_CONTROL, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code, EXTENSION_BYTES_MAX, MAGIC,
+    MESSAGE_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_MAGIC, REQUEST_FLAG_CONTROL, RecordHeader,
+    RequestHeader,
+};
+
+/// CRC-32C as the formats use it: of no bytes it is 0.
+#[must_use]
+pub fn crc_of(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+/// Why a header cannot be believed. Nothing behind it may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// The first four bytes are not ours.
+    Magic(u32),
+    /// The CRC over the header differs from the one it names.
+    Crc { named: u32, found: u32 },
+    /// A protocol version outside the supported range.
+    Version(u16),
+    /// Reserved bytes or unknown flag bits are set, or a length contradicts another.
+    Content(&'static str),
+    /// A length is above its limit.
+    TooLarge { field: &'static str, bytes: u64, max: u64 },
+}
+
+impl HeaderError {
+    /// The refusal that tells the sender.
+    #[must_use]
+    pub const fn code(self) -> Code {
+        match self {
+            Self::Version(_) => Code::UnsupportedVersion,
+            Self::TooLarge { .. } => Code::TooLarge,
+            Self::Magic(_) | Self::Crc { .. } | Self::Content(_) => Code::BadHeader,
+        }
+    }
+}
+
+impl std::fmt::Display for HeaderError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Magic(found) => write!(out, "magic is {found:#010x}, expected {MAGIC:#010x}"),
+            Self::Crc { named, found } => write!(out, "header names CRC {named:#010x}, its bytes have {found:#010x}"),
+            Self::Version(found) => {
+                write!(out, "protocol version {found} is outside {PROTOCOL_VERSION_MIN}..={PROTOCOL_VERSION}")
+            }
+            Self::Content(what) => out.write_str(what),
+            Self::TooLarge { field, bytes, max } => write!(out, "{field} is {bytes}, the limit is {max}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+fn check_crc(bytes: &[u8], named: u32) -> Result<(), HeaderError> {
+    let found = crc_of(bytes);
+    if found == named { Ok(()) } else { Err(HeaderError::Crc { named, found }) }
+}
+
+impl RequestHeader {
+    /// The 128 bytes to send: magic, version and CRC are filled in.
+    #[must_use]
+    pub fn seal(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        Self { magic: MAGIC, version: PROTOCOL_VERSION, ..*self }.write(&mut bytes);
+        let crc = crc_of(&bytes[..Self::HEADER_CRC_AT]);
+        bytes[Self::HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Read a header that came from a stranger.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when it cannot be believed; `Version` only after magic and CRC held.
+    pub fn open(bytes: &[u8; Self::SIZE]) -> Result<Self, HeaderError> {
+        let header = Self::read(bytes);
+        if header.magic != MAGIC {
+            return Err(HeaderError::Magic(header.magic));
+        }
+        check_crc(&bytes[..Self::HEADER_CRC_AT], header.header_crc)?;
+        if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
+            return Err(HeaderError::Version(header.version));
+        }
+        if u16::from(header.flags) & !REQUEST_FLAG_CONTROL != 0 {
+            return Err(HeaderError::Content("unknown request flags"));
+        }
+        if bytes[Self::RESERVED_AT..Self::HEADER_CRC_AT].iter().any(|byte| *byte != 0) {
+            return Err(HeaderError::Content("reserved bytes are not zero"));
+        }
+        if header.body_bytes as usize > MESSAGE_BYTES_MAX {
+            return Err(too_large("body_bytes", header.body_bytes, MESSAGE_BYTES_MAX));
+        }
+        if header.extension_bytes as usize > EXTENSION_BYTES_MAX {
+            return Err(too_large("extension_bytes", header.extension_bytes, EXTENSION_BYTES_MAX));
+        }
+        if !header.extension_bytes.is_multiple_of(64) || header.extension_bytes > header.body_bytes {
+            return Err(HeaderError::Content("extension_bytes is not a multiple of 64 within the body"));
+        }
+        Ok(header)
+    }
+}
+
+fn too_large(field: &'static str, bytes: u32, max: usize) -> HeaderError {
+    HeaderError::TooLarge { field, bytes: u64::from(bytes), max: max as u64 }
+}
+
+impl AnswerHeader {
+    /// The 128 bytes to send: magic, version and CRC are filled in.
+    #[must_use]
+    pub fn seal(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        Self { magic: MAGIC, version: PROTOCOL_VERSION, ..*self }.write(&mut bytes);
+        let crc = crc_of(&bytes[..Self::HEADER_CRC_AT]);
+        bytes[Self::HEADER_CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Read a header that came from a node.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when it cannot be believed.
+    pub fn open(bytes: &[u8; Self::SIZE]) -> Result<Self, HeaderError> {
+        let header = Self::read(bytes);
+        if header.magic != MAGIC {
+            return Err(HeaderError::Magic(header.magic));
+        }
+        check_crc(&bytes[..Self::HEADER_CRC_AT], header.header_crc)?;
+        if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
+            return Err(HeaderError::Version(header.version));
+        }
+        if header.flags & !(ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE) != 0 {
+            return Err(HeaderError::Content("unknown answer flags"));
+        }
+        Ok(header)
+    }
+}
+
+impl RecordHeader {
+    /// Position from which the header's own CRC counts; before it stand magic and CRC.
+    const CRC_FROM: usize = 8;
+    /// First byte of the logical part, which is equal on every replica.
+    pub const LOGICAL_FROM: usize = Self::KIND_AT;
+    /// The logical part, `chain` not included: what `chain` covers.
+    pub const LOGICAL: std::ops::Range<usize> = Self::LOGICAL_FROM..Self::CHAIN_AT;
+
+    /// The 192 bytes to store: magic and header CRC are filled in, `chain` is taken as it is.
+    #[must_use]
+    pub fn seal(&self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        Self { magic: RECORD_MAGIC, ..*self }.write(&mut bytes);
+        let crc = crc_of(&bytes[Self::CRC_FROM..]);
+        bytes[Self::HEADER_CRC_AT..Self::CRC_FROM].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Read a record header; of its content only magic and CRC are checked.
+    ///
+    /// # Errors
+    /// [`HeaderError::Magic`] or [`HeaderError::Crc`].
+    pub fn open(bytes: &[u8; Self::SIZE]) -> Result<Self, HeaderError> {
+        let header = Self::read(bytes);
+        if header.magic != RECORD_MAGIC {
+            return Err(HeaderError::Magic(header.magic));
+        }
+        check_crc(&bytes[Self::CRC_FROM..], header.header_crc)?;
+        Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_request_opens_to_the_same_values() {
+        let header = RequestHeader { opcode: 16, request_id: 7, rows: 3, body_bytes: 128, ..Default::default() };
+        let opened = RequestHeader::open(&header.seal()).unwrap();
+        assert_eq!(opened, RequestHeader { magic: MAGIC, version: 1, header_crc: opened.header_crc, ..header });
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_request_header_is_noticed() {
+        let sealed = RequestHeader { opcode: 16, request_id: 7, ..Default::default() }.seal();
+        for bit in 0..sealed.len() * 8 {
+            let mut bytes = sealed;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(RequestHeader::open(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn lengths_above_their_limits_are_refused_by_name() {
+        let header = RequestHeader { body_bytes: u32::MAX, ..Default::default() };
+        let error = RequestHeader::open(&header.seal()).unwrap_err();
+        assert_eq!(error.code(), Code::TooLarge);
+        assert!(error.to_string().starts_with("body_bytes is 4294967295"));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_record_header_is_noticed() {
+        let sealed = RecordHeader { kind: 1, topic: 1, partition: 2, chain: 99, ..Default::default() }.seal();
+        for bit in 0..sealed.len() * 8 {
+            let mut bytes = sealed;
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(RecordHeader::open(&bytes).is_err(), "bit {bit}");
+        }
+    }
+}
