@@ -1,0 +1,249 @@
+"""MessagePack bodies of control requests and answers: the contract of client and node, beside wire.toml.
+
+Maps with string keys; unknown keys are ignored (a newer peer may send more), missing optional ones take their
+defaults, wrong types are refused. `docs/protocol.md` shows each with bytes. Byte limits hold before decoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all bodies."""
+
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+
+# ---- handshake ------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """HELLO: who calls. `cluster` or `history` of an earlier connection lets a node refuse a stranger early."""
+
+    version_min: int
+    version_max: int
+    client: str
+    cluster: bytes | None = None
+    history: bytes | None = None
+    credential: str | None = None
+
+
+class Ready(Message):
+    """READY: the first answer. Credit stands in the answer's header."""
+
+    cluster: bytes
+    history: bytes
+    node: int
+    store: bytes
+    version_min: int
+    version_max: int
+    program: str
+    message_bytes_max: int
+    window: int
+    heartbeat_ms: int
+    credential_needed: bool = False
+
+
+# ---- refusals and redirects -------------------------------------------------------------------------
+
+
+class Refused(Message):
+    """Body of REFUSED: the sentence for a person, and the values in it."""
+
+    message: str
+    details: dict[str, Any] = {}
+
+
+class Redirected(Message):
+    """Body of REDIRECT; version and epoch stand in the header."""
+
+    owner: int
+    addresses: list[str]
+    children: list[int] = []
+    offsets: list[int] = []
+
+
+# ---- topics and routing ---------------------------------------------------------------------------
+
+
+class PartitionEntry(Message):
+    partition: int
+    lo: int
+    hi: int
+    state: str  # ACTIVE | SEALED
+    owner: int
+    epoch: int
+    parents: list[int] = []
+    children: list[int] = []
+    created_version: int = 0
+    sealed_version: int = 0
+    load: float | None = None  # hint for topics without key; None = unknown
+
+
+class NodeEntry(Message):
+    node: int
+    addresses: list[str]
+
+
+class Table(Message):
+    """Routing table of one topic: answer to TABLE, and body of TABLE_PUSH, byte for byte the same."""
+
+    topic: int
+    name: str
+    history: bytes
+    generation: int
+    version: int
+    key: list[str]
+    schemas: list[bytes]  # Arrow IPC schema messages, by schema id
+    replication: int
+    partitions: list[PartitionEntry]
+    nodes: list[NodeEntry]
+
+
+class TopicCreate(Message):
+    name: str
+    schema: bytes  # Arrow IPC schema message
+    key: list[str] = []
+    partitions: int = 1
+    replication: int = 1
+    retention_bytes: int | None = None  # per partition; None = keep
+    retention_ms: int | None = None
+    properties: dict[str, str] = {}
+    exist_ok: bool = False
+
+
+class TopicName(Message):
+    """TOPIC_DESCRIBE, TOPIC_DELETE."""
+
+    name: str
+
+
+class TopicTruncate(Message):
+    name: str
+    partition: int | None = None  # None = every partition
+    before_offset: int | None = None  # None = up to the mark
+
+
+class SchemaAdd(Message):
+    name: str
+    schema: bytes
+
+
+class SchemaAdded(Message):
+    schema_id: int
+
+
+class PartitionStats(Message):
+    partition: int
+    name: str  # {lo:04x}-{hi:04x}-{id}
+    lo: int
+    hi: int
+    state: str
+    owner: int
+    epoch: int
+    start_offset: int
+    end_offset: int
+    bytes: int
+    quarantined: str | None = None
+
+
+class TopicInfo(Message):
+    """Answer to TOPIC_CREATE and TOPIC_DESCRIBE."""
+
+    topic: int
+    name: str
+    version: int
+    key: list[str]
+    schemas: list[bytes]
+    replication: int
+    retention_bytes: int | None
+    retention_ms: int | None
+    properties: dict[str, str]
+    partitions: list[PartitionStats]
+    created: bool = False  # TOPIC_CREATE: False when it existed and exist_ok was set
+
+
+class TopicList(Message):
+    """TOPIC_LIST: names that begin with `prefix`, sorted, after `after`."""
+
+    prefix: str = ""
+    after: str = ""
+    limit: int = 1000
+
+
+class Topics(Message):
+    topics: list[TopicInfo]
+    more: bool = False
+
+
+# ---- producers --------------------------------------------------------------------------------------
+
+
+class ProducerOpen(Message):
+    """A new identity for exactly-once appends. `count` unnamed ids may be drawn at once."""
+
+    topic: str
+    name: str | None = None
+    count: int = 1
+
+
+class ResumePoint(Message):
+    """What the predecessor of a named producer left in one partition."""
+
+    partition: int
+    sequence: int
+    send: int
+    note: bytes | None
+    first_offset: int
+    rows: int
+
+
+class ProducerOpened(Message):
+    """Ids `producer_id` .. `producer_id + count - 1`, all with epoch `producer_epoch`."""
+
+    producer_id: int
+    producer_epoch: int
+    resume: list[ResumePoint] = []
+
+
+class Resolved(Message):
+    """Answer to RESOLVE: the producer's last stored batch in a partition, and the window of answers."""
+
+    producer_epoch: int | None
+    sequence: int | None
+    send: int | None
+    answers: list[tuple[int, int, int]] = []  # (sequence, first_offset, rows), oldest first
+
+
+# ---- status -----------------------------------------------------------------------------------------
+
+
+class Status(Message):
+    """Answer to STATUS; counters are documented in docs/operations.md."""
+
+    cluster: bytes
+    history: bytes
+    node: int
+    store: bytes
+    program: str
+    state: str  # starting | serving | degraded | stopping
+    reasons: list[str]
+    addresses: list[str]
+    uptime_s: float
+    index: int
+    topics: int
+    partitions: int
+    counters: dict[str, int]
+
+
+def encode(message: Message) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def decode(kind: type[AnyMessage], body: bytes | memoryview) -> AnyMessage:
+    """`body` as `kind`. Raises msgspec.DecodeError or msgspec.ValidationError; callers bound its length first."""
+    return msgspec.msgpack.decode(body, type=kind)
