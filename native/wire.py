@@ -142,7 +142,7 @@ class RecordKind(IntEnum):
 
 class ExtensionKind(IntEnum):
     NOTE = 1  # the application's bytes
-    STAGE = 2  # scope, epoch, writer partition, attempt token
+    STAGE = 2  # 48 bytes: u64 scope id, u64 driver, u64 epoch, u32 writer partition, u32 zero, 16 bytes attempt token
 
 
 class RequestFlags(IntFlag):

@@ -662,7 +662,7 @@ impl RecordKind {
 pub enum ExtensionKind {
     /// The application's bytes.
     Note = 1,
-    /// Scope, epoch, writer partition, attempt token.
+    /// 48 bytes: u64 scope id, u64 driver, u64 epoch, u32 writer partition, u32 zero, 16 bytes attempt token.
     Stage = 2,
 }
 
