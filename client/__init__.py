@@ -1,0 +1,1 @@
+"""Durable, partitioned ingest of Arrow record batches, exactly once."""

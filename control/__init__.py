@@ -1,0 +1,1 @@
+"""The control plane: metadata, settings, the command line. Pure Python."""

@@ -1,0 +1,115 @@
+"""Builds one wheel: the Python packages, the Cython modules, and the PyO3 extension, which maturin makes.
+
+Folders are mapped to packages (see pyproject.toml): client -> ringfence, native -> ringfence.native,
+control -> ringfence.control. Everything native is built for the stable ABI of Python 3.11.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+FOLDERS = {"ringfence": "client", "ringfence.native": "native", "ringfence.control": "control"}
+NODE = "ringfence.native._node"
+ABI = "0x030B0000"  # Python 3.11, the oldest that is supported
+GENERATORS = {"gen_wire"}  # needs the checkout; not part of the wheel
+
+
+def packages() -> list[str]:
+    """Every folder with Python files below the mapped ones."""
+    found = []
+    for package, folder in FOLDERS.items():
+        for init in sorted((ROOT / folder).rglob("__init__.py")):
+            inner = init.parent.relative_to(ROOT / folder).parts
+            found.append(".".join([package, *inner]))
+    return found
+
+
+def version() -> str:
+    """The Cargo workspace's version: there is one number for everything."""
+    with (ROOT / "Cargo.toml").open("rb") as file:
+        return str(tomllib.load(file)["workspace"]["package"]["version"])
+
+
+def maturin() -> str:
+    """Path of the maturin program; `python -m maturin` is not found inside pip's isolated build."""
+    beside = Path(sys.executable).parent / "maturin"
+    found = shutil.which("maturin") or (str(beside) if beside.exists() else None)
+    if found is None:
+        raise SystemExit("maturin is missing: pip install 'maturin>=1.9.4'")
+    return found
+
+
+class BuildExt(build_ext):
+    """Cython modules as usual; the one Rust module by maturin, out of whose wheel the shared object is taken."""
+
+    def build_extension(self, ext: Extension) -> None:
+        if ext.name == NODE:
+            self.build_node(Path(self.get_ext_fullpath(ext.name)))
+        else:
+            super().build_extension(ext)
+
+    def build_node(self, target: Path) -> None:
+        if shutil.which("cargo") is None:
+            raise SystemExit("Rust is missing: install rustc and cargo >= 1.88, see https://rustup.rs")
+        with tempfile.TemporaryDirectory() as folder:
+            command = [
+                maturin(), "build", "--release", "--locked", "--auditwheel=skip", "--compression-method=stored",
+                "--manifest-path", str(ROOT / "native" / "Cargo.toml"), "--interpreter", sys.executable,
+                "--out", folder,
+            ]  # fmt: skip
+            if not self.editable_mode:
+                command.append("--strip")  # a developer keeps symbols, for profiles
+            subprocess.run(command, check=True, env=os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"})
+            (wheel,) = Path(folder).glob("*.whl")
+            with zipfile.ZipFile(wheel) as archive:
+                (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+                target.parent.mkdir(parents=True, exist_ok=True)
+                fresh = target.with_suffix(".new")
+                fresh.write_bytes(archive.read(name))
+                fresh.replace(target)  # a loaded library must not be written over
+
+
+class BuildPy(build_py):
+    """Leaves the generators out of the wheel."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        return [module for module in super().find_package_modules(package, package_dir) if module[1] not in GENERATORS]
+
+
+def cython(name: str, *sources: str) -> Extension:
+    return Extension(
+        f"ringfence.native.{name}",
+        [f"native/{name}.pyx", *sources],
+        include_dirs=["native"],
+        define_macros=[("Py_LIMITED_API", ABI), ("CYTHON_LIMITED_API", "1")],
+        py_limited_api=True,
+        extra_compile_args=["-O3", "-g0", "-fvisibility=hidden"],
+        extra_link_args=["-s"],
+    )
+
+
+os.chdir(ROOT)  # setuptools wants the sources relative to here
+setup(
+    version=version(),
+    packages=packages(),
+    package_data={"ringfence": ["py.typed"], "ringfence.native": ["*.pyi"]},
+    ext_modules=[
+        *cythonize([cython("frame")], build_dir="build/cython", include_path=["native"],
+                   compiler_directives={"language_level": 3}),
+        Extension(NODE, [], py_limited_api=True),
+    ],
+    cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
+)
