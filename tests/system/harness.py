@@ -1,0 +1,148 @@
+"""Real processes for the system tests: a node that can be killed, and the identity check of what it acknowledged."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import ringfence
+
+START_TIMEOUT_S = 60.0  # a loaded CI machine recovers a few hundred MB in this time
+PROGRAM = Path(sys.executable).parent / "ringfence"
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("producer", pa.int64()), pa.field("text", pa.string())])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class NodeProcess:
+    """`ringfence serve` on a fixed port, so that clients find it again after a restart."""
+
+    data: Path
+    options: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    log_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ringfence-log-")))
+    process: subprocess.Popen[bytes] | None = None
+    ready: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def address(self) -> str:
+        return f"tcp://127.0.0.1:{self.port}"
+
+    def start(self) -> NodeProcess:
+        """Start and wait for the line that says it serves. Raises AssertionError with its log when it does not."""
+        log = open(self.log, "ab")  # noqa: SIM115 - the child keeps it
+        command = [str(PROGRAM), "serve", "--json", "--data", str(self.data), "--listen", self.address, *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment})
+        log.close()
+        self.ready = json.loads(self._first_line())
+        return self
+
+    def _first_line(self) -> bytes:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        readable, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT_S)
+        line = self.process.stdout.readline() if readable else b""
+        assert line, f"serve did not start, exit code {self.process.poll()}:\n{self.log.read_text()[-4000:]}"
+        return line
+
+    @property
+    def log(self) -> Path:
+        return self.log_folder / f"{self.data.name}.log"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def stop(self, timeout_s: float = 20) -> int:
+        """SIGTERM; the exit code."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def restart(self) -> NodeProcess:
+        return self.start()
+
+    def __enter__(self) -> NodeProcess:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def resident_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def batch(start: int, rows: int, producer: int = 0, text: str = "x") -> pa.RecordBatch:
+    """Rows `start` .. `start + rows - 1`: the id tells which row it is, wherever it turns up."""
+    ids = range(start, start + rows)
+    return pa.record_batch([pa.array(ids, pa.int64()), pa.array([producer] * rows, pa.int64()), pa.array([f"{text}{i}" for i in ids])], schema=SCHEMA)
+
+
+def cli(*arguments: str, address: str | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **({"RINGFENCE_ADDRESS": address} if address else {})}
+    return subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False)
+
+
+def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, int]]]:
+    """Per partition the (producer, id) of every row in read order."""
+    rows: dict[int, list[tuple[int, int]]] = {}
+    for partition in sorted(entry.partition for entry in client.topic(topic).partitions):
+        got = rows.setdefault(partition, [])
+        for part in client.read(topic, partition=partition):
+            got.extend(zip(part.column("producer").to_pylist(), part.column("id").to_pylist(), strict=True))
+    return rows
+
+
+def check_identity(rows: dict[int, list[tuple[int, int]]], acknowledged: dict[int, Iterable[int]], sent: dict[int, int]) -> None:
+    """I5, I6, I7: every acknowledged id once, no id twice, none that was never sent, each producer's ids ascending in a partition."""
+    seen: set[tuple[int, int]] = set()
+    for partition, pairs in rows.items():
+        last: dict[int, int] = {}
+        for producer, row in pairs:
+            assert (producer, row) not in seen, f"I6: producer {producer} row {row} is stored twice (partition {partition})"
+            assert row > last.get(producer, -1), f"I7: producer {producer} row {row} comes after {last[producer]} in partition {partition}"
+            assert row < sent[producer], f"producer {producer} never sent row {row}"
+            seen.add((producer, row))
+            last[producer] = row
+    for producer, ids in acknowledged.items():
+        lost = [row for row in ids if (producer, row) not in seen]
+        assert not lost, f"I5: {len(lost)} acknowledged rows of producer {producer} are lost, first {lost[:5]}"
+
+
+def until(condition: Any, timeout_s: float = 20, what: str = "condition") -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not hold within {timeout_s} s"
+        time.sleep(0.02)

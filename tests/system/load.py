@@ -1,0 +1,52 @@
+"""Producers that keep sending while a test does harm, and remember exactly what was acknowledged."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import ringfence
+from tests.system.harness import batch
+
+
+class Load:
+    """One thread with one producer: batches of `rows` rows with ascending ids until stopped."""
+
+    def __init__(self, address: str, topic: str, producer: int, *, rows: int = 50, window: int = 16, timeout_s: float = 120) -> None:
+        self.address, self.topic, self.producer = address, topic, producer
+        self.rows, self.window, self.timeout_s = rows, window, timeout_s
+        self.sent = 0
+        self.acknowledged: list[int] = []
+        self.errors: list[BaseException] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> Load:
+        self._thread.start()
+        return self
+
+    def finish(self, timeout_s: float = 180) -> None:
+        """Stop sending, wait for every outcome. Raises the first error that the producer saw."""
+        self._stop.set()
+        self._thread.join(timeout_s)
+        assert not self._thread.is_alive(), f"producer {self.producer} did not end"
+
+    def _run(self) -> None:
+        try:
+            with ringfence.connect(self.address) as client, client.producer(self.topic, timeout_s=self.timeout_s) as producer:
+                waiting: list[tuple[int, Future[Any]]] = []
+                while not self._stop.is_set():
+                    waiting.append((self.sent, producer.send(batch(self.sent, self.rows, self.producer))))
+                    self.sent += self.rows
+                    while len(waiting) > self.window:
+                        self._settle(*waiting.pop(0))
+                for start, future in waiting:
+                    self._settle(start, future)
+        except BaseException as error:  # noqa: BLE001 - the test shows it
+            self.errors.append(error)
+
+    def _settle(self, start: int, future: Future[Any]) -> None:
+        appended = future.result(self.timeout_s)
+        assert sum(part.rows for part in appended) == self.rows
+        self.acknowledged.extend(range(start, start + self.rows))
