@@ -1,0 +1,147 @@
+//! The first block of a segment file: whose it is, and which format it has.
+
+use std::ops::Range;
+
+use ringfence_wire::{BLOCK_ALIGN_BYTES, FILE_MAGIC, LOG_FORMAT_VERSION, crc_of};
+
+/// Whose data it is. Files that name another identity are refused and left untouched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    pub cluster: [u8; 16],
+    pub history: [u8; 16],
+    pub store: [u8; 16],
+}
+
+/// What a segment file says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileHeader {
+    pub identity: Identity,
+    pub shard: u16,
+    pub file_number: u64,
+    /// File number at which the start began that made this file: everything in files of earlier runs has been accepted by a recovery.
+    pub run: u64,
+    /// Number of the first commit group in this file.
+    pub first_group: u64,
+    /// Length the file was made with.
+    pub bytes: u64,
+}
+
+/// Why a file cannot be read as a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileHeaderError {
+    /// Not our magic, or the CRC differs: damaged.
+    Damaged,
+    /// Written by a newer program; this one must not touch the store.
+    Newer(u16),
+}
+
+const MAGIC: Range<usize> = 0..4;
+const CRC: Range<usize> = 4..8;
+const VERSION: Range<usize> = 8..10;
+const SHARD: Range<usize> = 10..12;
+const CLUSTER: Range<usize> = 16..32;
+const HISTORY: Range<usize> = 32..48;
+const STORE: Range<usize> = 48..64;
+const FILE_NUMBER: Range<usize> = 64..72;
+const RUN: Range<usize> = 72..80;
+const FIRST_GROUP: Range<usize> = 80..88;
+const BYTES: Range<usize> = 88..96;
+/// The CRC counts from here to the end of the block.
+const CRC_FROM: usize = 8;
+
+/// Bytes that the file header takes.
+pub const FILE_HEADER_BYTES: usize = BLOCK_ALIGN_BYTES;
+
+impl FileHeader {
+    /// Write the block; `block` is [`FILE_HEADER_BYTES`] long.
+    pub fn seal(&self, block: &mut [u8]) {
+        assert_eq!(block.len(), FILE_HEADER_BYTES);
+        block.fill(0);
+        block[MAGIC].copy_from_slice(&FILE_MAGIC.to_le_bytes());
+        block[VERSION].copy_from_slice(&LOG_FORMAT_VERSION.to_le_bytes());
+        block[SHARD].copy_from_slice(&self.shard.to_le_bytes());
+        block[CLUSTER].copy_from_slice(&self.identity.cluster);
+        block[HISTORY].copy_from_slice(&self.identity.history);
+        block[STORE].copy_from_slice(&self.identity.store);
+        for (range, value) in
+            [(FILE_NUMBER, self.file_number), (RUN, self.run), (FIRST_GROUP, self.first_group), (BYTES, self.bytes)]
+        {
+            block[range].copy_from_slice(&value.to_le_bytes());
+        }
+        let crc = crc_of(&block[CRC_FROM..]);
+        block[CRC].copy_from_slice(&crc.to_le_bytes());
+    }
+
+    /// # Errors
+    /// [`FileHeaderError`]; a newer format is told only when magic and CRC hold.
+    pub fn open(block: &[u8]) -> Result<Self, FileHeaderError> {
+        if block.len() != FILE_HEADER_BYTES
+            || u32_at(block, MAGIC) != FILE_MAGIC
+            || u32_at(block, CRC) != crc_of(&block[CRC_FROM..])
+        {
+            return Err(FileHeaderError::Damaged);
+        }
+        let version = u16::from_le_bytes([block[VERSION.start], block[VERSION.start + 1]]);
+        if version > LOG_FORMAT_VERSION {
+            return Err(FileHeaderError::Newer(version));
+        }
+        Ok(Self {
+            identity: Identity { cluster: id_at(block, CLUSTER), history: id_at(block, HISTORY), store: id_at(block, STORE) },
+            shard: u16::from_le_bytes([block[SHARD.start], block[SHARD.start + 1]]),
+            file_number: u64_at(block, FILE_NUMBER),
+            run: u64_at(block, RUN),
+            first_group: u64_at(block, FIRST_GROUP),
+            bytes: u64_at(block, BYTES),
+        })
+    }
+}
+
+fn u32_at(block: &[u8], range: Range<usize>) -> u32 {
+    u32::from_le_bytes(block[range].try_into().expect("a range of 4 bytes"))
+}
+
+fn u64_at(block: &[u8], range: Range<usize>) -> u64 {
+    u64::from_le_bytes(block[range].try_into().expect("a range of 8 bytes"))
+}
+
+fn id_at(block: &[u8], range: Range<usize>) -> [u8; 16] {
+    block[range].try_into().expect("a range of 16 bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed() -> (FileHeader, Vec<u8>) {
+        let identity = Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] };
+        let header = FileHeader { identity, shard: 3, file_number: 9, run: 7, first_group: 55, bytes: 1 << 20 };
+        let mut block = vec![0xaa; FILE_HEADER_BYTES];
+        header.seal(&mut block);
+        (header, block)
+    }
+
+    #[test]
+    fn a_sealed_header_opens_to_the_same_values() {
+        let (header, block) = sealed();
+        assert_eq!(FileHeader::open(&block), Ok(header));
+    }
+
+    #[test]
+    fn every_flipped_byte_is_noticed() {
+        let (_, mut block) = sealed();
+        for at in 0..block.len() {
+            block[at] ^= 0x10;
+            assert_eq!(FileHeader::open(&block), Err(FileHeaderError::Damaged), "byte {at}");
+            block[at] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_told_apart_from_damage() {
+        let (_, mut block) = sealed();
+        block[VERSION].copy_from_slice(&(LOG_FORMAT_VERSION + 1).to_le_bytes());
+        let crc = crc_of(&block[CRC_FROM..]);
+        block[CRC].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(FileHeader::open(&block), Err(FileHeaderError::Newer(LOG_FORMAT_VERSION + 1)));
+    }
+}
