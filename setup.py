@@ -107,7 +107,7 @@ setup(
     packages=packages(),
     package_data={"ringfence": ["py.typed"], "ringfence.native": ["*.pyi"]},
     ext_modules=[
-        *cythonize([cython("frame")], build_dir="build/cython", include_path=["native"],
+        *cythonize([cython("frame"), cython("group"), cython("slots")], build_dir="build/cython", include_path=["native"],
                    compiler_directives={"language_level": 3}),
         Extension(NODE, [], py_limited_api=True),
     ],

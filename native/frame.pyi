@@ -1,0 +1,62 @@
+from collections.abc import Buffer
+
+from ringfence.native.wire import AnswerHeader, RequestHeader
+
+def pack_request(
+    out: Buffer,
+    at: int,
+    opcode: int,
+    request_id: int,
+    *,
+    flags: int = 0,
+    topic: int = 0,
+    partition: int = 0,
+    layout_version: int = 0,
+    owner_epoch: int = 0,
+    producer_id: int = 0,
+    producer_epoch: int = 0,
+    sequence: int = 0,
+    send: int = 0,
+    rows: int = 0,
+    schema_id: int = 0,
+    deadline_ms: int = 0,
+    extension_bytes: int = 0,
+    body_bytes: int = 0,
+    body_crc: int = 0,
+) -> None:
+    """Write a sealed request header into `out[at:at + 128]`."""
+
+def pack_answer(
+    out: Buffer,
+    at: int,
+    opcode: int,
+    status: int,
+    request_id: int,
+    *,
+    topic: int = 0,
+    partition: int = 0,
+    layout_version: int = 0,
+    owner_epoch: int = 0,
+    first_offset: int = 0,
+    end_offset: int = 0,
+    sequence: int = 0,
+    send: int = 0,
+    generation: int = 0,
+    credit_bytes: int = 0,
+    rows: int = 0,
+    retry_after_ms: int = 0,
+    code: int = 0,
+    flags: int = 0,
+    body_bytes: int = 0,
+    body_crc: int = 0,
+) -> None:
+    """Write a sealed answer header into `out[at:at + 128]`."""
+
+def open_request(data: Buffer) -> RequestHeader:
+    """The 128 bytes of a request header, checked. Raises ProtocolError."""
+
+def open_answer(data: Buffer) -> AnswerHeader:
+    """The 128 bytes of an answer header, checked. Raises ProtocolError."""
+
+def header_crc(data: Buffer, *, portable: bool = False) -> int:
+    """CRC-32C of short data."""
