@@ -1,0 +1,106 @@
+"""Invariants of the metadata state, and of one step of it."""
+
+from __future__ import annotations
+
+from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
+from ringfence.control.model.ids import drawn_at
+from ringfence.control.model.ranges import gap
+from ringfence.control.model.schemas import extension_fault
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Topic
+
+
+def check(state: MetadataState, index: int) -> None:
+    """AssertionError names the first invariant that `state`, after the entry at `index`, breaks."""
+    assert state.names == {topic.name: number for number, topic in state.topics.items()}, (
+        "names and topics differ"
+    )
+    assert not set(state.topics) & set(state.tombstones), "a topic lives and is dead"
+    assert set(state.producers) <= set(state.topics), "producers of a topic that is gone"
+    seen: set[int] = set()
+    for number, topic in state.topics.items():
+        assert number == topic.topic, f"topic {topic.topic} stands under {number}"
+        assert number <= index, f"topic {number} is newer than entry {index}"
+        _check_topic(state, topic, index)
+        ids = {partition.partition for partition in topic.layout.partitions}
+        assert not ids & seen, "I2: two topics share a partition id"
+        seen |= ids
+    for tombstone in state.tombstones.values():
+        assert not set(tombstone.partitions) & seen, "I2: a deleted topic's partition id is in use"
+        seen |= set(tombstone.partitions)
+    _check_producers(state, index)
+    _check_sessions(state, index)
+
+
+def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
+    """AssertionError names the first rule that the step to `index` breaks."""
+    check(after, index)
+    assert before.cluster in {b"", after.cluster}, "a cluster changed its id"
+    assert before.history in {b"", after.history}, "a history changed its id"
+    assert after.time_ms >= before.time_ms, "time went back"
+    for number in set(after.topics) - set(before.topics):
+        assert number == index, f"I2: topic {number} appeared at entry {index}"
+    for number, topic in after.topics.items():
+        old = before.topics.get(number)
+        if old is not None:
+            _check_topic_step(old, topic)
+    for number in set(before.topics) - set(after.topics):
+        assert number in after.tombstones, f"I16: topic {number} vanished without a tombstone"
+    for number in set(before.tombstones) - set(after.tombstones):
+        assert not before.tombstones[number].holders, f"I16: tombstone {number} went while stores hold it"
+
+
+def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
+    active = topic.layout.active()
+    fault = gap([partition.slots for partition in active])
+    assert fault is None, f"I1: topic {topic.topic}: {fault}"
+    ids = [partition.partition for partition in topic.layout.partitions]
+    assert len(set(ids)) == len(ids), f"I2: topic {topic.topic} has a partition id twice"
+    assert all(topic.topic <= drawn_at(partition) <= index for partition in ids), (
+        "I2: a partition id of another entry"
+    )
+    assert set(topic.assignments) == set(ids), f"I4: topic {topic.topic}: a partition without owner"
+    for assignment in topic.assignments.values():
+        assert assignment.owner in assignment.replicas, "I4: the owner is no replica"
+        assert 0 < assignment.epoch <= index, "I4: an epoch of the future"
+        assert len(assignment.replicas) == topic.replication, "replicas differ from the topic's replication"
+        assert all(replica.node in state.nodes for replica in assignment.replicas), "a replica on a stranger"
+    for old, new in zip(topic.schemas, topic.schemas[1:], strict=False):
+        assert extension_fault(old.columns, new.columns) is None, (
+            "a schema that does not extend the one before"
+        )
+    assert set(topic.starts) <= set(ids), "a log start of no partition"
+
+
+def _check_topic_step(before: Topic, after: Topic) -> None:
+    assert after.layout.version >= before.layout.version, "I2: a version went back"
+    assert after.schemas[: len(before.schemas)] == before.schemas, "a schema changed its id"
+    for partition, start in before.starts.items():
+        assert after.starts[partition] >= start, "I14: a log start went back"
+    for partition, assignment in before.assignments.items():
+        if partition in after.assignments:
+            assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"
+    for old in before.layout.partitions:
+        new = after.layout.find(old.partition)
+        if new is not None and not old.is_active:
+            assert new.sealed_version == old.sealed_version, "I3: a sealed partition changed"
+
+
+def _check_producers(state: MetadataState, index: int) -> None:
+    ids = [known.producer for names in state.producers.values() for known in names.values()]
+    assert len(set(ids)) == len(ids), "two names share a producer id"
+    for names in state.producers.values():
+        for known in names.values():
+            assert drawn_at(known.producer) <= known.epoch <= index, (
+                "a producer epoch below its id or in the future"
+            )
+
+
+def _check_sessions(state: MetadataState, index: int) -> None:
+    assert len(state.sessions) <= SESSIONS_MAX, "too many sessions"
+    for number, session in state.sessions.items():
+        assert number <= session.used <= index, "a session of the future"
+        assert len(session.results) <= SESSION_WINDOW, "a session remembers too much"
+        assert all(session.last - SESSION_WINDOW < known <= session.last for known in session.results), (
+            "a session remembers beyond its window"
+        )

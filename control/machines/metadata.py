@@ -1,0 +1,96 @@
+"""The metadata machine: one entry after the other, the same on every node.
+
+    validate(state, command) -> Refused | None       before proposing, and again in apply
+    apply(state, entry) -> (state', result)
+
+A refused entry returns the very state it was given (I15). Sessions: an entry (session, sequence) that was
+applied before returns the first result and changes nothing, so a proposer that lost its answer may simply
+propose again. Only applied commands are remembered: a refused one may be proposed again and is judged anew.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ringfence.control.machines import metadata_cluster, metadata_producers, metadata_topics
+from ringfence.control.machines.config import SESSION_WINDOW
+from ringfence.control.machines.refusals import invalid
+from ringfence.control.model.commands import (
+    ClusterCommand,
+    Command,
+    InitCluster,
+    ProducerCommand,
+)
+from ringfence.control.model.entries import Entry, Proposal
+from ringfence.control.model.ids import INDEX_MAX, Index
+from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.state import MetadataState, Session
+from ringfence.native.wire import Code
+
+
+def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
+    """The state after `entry`, and what it gave. Deterministic; every node gets the same.
+
+    Entries come in the order of their indexes, each once: that is the journal's and consensus's part.
+    """
+    assert 0 < entry.index <= INDEX_MAX, f"index {entry.index} is outside of 1..{INDEX_MAX}"
+    proposal = entry.proposal
+    known = session_answer(state, proposal)
+    if known is not None:
+        return state, known
+    refusal = validate(state, proposal.command)
+    if refusal is not None:
+        return state, refusal
+    changed, result = _execute(state, proposal.command, entry.index)
+    return _remembered(changed, proposal, entry.index, result), result
+
+
+def validate(state: MetadataState, command: Command) -> Refused | None:
+    """Why `command` would be refused in this state; None if it would be applied."""
+    if not state.cluster and not isinstance(command, InitCluster):
+        return invalid("the cluster is not initialized; `init_cluster` must be its first entry")
+    if isinstance(command, ClusterCommand):
+        return metadata_cluster.validate(state, command)
+    if isinstance(command, ProducerCommand):
+        return metadata_producers.validate(state, command)
+    return metadata_topics.validate(state, command)
+
+
+def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
+    """The result of a proposal that was applied before, or a refusal that its session demands; else None."""
+    if proposal.session == 0:
+        return None
+    session = state.sessions.get(proposal.session)
+    if session is None:
+        message = f"session {proposal.session} gave way to newer ones; open another and propose again"
+        return Refused(code=Code.FORGOTTEN, message=message)
+    if proposal.sequence in session.results:
+        return session.results[proposal.sequence]
+    if proposal.sequence <= session.last - SESSION_WINDOW:
+        message = (
+            f"sequence {proposal.sequence} of session {proposal.session} left the window: the last one is "
+            f"{session.last}, results are kept for {SESSION_WINDOW}"
+        )
+        return Refused(code=Code.TOO_OLD, message=message)
+    return None
+
+
+def _execute(state: MetadataState, command: Command, index: Index) -> tuple[MetadataState, Result]:
+    if isinstance(command, ClusterCommand):
+        return metadata_cluster.execute(state, command, index)
+    if isinstance(command, ProducerCommand):
+        return metadata_producers.execute(state, command, index)
+    return metadata_topics.execute(state, command, index)
+
+
+def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
+    """The state with the proposer's time and, within a session, with the result."""
+    time_ms = max(state.time_ms, proposal.time_ms)
+    if proposal.session == 0:
+        return replace(state, time_ms=time_ms) if time_ms != state.time_ms else state
+    session = state.sessions[proposal.session]
+    last = max(session.last, proposal.sequence)
+    kept = {known: old for known, old in session.results.items() if known > last - SESSION_WINDOW}
+    kept[proposal.sequence] = result
+    renewed = Session(last=last, used=index, results=kept)
+    return replace(state, time_ms=time_ms, sessions={**state.sessions, proposal.session: renewed})

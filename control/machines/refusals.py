@@ -1,0 +1,21 @@
+"""Short ways to refuse a command."""
+
+from __future__ import annotations
+
+from ringfence.control.model.results import Refused
+from ringfence.native.wire import Code
+
+
+def invalid(message: str) -> Refused:
+    return Refused(code=Code.INVALID_ARGUMENT, message=message)
+
+
+def unknown_topic(topic: int) -> Refused:
+    return Refused(
+        code=Code.UNKNOWN_TOPIC, message=f"no topic has the id {topic}; it was deleted or never was"
+    )
+
+
+def first_of(*refusals: Refused | None) -> Refused | None:
+    """The first refusal among checks that may all be evaluated."""
+    return next((refusal for refusal in refusals if refusal is not None), None)

@@ -1,0 +1,39 @@
+"""An entry of the metadata log: what consensus orders and the journal keeps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import Index, SessionId
+
+
+class Proposal(msgspec.Struct, frozen=True, array_like=True):
+    """What a proposer hands to consensus. `time_ms` is its wall clock, Unix ms: the machine reads none."""
+
+    session: SessionId
+    sequence: int
+    time_ms: int
+    command: Command
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """A proposal at its place in the log."""
+
+    index: Index
+    term: int
+    proposal: Proposal
+
+
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER = msgspec.msgpack.Decoder(Proposal)
+
+
+def encode_proposal(proposal: Proposal) -> bytes:
+    """The payload of a journal record; term and index stand in the record's header."""
+    return _ENCODER.encode(proposal)
+
+
+def decode_proposal(payload: bytes | memoryview) -> Proposal:
+    """The proposal of a payload. msgspec.ValidationError or DecodeError when it is none of this version."""
+    return _DECODER.decode(payload)

@@ -1,0 +1,52 @@
+"""Names that people choose: topics and producers.
+
+A topic is `tenant/namespace/name`; a plain name stands for `public/default/name`. The log holds the full form,
+people are shown the short one where it says the same.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ringfence.native.wire import NAME_BYTES_MAX
+
+DEFAULT_PREFIX: Final = "public/default/"
+# No dot at the front: such names are hidden or special wherever names become files or paths.
+_SEGMENT: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+
+
+def full_topic_name(name: str) -> str:
+    """`name` with tenant and namespace. ValueError names what is wrong with it."""
+    full = name if "/" in name else DEFAULT_PREFIX + name
+    segments = full.split("/")
+    if len(segments) != 3 or not all(_SEGMENT.fullmatch(segment) for segment in segments):
+        raise ValueError(
+            f"topic name {name[:NAME_BYTES_MAX]!r}: use `name` or `tenant/namespace/name`, each of letters, "
+            "digits, '_', '-' and, not in front, '.'"
+        )
+    if len(full) > NAME_BYTES_MAX:
+        raise ValueError(
+            f"topic name of {len(full)} bytes: at most {NAME_BYTES_MAX}, tenant and namespace included"
+        )
+    return full
+
+
+def shown_topic_name(full: str) -> str:
+    """The short form where tenant and namespace are the default ones, else the full one."""
+    return full.removeprefix(DEFAULT_PREFIX)
+
+
+def full_topic_prefix(prefix: str) -> str:
+    """A prefix of full names. Without a slash it is one of plain names; empty stands for every topic."""
+    return prefix if not prefix or "/" in prefix else DEFAULT_PREFIX + prefix
+
+
+def check_label(label: str, what: str) -> str:
+    """`label` as it is: 1 to 255 bytes of UTF-8, printable. ValueError names `what` and the reason."""
+    size = len(label.encode("utf-8", errors="replace"))
+    if not 0 < size <= NAME_BYTES_MAX:
+        raise ValueError(f"{what} of {size} bytes: 1 to {NAME_BYTES_MAX}")
+    if not label.isprintable():
+        raise ValueError(f"{what} {label!r} has unprintable characters")
+    return label

@@ -1,0 +1,36 @@
+"""Inclusive slot ranges, and how they tile the slots (I1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from ringfence.native.wire import SLOT_COUNT
+
+SLOT_LAST: Final = SLOT_COUNT - 1
+
+
+class SlotRange(NamedTuple):
+    """Slots `lo` to `hi`, both included."""
+
+    lo: int
+    hi: int
+
+
+def tile(count: int) -> tuple[SlotRange, ...]:
+    """`count` ranges that differ by one slot at most and tile all slots. ValueError unless 1..65536."""
+    if not 1 <= count <= SLOT_COUNT:
+        raise ValueError(f"{count} partitions: 1 to {SLOT_COUNT}")
+    bounds = [part * SLOT_COUNT // count for part in range(count + 1)]
+    return tuple(SlotRange(lo, end - 1) for lo, end in pairwise(bounds))
+
+
+def gap(ranges: Sequence[tuple[int, int]]) -> str | None:
+    """Why ranges, in their order, do not tile 0..65535 exactly; None when they do."""
+    expected = 0
+    for lo, hi in ranges:
+        if lo != expected or hi < lo:
+            return f"range {lo}..{hi} stands where slot {expected} must begin"
+        expected = hi + 1
+    return None if expected == SLOT_COUNT else f"slots {expected}..{SLOT_LAST} are in no range"

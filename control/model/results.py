@@ -1,0 +1,55 @@
+"""What one entry gave. Results are part of the session table, so they are small and have a fixed form."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ringfence.control.model.ids import Epoch, ProducerId, SessionId, TopicId
+from ringfence.native.wire import Code
+
+
+class _Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="is"):
+    """Base of all results."""
+
+
+class Refused(_Result, frozen=True, kw_only=True, tag="refused"):
+    """The command changed nothing (I15). `code` is the wire's, `message` names the values and the way out."""
+
+    code: Code
+    message: str
+
+
+class Done(_Result, frozen=True, kw_only=True, tag="done"):
+    """The command was applied and has nothing to tell."""
+
+
+class SessionOpened(_Result, frozen=True, kw_only=True, tag="session_opened"):
+    session: SessionId
+
+
+class NodeRestarted(_Result, frozen=True, kw_only=True, tag="node_restarted"):
+    """`partitions` of the store have `epoch` now; the session is the node's."""
+
+    session: SessionId
+    epoch: Epoch
+    partitions: int
+
+
+class TopicCreated(_Result, frozen=True, kw_only=True, tag="topic_created"):
+    topic: TopicId
+
+
+class SchemaAdded(_Result, frozen=True, kw_only=True, tag="schema_added"):
+    schema_id: int
+
+
+class ProducersOpened(_Result, frozen=True, kw_only=True, tag="producers_opened"):
+    """Ids `producer` .. `producer + count - 1` with `epoch`; `previous_epoch` is 0 when none was open."""
+
+    producer: ProducerId
+    epoch: Epoch
+    count: int = 1
+    previous_epoch: Epoch = Epoch(0)
+
+
+Result = Refused | Done | SessionOpened | NodeRestarted | TopicCreated | SchemaAdded | ProducersOpened

@@ -1,0 +1,76 @@
+"""The state that follows from all entries, its canonical bytes and its hash.
+
+Two nodes that applied the same entries have equal bytes. The position (index, term) stands beside the state,
+not in it: a refused entry moves the position and leaves the state byte-identical (I15).
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from ringfence.control.model.ids import Index, NodeId, SessionId, TopicId
+from ringfence.control.model.results import Result
+from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
+
+STATE_FORMAT: Final = 1
+"""Version of the canonical bytes; raised with a conversion in `store.snapshot`."""
+
+
+class NodeRecord(msgspec.Struct, frozen=True):
+    """A node with its store; `started` is the index of its last start."""
+
+    node: NodeId
+    store: bytes
+    addresses: tuple[str, ...]
+    program: str
+    started: Index
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A proposer's session: its greatest sequence and the last results; a retry gets the first answer."""
+
+    last: int
+    used: Index
+    results: dict[int, Result]
+
+
+class MetadataState(msgspec.Struct, frozen=True):
+    """All metadata of a cluster. Maps are replaced, never changed in place."""
+
+    cluster: bytes = b""
+    history: bytes = b""
+    time_ms: int = 0
+    nodes: dict[NodeId, NodeRecord] = {}
+    topics: dict[TopicId, Topic] = {}
+    names: dict[str, TopicId] = {}
+    producers: dict[TopicId, dict[str, NamedProducer]] = {}
+    tombstones: dict[TopicId, Tombstone] = {}
+    sessions: dict[SessionId, Session] = {}
+    config: dict[str, int] = {}
+
+    def topic_named(self, full_name: str) -> Topic | None:
+        topic = self.names.get(full_name)
+        return None if topic is None else self.topics[topic]
+
+
+EMPTY: Final = MetadataState()
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_DECODER = msgspec.msgpack.Decoder(MetadataState)
+
+
+def canonical_bytes(state: MetadataState) -> bytes:
+    """MessagePack with sorted keys: equal states give equal bytes, on every machine."""
+    return _ENCODER.encode(state)
+
+
+def decode_state(data: bytes | memoryview) -> MetadataState:
+    """The state of canonical bytes. msgspec.ValidationError or DecodeError when they are no such thing."""
+    return _DECODER.decode(data)
+
+
+def digest(state: MetadataState) -> str:
+    """32 hex digits of BLAKE2b over the canonical bytes; equal on all nodes at the same index."""
+    return blake2b(canonical_bytes(state), digest_size=16).hexdigest()

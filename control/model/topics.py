@@ -1,0 +1,58 @@
+"""A topic, and the tombstone that it leaves."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ProducerId, TopicId
+from ringfence.control.model.layout import Layout
+from ringfence.control.model.schemas import SchemaVersion
+
+
+class Replica(msgspec.Struct, frozen=True, array_like=True):
+    """A place of a partition. The store is named beside the node: with another disk it holds nothing of it."""
+
+    node: NodeId
+    store: bytes
+
+
+class Assignment(msgspec.Struct, frozen=True, array_like=True):
+    """Who holds a partition. The owner is one of the replicas; `epoch` is the index that made it owner."""
+
+    owner: Replica
+    epoch: Epoch
+    replicas: tuple[Replica, ...]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers."""
+
+    topic: TopicId
+    name: str
+    key: tuple[str, ...]
+    schemas: tuple[SchemaVersion, ...]
+    layout: Layout
+    assignments: dict[PartitionId, Assignment]
+    replication: int
+    retention_bytes: int | None
+    retention_ms: int | None
+    properties: dict[str, str]
+    starts: dict[PartitionId, int]
+    changed: Index
+
+
+class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
+    """The id stays with the name; each open draws a higher epoch, which fences the one before."""
+
+    producer: ProducerId
+    epoch: Epoch
+
+
+class Tombstone(msgspec.Struct, frozen=True):
+    """A deleted topic. Only partitions named here may be dropped, and only by stores that are still listed."""
+
+    topic: TopicId
+    name: str
+    partitions: tuple[PartitionId, ...]
+    holders: tuple[bytes, ...]
+    deleted: Index

@@ -1,0 +1,11 @@
+"""One data directory.
+
+    DATA/store.toml          identity: cluster, history, store, node, format
+    DATA/lock                held by the process that uses the directory
+    DATA/metadata/snapshot   the state at an index
+    DATA/metadata/journal    the entries after it
+    DATA/log/                segment files of the native store
+
+START HERE: `directory.open_directory`, then `metadata_store.MetadataStore`. Nothing here ever removes what it
+cannot read: damage and newer formats end the start with the file's name and the way out.
+"""

@@ -1,0 +1,101 @@
+"""Opening a data directory, or making one. What is there already is never overwritten."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from ringfence.control.model.ids import UUID_BYTES
+from ringfence.control.store import identity as identities
+from ringfence.control.store.files import sync_directory
+from ringfence.control.store.identity import Identity
+from ringfence.control.store.journal import Journal, remove_leftover
+from ringfence.control.store.lock import DirectoryLock
+from ringfence.native.errors import StorageError
+
+NODE_FIRST: Final = 1
+_OURS: Final = frozenset({"lock", "store.toml.new"})
+_NEUTRAL: Final = frozenset({"lost+found"})
+
+
+class DataDirectory:
+    """An open data directory; `close` gives the lock back."""
+
+    def __init__(self, root: Path, identity: Identity, lock: DirectoryLock, *, is_new: bool) -> None:
+        self.root, self.identity, self.is_new, self._lock = root, identity, is_new, lock
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "metadata" / "journal"
+
+    @property
+    def snapshot(self) -> Path:
+        return self.root / "metadata" / "snapshot"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "log"
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def open_directory(root: Path) -> DataDirectory:
+    """Lock `root` and read who it belongs to; an empty or absent directory becomes a new store.
+
+    Raises:
+        StoreLockedError: another process uses it.
+        NewerFormatError: a newer program made it.
+        StorageError: it holds files but no identity, or a log but no metadata. Nothing is changed then.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = DirectoryLock(root / "lock")
+    except OSError as error:
+        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
+    try:
+        return _opened(root, lock)
+    except OSError as error:
+        lock.close()
+        raise StorageError(f"data directory {root}: {error}") from error
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
+    is_new = not (root / "store.toml").exists()
+    if is_new:
+        _make_identity(root)
+    directory = DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=is_new)
+    for path in (directory.journal, directory.snapshot):
+        remove_leftover(path) if path.parent.exists() else None
+    if not directory.journal.exists():
+        _make_journal(directory)
+    return directory
+
+
+def _make_identity(root: Path) -> None:
+    strangers = sorted(path.name for path in root.iterdir() if path.name not in _OURS | _NEUTRAL)
+    if strangers:
+        raise StorageError(
+            f"{root} holds {', '.join(strangers[:5])} but no store.toml: it is no data directory, or its identity is "
+            "lost; restore store.toml from a backup, or choose an empty directory"
+        )
+    cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
+    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST)
+    identities.write(root / "store.toml", made)
+
+
+def _make_journal(directory: DataDirectory) -> None:
+    """A first start that crashed left an identity alone: go on. With rows or a snapshot there, metadata is lost."""
+    rows = next(directory.log.iterdir(), None) if directory.log.exists() else None
+    if rows is not None or directory.snapshot.exists():
+        raise StorageError(
+            f"{directory.journal} is missing, but {rows or directory.snapshot} is there: restore the metadata from a "
+            "backup. Nothing was changed"
+        )
+    directory.journal.parent.mkdir(exist_ok=True)
+    sync_directory(directory.root)
+    Journal.create(directory.journal, history=directory.identity.history)

@@ -1,0 +1,78 @@
+"""Whose data directory this is: `store.toml`, written once, readable by people."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ringfence.control.model.ids import UUID_BYTES
+from ringfence.control.store.files import write_atomically
+from ringfence.native.errors import NewerFormatError, StorageError
+
+IDENTITY_FORMAT: Final = 1
+
+
+class Identity(NamedTuple):
+    """The ids are random and were drawn when the directory was made."""
+
+    cluster: bytes
+    history: bytes
+    store: bytes
+    node: int
+
+
+def write(path: Path, identity: Identity) -> None:
+    """Write `path` durably. OSError when the disk fails."""
+    lines = (
+        "# Whose data this directory holds. Written once; with another content the node refuses to start.",
+        f"format = {IDENTITY_FORMAT}",
+        f'cluster = "{identity.cluster.hex()}"',
+        f'history = "{identity.history.hex()}"',
+        f'store = "{identity.store.hex()}"',
+        f"node = {identity.node}",
+        "",
+    )
+    write_atomically(path, "\n".join(lines).encode())
+
+
+def read(path: Path) -> Identity:
+    """The identity in `path`.
+
+    Raises:
+        NewerFormatError: a newer program made the directory.
+        StorageError: the file is damaged.
+    """
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} cannot be read: {error}; restore it from a backup") from error
+    version = values.get("format")
+    if isinstance(version, int) and version > IDENTITY_FORMAT:
+        raise NewerFormatError(
+            f"{path} has format {version}, this program knows up to {IDENTITY_FORMAT}; use a newer one"
+        )
+    node = values.get("node")
+    if version != IDENTITY_FORMAT or not isinstance(node, int) or node <= 0:
+        raise StorageError(
+            f"{path}: format={version!r}, node={node!r} are no identity; restore it from a backup"
+        )
+    return Identity(
+        cluster=_uuid(path, values, "cluster"),
+        history=_uuid(path, values, "history"),
+        store=_uuid(path, values, "store"),
+        node=node,
+    )
+
+
+def _uuid(path: Path, values: dict[str, Any], key: str) -> bytes:
+    text = values.get(key)
+    try:
+        value = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        value = b""
+    if len(value) != UUID_BYTES or not any(value):
+        raise StorageError(
+            f"{path}: {key}={text!r} is no id of {2 * UUID_BYTES} hex digits; restore it from a backup"
+        )
+    return value

@@ -1,0 +1,261 @@
+"""The append-only journal of metadata entries: durable before anything that depends on them is said.
+
+A group of entries is written and synced at once, then followed by a seal (see `records`). On opening:
+
+- an unreadable rest that no later record proves to have been durable is a torn group. It was never answered:
+  cut it, say so.
+- an unreadable place *before* durable records is damage. Refuse to start, change nothing, name the position.
+
+A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses everything.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ringfence.control.store import records
+from ringfence.control.store.files import sync_directory, write_all, write_atomically
+from ringfence.native._node import crc32c
+from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
+
+JOURNAL_FORMAT: Final = 1
+_MAGIC: Final = b"RFJL"
+_HEAD: Final = struct.Struct("<4sHH16s16sQQ4xI")
+_HEAD_BYTES: Final = _HEAD.size
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """A place in the log. Entries begin at index 1."""
+
+    index: int
+    term: int
+
+
+START: Final = Position(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """An entry as the journal sees it."""
+
+    index: int
+    term: int
+    data: bytes
+
+
+class Journal:
+    """One journal file, open for appending. Not thread-safe: one caller at a time."""
+
+    def __init__(self, path: Path, *, history: bytes) -> None:
+        """Open `path`; `entries` holds what it has, `cut_bytes` how much of a torn group was cut.
+
+        Raises:
+            RecordError: it is damaged; it was left as it is.
+            NewerFormatError: a newer program wrote it.
+            StoreIdentityError: it is of another history.
+        """
+        self.path, self.history = path, history
+        self.failed: str | None = None
+        data = path.read_bytes()
+        self._nonce, self.base = _unpack_head(path, data, history)
+        self.entries, end = _scan(path, data, self._nonce, self.base)
+        self.cut_bytes = len(data) - end
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._end = end
+        if self.cut_bytes:
+            os.ftruncate(self._descriptor, end)
+            os.fsync(self._descriptor)
+        os.lseek(self._descriptor, end, os.SEEK_SET)
+
+    @staticmethod
+    def create(
+        path: Path, *, history: bytes, base: Position = START, entries: Sequence[Payload] = ()
+    ) -> None:
+        """Write a journal that begins behind `base`, in place of whatever `path` names."""
+        nonce = secrets.token_bytes(16)
+        parts = [_pack_head(nonce, history, base)]
+        parts += [_pack_entry(nonce, entry, synced=base.index) for entry in entries]
+        last = Position(entries[-1].index, entries[-1].term) if entries else base
+        parts.append(_pack_seal(nonce, last))
+        write_atomically(path, *parts)
+
+    @property
+    def last(self) -> Position:
+        return Position(self.entries[-1].index, self.entries[-1].term) if self.entries else self.base
+
+    @property
+    def size_bytes(self) -> int:
+        return self._end
+
+    def append(self, entries: Sequence[Payload]) -> None:
+        """Write and sync a group. When this returns the entries are durable; when it raises they are not kept.
+
+        Raises:
+            OSError: ENOSPC or EDQUOT; the file is as before and may be tried again.
+            StorageError: the disk failed; the journal takes nothing more.
+        """
+        self._check_alive()
+        last = self.last
+        for entry in entries:
+            assert entry.index == last.index + 1, f"entry {entry.index} does not follow {last.index}"
+            assert entry.term >= last.term, f"entry {entry.index}: term {entry.term} is below {last.term}"
+            last = Position(entry.index, entry.term)
+        group = b"".join(_pack_entry(self._nonce, entry, synced=self.last.index) for entry in entries)
+        try:
+            write_all(self._descriptor, group)
+        except OSError as error:
+            self._undo(error)
+            raise
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._fail("sync", error) from error
+        self._end += len(group)
+        self.entries.extend(entries)
+        self._seal()
+
+    def truncate_after(self, index: int) -> None:
+        """Remove the entries behind `index`, durably: what consensus found to be of no majority."""
+        self._check_alive()
+        kept = [entry for entry in self.entries if entry.index <= index]
+        self.rewrite(self.base, kept)
+
+    def rewrite(self, base: Position, entries: Sequence[Payload]) -> None:
+        """Replace the file by one that begins behind `base`. A crash leaves the old one or the new one."""
+        self._check_alive()
+        Journal.create(self.path, history=self.history, base=base, entries=entries)
+        os.close(self._descriptor)
+        fresh = Journal(self.path, history=self.history)
+        self._nonce, self.base, self.entries = fresh._nonce, fresh.base, fresh.entries
+        self._descriptor, self._end = fresh._descriptor, fresh._end
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _seal(self) -> None:
+        # Not synced: it only has to be there when damage is judged later, and a lost one loses nothing.
+        seal = _pack_seal(self._nonce, self.last)
+        try:
+            write_all(self._descriptor, seal)
+        except OSError as error:
+            self._undo(error)
+            return
+        self._end += len(seal)
+
+    def _undo(self, cause: OSError) -> None:
+        """Take back a partial write, so that the next group begins where the durable ones end."""
+        try:
+            os.ftruncate(self._descriptor, self._end)
+            os.lseek(self._descriptor, self._end, os.SEEK_SET)
+        except OSError as error:
+            raise self._fail("truncation", error) from cause
+        if cause.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise self._fail("write", cause) from cause
+
+    def _fail(self, step: str, error: OSError) -> StorageError:
+        self.failed = f"{step} of {self.path} failed: {error}"
+        return StorageError(
+            f"{self.failed}; the journal takes nothing more: check the disk, then start again"
+        )
+
+    def _check_alive(self) -> None:
+        if self.failed is not None:
+            raise StorageError(
+                f"{self.failed}; the journal takes nothing more: check the disk, then start again"
+            )
+
+
+def remove_leftover(path: Path) -> None:
+    """Remove a file that a crash left half written before its rename: it never was the journal."""
+    leftover = path.with_name(path.name + ".new")
+    if leftover.exists():
+        leftover.unlink()
+        sync_directory(path.parent)
+
+
+def _pack_head(nonce: bytes, history: bytes, base: Position) -> bytes:
+    head = _HEAD.pack(_MAGIC, JOURNAL_FORMAT, 0, nonce, history, base.index, base.term, 0)
+    return head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
+
+
+def _pack_entry(nonce: bytes, entry: Payload, *, synced: int) -> bytes:
+    return records.pack(
+        nonce=nonce,
+        kind=records.ENTRY,
+        term=entry.term,
+        index=entry.index,
+        synced=synced,
+        payload=entry.data,
+    )
+
+
+def _pack_seal(nonce: bytes, last: Position) -> bytes:
+    return records.pack(
+        nonce=nonce, kind=records.SEAL, term=last.term, index=last.index, synced=last.index, payload=b""
+    )
+
+
+def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Position]:
+    if len(data) < _HEAD_BYTES or data[:4] != _MAGIC:
+        raise RecordError(f"{path} is no journal; restore it from a backup", position=0)
+    _, version, zero, nonce, found, index, term, crc = _HEAD.unpack_from(data)
+    # Before the CRC: a newer format may place it elsewhere.
+    if version > JOURNAL_FORMAT:
+        raise NewerFormatError(
+            f"{path} has format {version}, this program knows up to {JOURNAL_FORMAT}; use a newer one"
+        )
+    if crc != crc32c(data[: _HEAD_BYTES - 4]) or zero or version != JOURNAL_FORMAT:
+        raise RecordError(f"the head of {path} is damaged; restore it from a backup", position=0)
+    if found != history:
+        raise StoreIdentityError(
+            f"{path} is of history {found.hex()}, the data directory of {history.hex()}; put the right one back"
+        )
+    return nonce, Position(index, term)
+
+
+def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[Payload], int]:
+    """The entries, and where the durable part ends. RecordError where durable bytes cannot be read."""
+    entries: list[Payload] = []
+    position, last = _HEAD_BYTES, base
+    while position < len(data):
+        record = records.unpack(data, position, nonce)
+        if isinstance(record, str):
+            proof = _proof_of_damage(data, position, nonce, last.index + 1)
+            if proof is None:
+                break
+            raise RecordError(
+                f"{path}: entry {last.index + 1} is damaged ({record}), while position {proof} proves that it was "
+                "durable; restore the file from a backup or a replica. Nothing was changed",
+                position=position,
+            )
+        expected = last.index + (record.kind == records.ENTRY)
+        if record.index != expected or record.term < last.term:
+            raise RecordError(
+                f"{path}: index {record.index} stands where {expected} must be", position=position
+            )
+        last = Position(record.index, record.term)
+        if record.kind == records.ENTRY:
+            entries.append(Payload(record.index, record.term, record.payload))
+        position = record.end
+    return entries, position
+
+
+def _proof_of_damage(data: bytes, position: int, nonce: bytes, expected: int) -> int | None:
+    """The position of a later record that shows that `position` had been durable; None if none does."""
+    at = data.find(records.MAGIC, position + 1)
+    while at >= 0:
+        record = records.unpack(data, at, nonce)
+        if not isinstance(record, str) and (record.synced >= expected or record.index == expected):
+            return at
+        at = data.find(records.MAGIC, at + 1)
+    return None
