@@ -1,0 +1,90 @@
+//! What a node is started with. Values are checked here, once.
+
+use std::path::PathBuf;
+
+use crate::error::NodeError;
+
+/// Which transport serves the sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportKind {
+    /// Our own ZMTP 3.1 over epoll: bodies are received straight into the pool.
+    #[default]
+    Native,
+    /// libzmq's ROUTER: the reference.
+    Libzmq,
+}
+
+/// Everything that `Runtime::new` needs. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the store's segment files; created if absent.
+    pub data: PathBuf,
+    pub cluster: [u8; 16],
+    pub history: [u8; 16],
+    pub store: [u8; 16],
+    pub node: u64,
+    /// Writer threads, 1..=64.
+    pub shards: u16,
+    /// Of the pool: receive, group and read blocks together.
+    pub budget_bytes: usize,
+    pub segment_bytes: u64,
+    /// Largest body, at most `message_bytes_max` of the protocol.
+    pub message_bytes: usize,
+    pub connections_max: usize,
+    pub transport: TransportKind,
+    /// `O_DIRECT` where the file system allows it.
+    pub direct: bool,
+    /// Disk space kept for control records.
+    pub reserve_bytes: u64,
+    /// Dedupe entries a partition.
+    pub producers_max: usize,
+    /// A dedupe entry without a batch for this long is forgotten.
+    pub producer_expiry_ms: u64,
+    /// A fault plan for tests (see `faults.rs`); `None` in production.
+    pub faults: Option<String>,
+}
+
+impl Config {
+    /// The defaults of `native/_node.pyi` for a store at `data`.
+    #[must_use]
+    pub fn new(data: PathBuf) -> Self {
+        Self {
+            data,
+            cluster: [0; 16],
+            history: [0; 16],
+            store: [0; 16],
+            node: 1,
+            shards: 1,
+            budget_bytes: 512 << 20,
+            segment_bytes: 256 << 20,
+            message_bytes: ringfence_wire::MESSAGE_BYTES_MAX,
+            connections_max: 4096,
+            transport: TransportKind::Native,
+            direct: true,
+            reserve_bytes: 64 << 20,
+            producers_max: 65_536,
+            producer_expiry_ms: 7 * 24 * 3600 * 1000,
+            faults: None,
+        }
+    }
+
+    /// # Errors
+    /// [`NodeError::Config`] names the field, its value and what is allowed.
+    pub fn check(&self) -> Result<(), NodeError> {
+        let bounds: [(&str, u64, u64, u64); 6] = [
+            ("shards", u64::from(self.shards), 1, 64),
+            // Less than 16 MiB holds no group and its successor; more than 1 TiB is a typing error.
+            ("budget_bytes", self.budget_bytes as u64, 16 << 20, 1 << 40),
+            ("segment_bytes", self.segment_bytes, 1 << 20, 64 << 30),
+            ("message_bytes", self.message_bytes as u64, 4096, ringfence_wire::MESSAGE_BYTES_MAX as u64),
+            ("connections_max", self.connections_max as u64, 1, 1 << 20),
+            ("producers_max", self.producers_max as u64, 1, 1 << 20),
+        ];
+        for (field, value, least, most) in bounds {
+            if !(least..=most).contains(&value) {
+                return Err(NodeError::Config(format!("{field} is {value}, allowed are {least}..={most}")));
+            }
+        }
+        Ok(())
+    }
+}
