@@ -99,9 +99,20 @@ class RawTopic:
         created = client.control(wire.Opcode.TOPIC_CREATE, messages.TopicCreate(
             name=name, schema=schema.serialize().to_pybytes(), key=key, partitions=partitions))
         assert created.status == wire.Status.OK, created
-        self.topic = created.read(messages.TopicInfo).topic
+        self._open(created.read(messages.TopicInfo).topic, name)
+
+    @classmethod
+    def existing(cls, client: RawClient, topic: int, name: str) -> RawTopic:
+        made = cls.__new__(cls)
+        made.client = client
+        made._open(topic, name)
+        return made
+
+    def _open(self, topic: int, name: str) -> None:
+        self.topic = topic
+        self.stored = 0  # batches, for tests that count them here
         self.refresh()
-        opened = client.control(wire.Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic=name)).read(messages.ProducerOpened)
+        opened = self.client.control(wire.Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic=name)).read(messages.ProducerOpened)
         self.producer_id, self.producer_epoch = opened.producer_id, opened.producer_epoch
 
     def refresh(self) -> messages.Table:

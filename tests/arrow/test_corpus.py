@@ -1,0 +1,135 @@
+"""Public Arrow files through the running program: golden ones come back equal to their JSON or are refused with a reason; damaged ones are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import ringfence
+from ringfence.native import messages, wire
+from tests.arrow import integration_json
+from tests.conftest import PUBLIC_DATA
+from tests.system.harness import SCHEMA, NodeProcess, batch
+from tests.system.raw import Answer, RawClient, RawTopic
+
+ARROW = PUBLIC_DATA / "arrow"
+GOLDEN = sorted((ARROW / "arrow-ipc-stream" / "integration").glob("*/*.stream"))
+DAMAGED = sorted([*(ARROW / "arrow-ipc-file").glob("*fuzz*"), *(path for path in (ARROW / "arrow-ipc-stream").glob("c*") if path.is_file())])
+
+# What is refused, and why. Everything else must be stored and read back equal.
+REFUSED: dict[str, wire.Code] = {
+    # Rows that the type's own rules forbid (date64 that is not a whole day; a decimal wider than its precision).
+    "0.14.1/generated_datetime": wire.Code.BAD_BODY,
+    "1.0.0-littleendian/generated_decimal": wire.Code.BAD_BODY,
+    # Interval units that pyarrow, the client's reader, has no type for.
+    "1.0.0-littleendian/generated_interval": wire.Code.UNSUPPORTED_TYPE,
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("corpus") / "data") as running:
+        yield running
+
+
+def bodies(stream: bytes) -> tuple[bytes, list[bytes]]:
+    """A stream as a schema message and publish bodies: each record batch with the dictionaries that stand before it."""
+    reader = pa.ipc.MessageReader.open_stream(stream)
+    schema, dictionaries, out = b"", [], []
+    for message in reader:
+        raw = message.serialize().to_pybytes()
+        if message.type == "schema":
+            schema = raw
+        elif message.type == "dictionary":
+            dictionaries.append(raw)
+        else:
+            out.append(b"".join(dictionaries) + raw)
+    return schema, out
+
+
+def create(client: RawClient, name: str, schema: bytes) -> Answer:
+    return client.control(wire.Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=schema))
+
+
+def store(client: RawClient, name: str, stream: bytes, counts: list[int]) -> tuple[Answer | None, int]:
+    """Publish each batch; the first refusal, or None, and the rows stored."""
+    schema, parts = bodies(stream)
+    answer = create(client, name, schema)
+    if answer.status != wire.Status.OK:
+        return answer, 0
+    topic = RawTopic.existing(client, answer.read(messages.TopicInfo).topic, name)
+    stored = 0
+    for body, rows in zip(parts, counts, strict=True):
+        if rows == 0:
+            assert topic.publish(body, topic.stored, rows=0).code == wire.Code.ZERO_ROWS
+            continue
+        answer = topic.publish(body, topic.stored, rows=rows)
+        if answer.status != wire.Status.OK:
+            return answer, stored
+        topic.stored += 1
+        stored += rows
+    return None, stored
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_golden_stream_is_read_back_equal_to_its_json_or_refused_with_a_reason(node: NodeProcess, path: Path) -> None:
+    label = f"{path.parent.name}/{path.stem}"
+    name = label.replace("/", "-").replace(".", "-")
+    document = integration_json.load(path.with_suffix(".json.gz"))
+    counts = [item["count"] for item in document["batches"]]
+    with RawClient(node.address) as client:
+        client.hello()
+        refusal, stored = store(client, name, path.read_bytes(), counts)
+    if label in REFUSED:
+        assert refusal is not None
+        assert refusal.code == REFUSED[label], refusal.read(messages.Refused)
+        return
+    assert refusal is None, refusal.read(messages.Refused)
+    reader = pa.ipc.open_stream(path.read_bytes())
+    wanted = [item for item in integration_json.batches(document, reader.schema) if item.num_rows]
+    with ringfence.connect(node.address) as connected:
+        got: list[Any] = list(connected.read(name))
+    assert sum(item.num_rows for item in got) == stored == sum(counts)
+    assert [item.equals(want) for item, want in zip(got, wanted, strict=True)] == [True] * len(wanted)
+    if got:
+        assert got[0].schema.equals(reader.schema, check_metadata=True)
+
+
+def test_the_public_files_are_all_here() -> None:
+    assert (len(GOLDEN), len(DAMAGED)) == (36, 68), f"RINGFENCE_DATA is {PUBLIC_DATA}"
+
+
+@pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name[-24:])
+def test_a_damaged_file_is_refused_and_the_next_good_request_works(node: NodeProcess, path: Path) -> None:
+    """As a body of a sound topic, and, where its schema can be had, in a topic of its own."""
+    damaged = path.read_bytes()
+    with RawClient(node.address) as client:
+        client.hello()
+        topic = RawTopic(client, f"d-{path.name[-40:]}".replace(".", "-"), SCHEMA, ["id"])
+        assert topic.publish(damaged, 0, rows=1).status == wire.Status.REFUSED
+        for at, part in enumerate(messages_of(damaged)):
+            if at == 0:
+                answer = create(client, f"own-{path.name[-40:]}".replace(".", "-"), part)
+                if answer.status != wire.Status.OK:
+                    assert answer.read(messages.Refused).message
+                    break
+                own = RawTopic.existing(client, answer.read(messages.TopicInfo).topic, f"own-{path.name[-40:]}".replace(".", "-"))
+            else:
+                answer = own.publish(part, own.stored, rows=1)
+                own.stored += answer.status == wire.Status.OK
+        assert topic.publish(batch(0, 1), 0).status == wire.Status.OK
+        assert topic.ends() == (0, 1)
+
+
+def messages_of(data: bytes) -> list[bytes]:
+    """Encapsulated messages as far as their lengths make sense, without a reader that could fail."""
+    at = 8 if data[:6] == b"ARROW1" else 0
+    found: list[bytes] = []
+    starts = [index for index in range(at, len(data) - 8, 8) if data[index:index + 4] == b"\xff\xff\xff\xff"][:64]
+    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+        found.append(data[start:end])
+    return found
