@@ -1,10 +1,12 @@
-"""MessagePack bodies that only a cluster, a cohort or an atomic writer uses. Their numbers and shapes are fixed now.
+"""MessagePack bodies that only a cluster, a cohort or an atomic writer uses; their shapes are fixed now.
 
 A node of this version answers these opcodes REFUSED(not_supported); docs/protocol.md has bytes of each.
 Messages that need no body (REPLICATE, REPLICA_ACK, COPY, CONFIRM_MARK, TABLE_ACK) say all in their header.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from ringfence.native.messages import Message, PartitionEntry
 
@@ -42,7 +44,7 @@ class Slice(Message):
 
 
 class Join(Message):
-    """JOIN: `mode` is STREAM, QUEUE or CHECKPOINT; `start` (earliest | latest) counts when the cohort is new."""
+    """JOIN: `mode` is STREAM, QUEUE or CHECKPOINT; `start` (earliest, latest) is for a new cohort."""
 
     name: str
     cohort: str
@@ -79,14 +81,14 @@ class Acknowledge(Message):
     partition: int
     generation: int
     through: int | None = None
-    offsets: list[int] = []
+    offsets: list[int] = msgspec.field(default_factory=list)
 
 
 # ---- replicas ---------------------------------------------------------------------------------------
 
 
 class Fenced(Message):
-    """Answer to FENCE: the end of this replica's contiguous log. `cut`: a torn tail was cut since the last start."""
+    """Answer to FENCE: the end of this contiguous log. `cut`: a torn tail was cut at the last start."""
 
     store: bytes
     epoch: int
@@ -105,7 +107,7 @@ class Order(Message):
     topic: int
     partition: int
     epoch: int
-    replicas: list[int] = []
+    replicas: list[int] = msgspec.field(default_factory=list)
 
 
 # ---- atomic writers -----------------------------------------------------------------------------------

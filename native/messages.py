@@ -22,7 +22,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 class Hello(Message):
-    """HELLO: who calls. `cluster` or `history` of an earlier connection lets a node refuse a stranger early."""
+    """HELLO: who calls. `cluster` and `history` of an earlier connection let a node refuse a stranger."""
 
     version_min: int
     version_max: int
@@ -55,7 +55,7 @@ class Refused(Message):
     """Body of REFUSED: the sentence for a person, and the values in it."""
 
     message: str
-    details: dict[str, Any] = {}
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Redirected(Message):
@@ -63,8 +63,8 @@ class Redirected(Message):
 
     owner: int
     addresses: list[str]
-    children: list[int] = []
-    offsets: list[int] = []
+    children: list[int] = msgspec.field(default_factory=list)
+    offsets: list[int] = msgspec.field(default_factory=list)
 
 
 # ---- topics and routing ---------------------------------------------------------------------------
@@ -77,8 +77,8 @@ class PartitionEntry(Message):
     state: str  # ACTIVE | SEALED
     owner: int
     epoch: int
-    parents: list[int] = []
-    children: list[int] = []
+    parents: list[int] = msgspec.field(default_factory=list)
+    children: list[int] = msgspec.field(default_factory=list)
     created_version: int = 0
     sealed_version: int = 0
     load: float | None = None  # hint for topics without key; None = unknown
@@ -107,12 +107,12 @@ class Table(Message):
 class TopicCreate(Message):
     name: str
     schema: bytes  # Arrow IPC schema message
-    key: list[str] = []
+    key: list[str] = msgspec.field(default_factory=list)
     partitions: int = 1
     replication: int = 1
     retention_bytes: int | None = None  # per partition; None = keep
     retention_ms: int | None = None
-    properties: dict[str, str] = {}
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
     exist_ok: bool = False
 
 
@@ -207,7 +207,7 @@ class ProducerOpened(Message):
 
     producer_id: int
     producer_epoch: int
-    resume: list[ResumePoint] = []
+    resume: list[ResumePoint] = msgspec.field(default_factory=list)
 
 
 class Resolved(Message):
@@ -216,7 +216,9 @@ class Resolved(Message):
     producer_epoch: int | None
     sequence: int | None
     send: int | None
-    answers: list[tuple[int, int, int]] = []  # (sequence, first_offset, rows), oldest first
+    answers: list[tuple[int, int, int]] = msgspec.field(
+        default_factory=list
+    )  # (sequence, first_offset, rows), oldest first
 
 
 # ---- status -----------------------------------------------------------------------------------------
@@ -245,5 +247,5 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: type[AnyMessage], body: bytes | memoryview) -> AnyMessage:
-    """`body` as `kind`. Raises msgspec.DecodeError or msgspec.ValidationError; callers bound its length first."""
+    """`body` as `kind`. Raises msgspec.DecodeError, ValidationError; callers bound its length first."""
     return msgspec.msgpack.decode(body, type=kind)

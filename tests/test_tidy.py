@@ -1,4 +1,4 @@
-"""House rules as tests: sizes, purity, unsafe code, what the repository must not say. Each failure says why the rule is there."""
+"""House rules as tests: sizes, purity, unsafe code, what the repository must not say; each says why."""
 
 from __future__ import annotations
 
@@ -13,16 +13,44 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE_LINES_MAX = 500  # one idea a file: what does not fit is two ideas
 FUNCTION_LINES_MAX = 70  # a function fits on one screen
 GENERATED = {"core/wire/src/generated.rs", "native/wire.py", "native/wire.pxd"}
-UNSAFE_ALLOWED = re.compile(r"^(core/buffer/src/|core/transport/src/\w*ffi|native/src/capsule|benchmarks/native/src/)")
-PURE = ("control/model/", "control/machines/", "control/consensus/", "client/inflight.py", "client/retry.py", "client/routing.py")
-IMPURE_MODULES = {"time", "random", "secrets", "socket", "threading", "asyncio", "os", "io", "pathlib", "zmq", "datetime", "uuid",
-                  "subprocess", "tempfile", "selectors", "queue", "concurrent"}
+UNSAFE_ALLOWED = re.compile(
+    r"^(core/buffer/src/|core/transport/src/\w*ffi|native/src/capsule|benchmarks/native/src/)"
+)
+PURE = (
+    "control/model/",
+    "control/machines/",
+    "control/consensus/",
+    "client/inflight.py",
+    "client/retry.py",
+    "client/routing.py",
+)
+IMPURE_MODULES = {
+    "time",
+    "random",
+    "secrets",
+    "socket",
+    "threading",
+    "asyncio",
+    "os",
+    "io",
+    "pathlib",
+    "zmq",
+    "datetime",
+    "uuid",
+    "subprocess",
+    "tempfile",
+    "selectors",
+    "queue",
+    "concurrent",
+}
 FORBIDDEN_CALLS = {"eval", "exec"}
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve"}
 
 
 def tracked(*endings: str) -> list[str]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
     return [name for name in listed.split("\0") if name.endswith(endings) and (ROOT / name).is_file()]
 
 
@@ -38,7 +66,9 @@ def text_of(name: str) -> str:
 @pytest.mark.parametrize("name", [name for name in CODE if name not in GENERATED])
 def test_a_file_is_one_idea(name: str) -> None:
     lines = text_of(name).count("\n")
-    assert lines <= FILE_LINES_MAX, f"{name} has {lines} lines: split it by idea, {FILE_LINES_MAX} is the limit"
+    assert lines <= FILE_LINES_MAX, (
+        f"{name} has {lines} lines: split it by idea, {FILE_LINES_MAX} is the limit"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in PYTHON if name not in GENERATED])
@@ -50,12 +80,21 @@ def test_a_python_function_fits_on_a_screen(name: str) -> None:
 
 
 def rust_functions(text: str) -> list[tuple[str, int, int]]:
-    """(name, first line, lines) of each `fn` by its indentation: rustfmt closes it with `}` at the indent of its head."""
+    """(name, first line, lines) of each `fn`: rustfmt closes it with `}` at the indent of its head."""
     found, lines = [], text.split("\n")
     for at, line in enumerate(lines):
-        head = re.match(r"^(\s*)(?:pub(?:\([a-z ]+\))? )?(?:const |unsafe |async |extern \"C\" )*fn (\w+)", line)
+        head = re.match(
+            r"^(\s*)(?:pub(?:\([a-z ]+\))? )?(?:const |unsafe |async |extern \"C\" )*fn (\w+)", line
+        )
         if head:
-            end = next((i for i in range(at, len(lines)) if lines[i] == head[1] + "}" or (i == at and line.rstrip().endswith(("}", ";")))), at)
+            end = next(
+                (
+                    i
+                    for i in range(at, len(lines))
+                    if lines[i] == head[1] + "}" or (i == at and line.rstrip().endswith(("}", ";")))
+                ),
+                at,
+            )
             found.append((head[2], at + 1, end - at + 1))
     return found
 
@@ -71,16 +110,30 @@ def test_unsafe_stays_in_its_few_files_and_proves_itself(name: str) -> None:
     lines = text_of(name).split("\n")
     for at, line in enumerate(lines):
         code = line.split("//")[0]
-        if re.search(r"\bunsafe\b", code) and "forbid(unsafe_code)" not in code and "unsafe_op_in_unsafe_fn" not in code:
-            assert UNSAFE_ALLOWED.match(name), f"{name}:{at + 1}: unsafe belongs into the FFI and buffer files only"
-            above = "\n".join(lines[max(0, at - 8):at + 1])
-            assert "SAFETY" in above or "# Safety" in above or 'extern "C"' in code, f"{name}:{at + 1}: say why it is sound"
+        if (
+            re.search(r"\bunsafe\b", code)
+            and "forbid(unsafe_code)" not in code
+            and "unsafe_op_in_unsafe_fn" not in code
+        ):
+            assert UNSAFE_ALLOWED.match(name), (
+                f"{name}:{at + 1}: unsafe belongs into the FFI and buffer files only"
+            )
+            above = "\n".join(lines[max(0, at - 8) : at + 1])
+            assert "SAFETY" in above or "# Safety" in above or 'extern "C"' in code, (
+                f"{name}:{at + 1}: say why it is sound"
+            )
 
 
 @pytest.mark.parametrize("name", [name for name in PYTHON if name.startswith(PURE)])
 def test_a_pure_module_names_no_clock_socket_file_thread_or_randomness(name: str) -> None:
     for node in ast.walk(ast.parse(text_of(name))):
-        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        modules = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
         impure = {module.split(".")[0] for module in modules} & IMPURE_MODULES
         assert not impure, f"{name}: a simulator drives it, so {impure} must come from outside"
 
@@ -98,12 +151,24 @@ def test_no_code_is_read_from_data(name: str) -> None:
 
 def test_the_repository_speaks_of_ringfence_alone() -> None:
     """A path of one machine, or the name of a place only its author can reach, helps no reader."""
-    listed = subprocess.run(["git", "grep", "-nEI", r"(^|[^A-Za-z0-9_.])/(work|farm)/|\.library|pypi\.org/simple|/root/"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(
+        ["git", "grep", "-nEI", r"(^|[^A-Za-z0-9_.])/(work|farm)/|\.library|pypi\.org/simple|/root/"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
     lines = [line for line in listed.splitlines() if not line.startswith("tests/test_tidy.py:")]
     assert lines == []
 
 
 def test_no_code_says_of_itself_that_it_is_unfinished() -> None:
     words = r"todo!\(|unimplemented!\(|NotImplementedError|\bTODO\b|\bFIXME\b|\bXXX\b|mark\.xfail|#\[ignore"
-    listed = subprocess.run(["git", "grep", "-nEI", words, "--", "*.rs", "*.py", "*.pyx"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    listed = subprocess.run(
+        ["git", "grep", "-nEI", words, "--", "*.rs", "*.py", "*.pyx"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout
     assert [line for line in listed.splitlines() if not line.startswith("tests/test_tidy.py:")] == []

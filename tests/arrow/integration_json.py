@@ -1,4 +1,4 @@
-"""Arrow's JSON integration format to pyarrow arrays, buffer by buffer, so that golden streams can be compared with their JSON.
+"""Arrow's JSON integration format to pyarrow arrays, buffer by buffer, to hold golden streams against it.
 
 Format: https://arrow.apache.org/docs/format/Integration.html
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Column = dict[str, Any]
 Dictionaries = dict[int, Column]
@@ -35,13 +37,18 @@ def numbers(values: list[Any], dtype: str) -> pa.Buffer:
 
 
 def integers(values: list[Any], width_bytes: int, signed: bool = True) -> pa.Buffer:
-    return pa.py_buffer(b"".join(int(value).to_bytes(width_bytes, "little", signed=signed) for value in values))
+    return pa.py_buffer(
+        b"".join(int(value).to_bytes(width_bytes, "little", signed=signed) for value in values)
+    )
 
 
 def varied(column: Column, dtype: str, encode: Any) -> list[pa.Buffer | None]:
     """Validity, offsets, data: values of null slots are cut to the length that the offsets say."""
     offsets = [int(value) for value in column["OFFSET"]]
-    data = b"".join(encode(value)[: end - start].ljust(end - start, b"\0") for value, start, end in zip(column["DATA"], offsets, offsets[1:], strict=False))
+    data = b"".join(
+        encode(value)[: end - start].ljust(end - start, b"\0")
+        for value, start, end in zip(column["DATA"], offsets, offsets[1:], strict=False)
+    )
     return [validity(column), numbers(offsets, dtype), pa.py_buffer(data)]
 
 
@@ -54,15 +61,23 @@ def views(column: Column, text: bool) -> list[pa.Buffer | None]:
             packed += size.to_bytes(4, "little") + value.ljust(12, b"\0")
         else:
             packed += size.to_bytes(4, "little") + bytes.fromhex(view["PREFIX_HEX"])
-            packed += int(view["BUFFER_INDEX"]).to_bytes(4, "little") + int(view["OFFSET"]).to_bytes(4, "little")
-    return [validity(column), pa.py_buffer(packed), *(pa.py_buffer(bytes.fromhex(data)) for data in column["VARIADIC_DATA_BUFFERS"])]
+            packed += int(view["BUFFER_INDEX"]).to_bytes(4, "little") + int(view["OFFSET"]).to_bytes(
+                4, "little"
+            )
+    return [
+        validity(column),
+        pa.py_buffer(packed),
+        *(pa.py_buffer(bytes.fromhex(data)) for data in column["VARIADIC_DATA_BUFFERS"]),
+    ]
 
 
 def interval(value: Any, kind: str) -> bytes:
     if kind == "month_interval":
         return int(value).to_bytes(4, "little", signed=True)
     if kind == "day_time_interval":
-        return b"".join(int(value[key]).to_bytes(4, "little", signed=True) for key in ("days", "milliseconds"))
+        return b"".join(
+            int(value[key]).to_bytes(4, "little", signed=True) for key in ("days", "milliseconds")
+        )
     head = b"".join(int(value[key]).to_bytes(4, "little", signed=True) for key in ("months", "days"))
     return head + int(value["nanoseconds"]).to_bytes(8, "little", signed=True)
 
@@ -99,11 +114,11 @@ def nested(kind: pa.DataType, column: Column, dictionaries: Dictionaries) -> pa.
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
-def array(kind: pa.DataType, column: Column, dictionaries: Dictionaries, dictionary: int | None = None) -> pa.Array:
+def array(kind: pa.DataType, column: Column, dictionaries: Dictionaries) -> pa.Array:  # noqa: PLR0911
     """`column` as an array of type `kind`."""
     count = column["count"]
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, array(kind.storage_type, column, dictionaries, dictionary))
+        return pa.ExtensionArray.from_storage(kind, array(kind.storage_type, column, dictionaries))
     if pa.types.is_dictionary(kind):
         indices = array(kind.index_type, column, dictionaries)
         values = array(kind.value_type, dictionaries[column["_dictionary"]], dictionaries)
@@ -113,9 +128,13 @@ def array(kind: pa.DataType, column: Column, dictionaries: Dictionaries, diction
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return pa.Array.from_buffers(kind, count, views(column, pa.types.is_string_view(kind)))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pa.Array.from_buffers(kind, count, varied(column, "<i4" if pa.types.is_string(kind) else "<i8", str.encode))
+        return pa.Array.from_buffers(
+            kind, count, varied(column, "<i4" if pa.types.is_string(kind) else "<i8", str.encode)
+        )
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.Array.from_buffers(kind, count, varied(column, "<i4" if pa.types.is_binary(kind) else "<i8", bytes.fromhex))
+        return pa.Array.from_buffers(
+            kind, count, varied(column, "<i4" if pa.types.is_binary(kind) else "<i8", bytes.fromhex)
+        )
     if pa.types.is_nested(kind):
         return nested(kind, column, dictionaries)
     return pa.Array.from_buffers(kind, count, [validity(column), fixed(kind, column)])
@@ -151,6 +170,9 @@ def batches(document: dict[str, Any], schema: pa.Schema) -> list[pa.RecordBatch]
     for batch in document["batches"]:
         for field, column in zip(fields, batch["columns"], strict=True):
             mark_dictionaries(field, column)
-        arrays = [array(kind, column, dictionaries) for kind, column in zip(schema.types, batch["columns"], strict=True)]
+        arrays = [
+            array(kind, column, dictionaries)
+            for kind, column in zip(schema.types, batch["columns"], strict=True)
+        ]
         made.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
     return made

@@ -1,10 +1,8 @@
-"""Public Arrow files through the running program: golden ones come back equal to their JSON or are refused with a reason; damaged ones are refused."""
+"""Public Arrow files through the running program: golden ones come back equal, damaged ones are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -16,13 +14,22 @@ from tests.conftest import PUBLIC_DATA
 from tests.system.harness import SCHEMA, NodeProcess, batch
 from tests.system.raw import Answer, RawClient, RawTopic
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
 ARROW = PUBLIC_DATA / "arrow"
 GOLDEN = sorted((ARROW / "arrow-ipc-stream" / "integration").glob("*/*.stream"))
-DAMAGED = sorted([*(ARROW / "arrow-ipc-file").glob("*fuzz*"), *(path for path in (ARROW / "arrow-ipc-stream").glob("c*") if path.is_file())])
+DAMAGED = sorted(
+    [
+        *(ARROW / "arrow-ipc-file").glob("*fuzz*"),
+        *(path for path in (ARROW / "arrow-ipc-stream").glob("c*") if path.is_file()),
+    ]
+)
 
 # What is refused, and why. Everything else must be stored and read back equal.
 REFUSED: dict[str, wire.Code] = {
-    # Rows that the type's own rules forbid (date64 that is not a whole day; a decimal wider than its precision).
+    # Values that the type's own rules forbid: date64 within a day, a decimal wider than its precision.
     "0.14.1/generated_datetime": wire.Code.BAD_BODY,
     "1.0.0-littleendian/generated_decimal": wire.Code.BAD_BODY,
     # Interval units that pyarrow, the client's reader, has no type for.
@@ -37,7 +44,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 def bodies(stream: bytes) -> tuple[bytes, list[bytes]]:
-    """A stream as a schema message and publish bodies: each record batch with the dictionaries that stand before it."""
+    """A stream as schema message and publish bodies: each batch with the dictionaries before it."""
     reader = pa.ipc.MessageReader.open_stream(stream)
     schema, dictionaries, out = b"", [], []
     for message in reader:
@@ -76,7 +83,9 @@ def store(client: RawClient, name: str, stream: bytes, counts: list[int]) -> tup
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_golden_stream_is_read_back_equal_to_its_json_or_refused_with_a_reason(node: NodeProcess, path: Path) -> None:
+def test_a_golden_stream_is_read_back_equal_to_its_json_or_refused_with_a_reason(
+    node: NodeProcess, path: Path
+) -> None:
     label = f"{path.parent.name}/{path.stem}"
     name = label.replace("/", "-").replace(".", "-")
     document = integration_json.load(path.with_suffix(".json.gz"))
@@ -117,7 +126,9 @@ def test_a_damaged_file_is_refused_and_the_next_good_request_works(node: NodePro
                 if answer.status != wire.Status.OK:
                     assert answer.read(messages.Refused).message
                     break
-                own = RawTopic.existing(client, answer.read(messages.TopicInfo).topic, f"own-{path.name[-40:]}".replace(".", "-"))
+                own = RawTopic.existing(
+                    client, answer.read(messages.TopicInfo).topic, f"own-{path.name[-40:]}".replace(".", "-")
+                )
             else:
                 answer = own.publish(part, own.stored, rows=1)
                 own.stored += answer.status == wire.Status.OK
@@ -129,7 +140,9 @@ def messages_of(data: bytes) -> list[bytes]:
     """Encapsulated messages as far as their lengths make sense, without a reader that could fail."""
     at = 8 if data[:6] == b"ARROW1" else 0
     found: list[bytes] = []
-    starts = [index for index in range(at, len(data) - 8, 8) if data[index:index + 4] == b"\xff\xff\xff\xff"][:64]
+    starts = [
+        index for index in range(at, len(data) - 8, 8) if data[index : index + 4] == b"\xff\xff\xff\xff"
+    ][:64]
     for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
         found.append(data[start:end])
     return found

@@ -1,4 +1,4 @@
-"""Real processes for the system tests: a node that can be killed, and the identity check of what it acknowledged."""
+"""Real processes for the system tests: a node that can be killed, and the check of what it acknowledged."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-import ringfence
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import ringfence
 
 START_TIMEOUT_S = 60.0  # a loaded CI machine recovers a few hundred MB in this time
 PROGRAM = Path(sys.executable).parent / "ringfence"
-SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("producer", pa.int64()), pa.field("text", pa.string())])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("producer", pa.int64()),
+        pa.field("text", pa.string()),
+    ]
+)
 
 
 def free_port() -> int:
@@ -48,10 +56,21 @@ class NodeProcess:
         return f"tcp://127.0.0.1:{self.port}"
 
     def start(self) -> NodeProcess:
-        """Start and wait for the line that says it serves. Raises AssertionError with its log when it does not."""
-        log = open(self.log, "ab")  # noqa: SIM115 - the child keeps it
-        command = [str(PROGRAM), "serve", "--json", "--data", str(self.data), "--listen", self.address, *self.options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment})
+        """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
+        log = self.log.open("ab")
+        command = [
+            str(PROGRAM),
+            "serve",
+            "--json",
+            "--data",
+            str(self.data),
+            "--listen",
+            self.address,
+            *self.options,
+        ]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment}
+        )
         log.close()
         self.ready = json.loads(self._first_line())
         return self
@@ -89,7 +108,7 @@ class NodeProcess:
     def restart(self) -> NodeProcess:
         return self.start()
 
-    def __enter__(self) -> NodeProcess:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
@@ -107,12 +126,28 @@ class NodeProcess:
 def batch(start: int, rows: int, producer: int = 0, text: str = "x") -> pa.RecordBatch:
     """Rows `start` .. `start + rows - 1`: the id tells which row it is, wherever it turns up."""
     ids = range(start, start + rows)
-    return pa.record_batch([pa.array(ids, pa.int64()), pa.array([producer] * rows, pa.int64()), pa.array([f"{text}{i}" for i in ids])], schema=SCHEMA)
+    return pa.record_batch(
+        [
+            pa.array(ids, pa.int64()),
+            pa.array([producer] * rows, pa.int64()),
+            pa.array([f"{text}{i}" for i in ids]),
+        ],
+        schema=SCHEMA,
+    )
 
 
-def cli(*arguments: str, address: str | None = None, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def cli(
+    *arguments: str, address: str | None = None, timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **({"RINGFENCE_ADDRESS": address} if address else {})}
-    return subprocess.run([str(PROGRAM), *arguments], capture_output=True, text=True, timeout=timeout_s, env=environment, check=False)
+    return subprocess.run(
+        [str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=environment,
+        check=False,
+    )
 
 
 def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, int]]]:
@@ -125,20 +160,28 @@ def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, 
     return rows
 
 
-def check_identity(rows: dict[int, list[tuple[int, int]]], acknowledged: dict[int, Iterable[int]], sent: dict[int, int]) -> None:
-    """I5, I6, I7: every acknowledged id once, no id twice, none that was never sent, each producer's ids ascending in a partition."""
+def check_identity(
+    rows: dict[int, list[tuple[int, int]]], acknowledged: dict[int, Iterable[int]], sent: dict[int, int]
+) -> None:
+    """I5, I6, I7: acknowledged ids once, no id twice or never sent, each producer in order in a partition."""
     seen: set[tuple[int, int]] = set()
     for partition, pairs in rows.items():
         last: dict[int, int] = {}
         for producer, row in pairs:
-            assert (producer, row) not in seen, f"I6: producer {producer} row {row} is stored twice (partition {partition})"
-            assert row > last.get(producer, -1), f"I7: producer {producer} row {row} comes after {last[producer]} in partition {partition}"
+            assert (producer, row) not in seen, (
+                f"I6: producer {producer} row {row} is stored twice (partition {partition})"
+            )
+            assert row > last.get(producer, -1), (
+                f"I7: producer {producer} row {row} comes after {last[producer]} in partition {partition}"
+            )
             assert row < sent[producer], f"producer {producer} never sent row {row}"
             seen.add((producer, row))
             last[producer] = row
     for producer, ids in acknowledged.items():
         lost = [row for row in ids if (producer, row) not in seen]
-        assert not lost, f"I5: {len(lost)} acknowledged rows of producer {producer} are lost, first {lost[:5]}"
+        assert not lost, (
+            f"I5: {len(lost)} acknowledged rows of producer {producer} are lost, first {lost[:5]}"
+        )
 
 
 def until(condition: Any, timeout_s: float = 20, what: str = "condition") -> None:

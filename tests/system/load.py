@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ringfence
 from tests.system.harness import batch
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Load:
     """One thread with one producer: batches of `rows` rows with ascending ids until stopped."""
 
-    def __init__(self, address: str, topic: str, producer: int, *, rows: int = 50, window: int = 16, timeout_s: float = 120) -> None:
+    def __init__(
+        self,
+        address: str,
+        topic: str,
+        producer: int,
+        *,
+        rows: int = 50,
+        window: int = 16,
+        timeout_s: float = 120,
+    ) -> None:
         self.address, self.topic, self.producer = address, topic, producer
         self.rows, self.window, self.timeout_s = rows, window, timeout_s
         self.sent = 0
@@ -34,7 +45,10 @@ class Load:
 
     def _run(self) -> None:
         try:
-            with ringfence.connect(self.address) as client, client.producer(self.topic, timeout_s=self.timeout_s) as producer:
+            with (
+                ringfence.connect(self.address) as client,
+                client.producer(self.topic, timeout_s=self.timeout_s) as producer,
+            ):
                 waiting: list[tuple[int, Future[Any]]] = []
                 while not self._stop.is_set():
                     waiting.append((self.sent, producer.send(batch(self.sent, self.rows, self.producer))))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
 import zmq
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ANSWER_TIMEOUT_MS = 15_000
 
@@ -50,7 +52,7 @@ class RawClient:
     def close(self) -> None:
         self.socket.close()
 
-    def __enter__(self) -> RawClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,8 +60,15 @@ class RawClient:
 
     def frames(self, opcode: int, body: bytes = b"", **fields: int) -> list[bytes]:
         """Header and body with right CRCs and lengths, unless `fields` says otherwise."""
-        base = {"magic": wire.MAGIC, "version": wire.PROTOCOL_VERSION, "opcode": opcode, "request_id": next(self._ids),
-                "body_bytes": len(body), "body_crc": crc32c(body) if body else 0, "deadline_ms": 5_000}
+        base = {
+            "magic": wire.MAGIC,
+            "version": wire.PROTOCOL_VERSION,
+            "opcode": opcode,
+            "request_id": next(self._ids),
+            "body_bytes": len(body),
+            "body_crc": crc32c(body) if body else 0,
+            "deadline_ms": 5_000,
+        }
         header = wire.REQUEST_STRUCT.pack(*wire.RequestHeader(**{**base, "header_crc": 0, **fields}))
         if "header_crc" not in fields:
             header = header[:-4] + struct.pack("<I", crc32c(header[:-4]))
@@ -78,7 +87,9 @@ class RawClient:
         assert (len(body), crc32c(body) if body else 0) == (header.body_bytes, header.body_crc)
         return Answer(header, body)
 
-    def ask(self, opcode: int, body: bytes = b"", timeout_ms: int = ANSWER_TIMEOUT_MS, **fields: int) -> Answer:
+    def ask(
+        self, opcode: int, body: bytes = b"", timeout_ms: int = ANSWER_TIMEOUT_MS, **fields: int
+    ) -> Answer:
         self.send(opcode, body, **fields)
         answer = self.receive(timeout_ms)
         assert answer is not None, f"no answer to {wire.Opcode(opcode).name} within {timeout_ms} ms"
@@ -94,10 +105,16 @@ class RawClient:
 class RawTopic:
     """A topic with one producer, for publishing by hand."""
 
-    def __init__(self, client: RawClient, name: str, schema: pa.Schema, key: list[str], partitions: int = 1) -> None:
+    def __init__(
+        self, client: RawClient, name: str, schema: pa.Schema, key: list[str], partitions: int = 1
+    ) -> None:
         self.client = client
-        created = client.control(wire.Opcode.TOPIC_CREATE, messages.TopicCreate(
-            name=name, schema=schema.serialize().to_pybytes(), key=key, partitions=partitions))
+        created = client.control(
+            wire.Opcode.TOPIC_CREATE,
+            messages.TopicCreate(
+                name=name, schema=schema.serialize().to_pybytes(), key=key, partitions=partitions
+            ),
+        )
         assert created.status == wire.Status.OK, created
         self._open(created.read(messages.TopicInfo).topic, name)
 
@@ -112,7 +129,9 @@ class RawTopic:
         self.topic = topic
         self.stored = 0  # batches, for tests that count them here
         self.refresh()
-        opened = self.client.control(wire.Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic=name)).read(messages.ProducerOpened)
+        opened = self.client.control(wire.Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic=name)).read(
+            messages.ProducerOpened
+        )
         self.producer_id, self.producer_epoch = opened.producer_id, opened.producer_epoch
 
     def refresh(self) -> messages.Table:
@@ -121,13 +140,32 @@ class RawTopic:
 
     def place(self, index: int = 0) -> dict[str, int]:
         entry = self.table.partitions[index]
-        return {"topic": self.topic, "partition": entry.partition, "layout_version": self.table.version, "owner_epoch": entry.epoch}
+        return {
+            "topic": self.topic,
+            "partition": entry.partition,
+            "layout_version": self.table.version,
+            "owner_epoch": entry.epoch,
+        }
 
     def fields(self, rows: int, sequence: int, index: int = 0, **changed: int) -> dict[str, int]:
-        return {**self.place(index), "producer_id": self.producer_id, "producer_epoch": self.producer_epoch, "sequence": sequence,
-                "send": sequence, "rows": rows, **changed}
+        return {
+            **self.place(index),
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "sequence": sequence,
+            "send": sequence,
+            "rows": rows,
+            **changed,
+        }
 
-    def publish(self, batch: pa.RecordBatch | bytes, sequence: int, index: int = 0, rows: int | None = None, **changed: int) -> Answer:
+    def publish(
+        self,
+        batch: pa.RecordBatch | bytes,
+        sequence: int,
+        index: int = 0,
+        rows: int | None = None,
+        **changed: int,
+    ) -> Answer:
         body = batch if isinstance(batch, bytes) else batch.serialize().to_pybytes()
         count = rows if rows is not None else (1 if isinstance(batch, bytes) else batch.num_rows)
         return self.client.ask(wire.Opcode.PUBLISH, body, **self.fields(count, sequence, index, **changed))

@@ -1,9 +1,9 @@
-"""Bad input against the running program: a clear refusal, nothing stored, the next good request works, nobody else disturbed."""
+"""Bad input to the running program: refused, nothing stored, nobody else disturbed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -11,6 +11,9 @@ import pytest
 from ringfence.native import messages, wire
 from tests.system.harness import SCHEMA, NodeProcess, batch
 from tests.system.raw import RawClient, RawTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 
@@ -87,7 +90,11 @@ def test_a_key_of_another_partition_is_refused(client: RawClient) -> None:
     answers = [made.publish(batch(row, 1), 0, index=0) for row in range(8)]
     codes = {answer.code for answer in answers}
     assert Code.WRONG_SLOT in codes, "eight keys do not all fall into one half"
-    assert made.ends(0)[1] == sum(answer.status == Status.OK and not answer.header.flags & 2 for answer in answers[:1]) or made.ends(0)[1] <= 1
+    assert (
+        made.ends(0)[1]
+        == sum(answer.status == Status.OK and not answer.header.flags & 2 for answer in answers[:1])
+        or made.ends(0)[1] <= 1
+    )
 
 
 def test_stale_and_zero_and_future_epochs_are_redirected(topic: RawTopic) -> None:
@@ -128,20 +135,44 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (Op.WATCH_OPEN, Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.BEGIN, Op.STAGE, Op.COMMIT, Op.EXPIRE, Op.REPLICATE, Op.FENCE, Op.COPY, Op.CONFIRM_MARK, Op.ORDER):
-        assert topic.client.ask(opcode, **topic.place()).code in (Code.NOT_SUPPORTED, Code.UNKNOWN_OPCODE), opcode
+    for opcode in (
+        Op.WATCH_OPEN,
+        Op.JOIN,
+        Op.LEAVE,
+        Op.ACKNOWLEDGE,
+        Op.BEGIN,
+        Op.STAGE,
+        Op.COMMIT,
+        Op.EXPIRE,
+        Op.REPLICATE,
+        Op.FENCE,
+        Op.COPY,
+        Op.CONFIRM_MARK,
+        Op.ORDER,
+    ):
+        assert topic.client.ask(opcode, **topic.place()).code in (Code.NOT_SUPPORTED, Code.UNKNOWN_OPCODE), (
+            opcode
+        )
 
 
 @pytest.mark.parametrize("field", ["magic", "header_crc", "version", "flags", "extension_bytes"])
-def test_a_damaged_header_is_refused_or_ends_its_connection_alone(node: NodeProcess, topic: RawTopic, field: str) -> None:
+def test_a_damaged_header_is_refused_or_ends_its_connection_alone(
+    node: NodeProcess, topic: RawTopic, field: str
+) -> None:
     with RawClient(node.address) as stranger:
-        stranger.socket.send_multipart(stranger.frames(Op.PUBLISH, BYTES, **{**topic.fields(1, 1), field: 77}))
+        stranger.socket.send_multipart(
+            stranger.frames(Op.PUBLISH, BYTES, **{**topic.fields(1, 1), field: 77})
+        )
         answer = stranger.receive(2_000)
         assert answer is None or answer.status == Status.REFUSED
 
 
-@pytest.mark.parametrize("frames", [[b""], [b"x" * 127], [b"x" * 129], [b"x" * 128, b"y", b"z"], [b"", b""], [b"garbage"] * 5])
-def test_other_frames_end_the_connection_alone(node: NodeProcess, topic: RawTopic, frames: list[bytes]) -> None:
+@pytest.mark.parametrize(
+    "frames", [[b""], [b"x" * 127], [b"x" * 129], [b"x" * 128, b"y", b"z"], [b"", b""], [b"garbage"] * 5]
+)
+def test_other_frames_end_the_connection_alone(
+    node: NodeProcess, topic: RawTopic, frames: list[bytes]
+) -> None:
     with RawClient(node.address) as stranger:
         stranger.socket.send_multipart(frames)
         answer = stranger.receive(1_000)
@@ -163,9 +194,27 @@ def test_oversized_notes_and_extensions_are_refused(topic: RawTopic) -> None:
     assert topic.publish(broken + BYTES, 1, extension_bytes=64).status == Status.REFUSED
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x93\x01\x02", b"\x81\xa4name\x01", b"\x91" * 10_000, b"\xdf\xff\xff\xff\xff", b"\xff" * 1_000])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        b"\x93\x01\x02",
+        b"\x81\xa4name\x01",
+        b"\x91" * 10_000,
+        b"\xdf\xff\xff\xff\xff",
+        b"\xff" * 1_000,
+    ],
+)
 def test_control_bodies_that_are_not_sound_are_refused(topic: RawTopic, body: bytes) -> None:
-    for opcode in (Op.TOPIC_CREATE, Op.TOPIC_DESCRIBE, Op.TOPIC_DELETE, Op.PRODUCER_OPEN, Op.SCHEMA_ADD, Op.TOPIC_TRUNCATE):
+    for opcode in (
+        Op.TOPIC_CREATE,
+        Op.TOPIC_DESCRIBE,
+        Op.TOPIC_DELETE,
+        Op.PRODUCER_OPEN,
+        Op.SCHEMA_ADD,
+        Op.TOPIC_TRUNCATE,
+    ):
         answer = topic.client.ask(opcode, body, flags=wire.RequestFlags.CONTROL)
         assert answer.code in (Code.BAD_BODY, Code.INVALID_ARGUMENT), (opcode, answer)
 
@@ -173,24 +222,41 @@ def test_control_bodies_that_are_not_sound_are_refused(topic: RawTopic, body: by
 def test_impossible_topics_are_refused_with_the_reason(topic: RawTopic) -> None:
     schema = SCHEMA.serialize().to_pybytes()
     wanted = [
-        messages.TopicCreate(name="", schema=schema), messages.TopicCreate(name="x" * 300, schema=schema), messages.TopicCreate(name="a b", schema=schema),
-        messages.TopicCreate(name="n0", schema=schema, partitions=0), messages.TopicCreate(name="n1", schema=schema, partitions=65_537),
-        messages.TopicCreate(name="n2", schema=schema, key=["nope"]), messages.TopicCreate(name="n3", schema=schema, key=["id", "id"]),
-        messages.TopicCreate(name="n4", schema=schema[:-9]), messages.TopicCreate(name="n5", schema=b""), messages.TopicCreate(name="n6", schema=schema, replication=2),
+        messages.TopicCreate(name="", schema=schema),
+        messages.TopicCreate(name="x" * 300, schema=schema),
+        messages.TopicCreate(name="a b", schema=schema),
+        messages.TopicCreate(name="n0", schema=schema, partitions=0),
+        messages.TopicCreate(name="n1", schema=schema, partitions=65_537),
+        messages.TopicCreate(name="n2", schema=schema, key=["nope"]),
+        messages.TopicCreate(name="n3", schema=schema, key=["id", "id"]),
+        messages.TopicCreate(name="n4", schema=schema[:-9]),
+        messages.TopicCreate(name="n5", schema=b""),
+        messages.TopicCreate(name="n6", schema=schema, replication=2),
     ]
     for message in wanted:
         answer = topic.client.control(Op.TOPIC_CREATE, message)
         assert answer.status == Status.REFUSED, message
         assert answer.read(messages.Refused).message
-    listed = topic.client.control(Op.TOPIC_LIST, messages.TopicList(prefix="public/default/n")).read(messages.Topics)
+    listed = topic.client.control(Op.TOPIC_LIST, messages.TopicList(prefix="public/default/n")).read(
+        messages.Topics
+    )
     assert [info.name for info in listed.topics] == []
 
 
 def test_a_fetch_outside_the_log_says_where_it_begins(topic: RawTopic) -> None:
     place = topic.place()
-    answer = topic.client.ask(Op.FETCH, topic=place["topic"], partition=place["partition"], sequence=10**12, deadline_ms=100)
+    answer = topic.client.ask(
+        Op.FETCH, topic=place["topic"], partition=place["partition"], sequence=10**12, deadline_ms=100
+    )
     assert answer.code == Code.TRUNCATED or (answer.status == Status.OK and not answer.body)
-    answer = topic.client.ask(Op.FETCH, topic=place["topic"], partition=place["partition"], sequence=1, owner_epoch=1, deadline_ms=100)
+    answer = topic.client.ask(
+        Op.FETCH,
+        topic=place["topic"],
+        partition=place["partition"],
+        sequence=1,
+        owner_epoch=1,
+        deadline_ms=100,
+    )
     assert answer.code == Code.TRUNCATED
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, read_ids
 from tests.system.load import Load
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KILLS = 5
 
@@ -57,6 +60,11 @@ def test_the_identity_check_finds_planted_defects() -> None:
     """A checker that cannot fail proves nothing."""
     good = {1: [(0, 0), (0, 2)], 2: [(0, 1)]}
     check_identity(good, {0: [0, 1, 2]}, {0: 3})
-    for rows in ({1: [(0, 0), (0, 2)], 2: []}, {1: [(0, 0), (0, 2)], 2: [(0, 1), (0, 2)]}, {1: [(0, 2), (0, 0)], 2: [(0, 1)]}, {1: [(0, 0), (0, 9)], 2: [(0, 1)]}):
+    for rows in (
+        {1: [(0, 0), (0, 2)], 2: []},
+        {1: [(0, 0), (0, 2)], 2: [(0, 1), (0, 2)]},
+        {1: [(0, 2), (0, 0)], 2: [(0, 1)]},
+        {1: [(0, 0), (0, 9)], 2: [(0, 1)]},
+    ):
         with pytest.raises(AssertionError):
             check_identity(rows, {0: [0, 1, 2]}, {0: 3})

@@ -1,6 +1,6 @@
-"""Power cut: the file system is shut down under a writing node, unsynced journal lost; what was acknowledged is there afterwards.
+"""Power cut: the file system goes down under a writing node, its journal lost; acknowledged rows survive.
 
-Needs root for a loop mount. Where that is not to be had the test fails: durability that was not tried is not known.
+Needs root for a loop mount; where that is not to be had the test fails: durability untried is not known.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import os
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
 from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, read_ids
 from tests.system.load import Load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), linux/fs/ext4/ext4.h
 NOLOGFLUSH = 2  # the journal is not flushed: what was not synced is gone
@@ -29,14 +32,16 @@ class Disk:
 
     def __init__(self, folder: Path, size_mb: int = 1024) -> None:
         self.image, self.mount_point = folder / "disk.img", folder / "disk"
-        with open(self.image, "wb") as image:
+        with self.image.open("wb") as image:
             image.truncate(size_mb << 20)
         subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True, capture_output=True)
         self.mount_point.mkdir()
         self.mount()
 
     def mount(self) -> None:
-        subprocess.run(["mount", "-o", "loop", str(self.image), str(self.mount_point)], check=True, capture_output=True)
+        subprocess.run(
+            ["mount", "-o", "loop", str(self.image), str(self.mount_point)], check=True, capture_output=True
+        )
 
     def unmount(self) -> None:
         subprocess.run(["umount", str(self.mount_point)], check=True, capture_output=True)

@@ -14,15 +14,30 @@ from tests.wire import vectors
 
 VECTORS = json.loads(vectors.JSON.read_text())
 BODIES = {
-    "hello": messages.Hello, "ready": messages.Ready, "topic_create": messages.TopicCreate, "topic_create_ok": messages.TopicInfo,
-    "topic_list_ok": messages.Topics, "producer_open": messages.ProducerOpen, "producer_open_ok": messages.ProducerOpened,
-    "table_ok": messages.Table, "table_push": messages.Table, "publish_redirect": messages.Redirected,
-    "refused_conflict": messages.Refused, "resolve_ok": messages.Resolved, "schema_add_ok": messages.SchemaAdded,
+    "hello": messages.Hello,
+    "ready": messages.Ready,
+    "topic_create": messages.TopicCreate,
+    "topic_create_ok": messages.TopicInfo,
+    "topic_list_ok": messages.Topics,
+    "producer_open": messages.ProducerOpen,
+    "producer_open_ok": messages.ProducerOpened,
+    "table_ok": messages.Table,
+    "table_push": messages.Table,
+    "publish_redirect": messages.Redirected,
+    "refused_conflict": messages.Refused,
+    "resolve_ok": messages.Resolved,
+    "schema_add_ok": messages.SchemaAdded,
 }
 
 
 def test_generated_constants_are_fresh() -> None:
-    done = subprocess.run([sys.executable, "native/gen_wire.py", "--check"], cwd=vectors.ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "native/gen_wire.py", "--check"],
+        cwd=vectors.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -46,7 +61,11 @@ def test_document_shows_every_vector_opcode_and_code() -> None:
 @pytest.mark.parametrize("name", sorted(VECTORS))
 def test_python_reads_the_header(name: str) -> None:
     vector = VECTORS[name]
-    layout, kind = ((wire.REQUEST_STRUCT, wire.RequestHeader) if vector["kind"] == "request" else (wire.ANSWER_STRUCT, wire.AnswerHeader))
+    layout, kind = (
+        (wire.REQUEST_STRUCT, wire.RequestHeader)
+        if vector["kind"] == "request"
+        else (wire.ANSWER_STRUCT, wire.AnswerHeader)
+    )
     header = kind._make(layout.unpack(bytes.fromhex(vector["header"])))
     assert {key: value for key, value in header._asdict().items() if value} == vector["fields"]
 
