@@ -24,7 +24,8 @@ One branch for each thing that a caller can *do*:
     |  `- ProtocolError       ... the two programs do not understand each other
     |- UnknownOutcomeError    the batch may or may not be stored; only the same sequence again, or a look, tells
     |- WaitTimeoutError       what was waited for goes on; wait again
-    |- ClosedError            the object is closed, or belongs to the process before a fork
+    |- ClosedError            the object is closed
+    |  `- ForkedError          ... it belongs to the process before a fork
     |- StorageError           a data directory: fix what the message names, start again
     |  |- StoreLockedError    ... another process uses it
     |  |- NewerFormatError    ... it was written by a newer program; nothing was touched
@@ -198,7 +199,11 @@ class WaitTimeoutError(RingfenceError, TimeoutError):
 
 
 class ClosedError(RingfenceError):
-    """The object is closed, or was made before a fork in the parent process. Make a new one."""
+    """The object is closed. Make a new one."""
+
+
+class ForkedError(ClosedError):
+    """The object was made before a fork, in the parent process. Make a new one in the child."""
 
 
 class StorageError(RingfenceError):
