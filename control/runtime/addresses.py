@@ -1,0 +1,70 @@
+"""Addresses to bind and to tell. Off loopback, rows travel in the clear: that must be asked for."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Sequence
+
+from ringfence.native.errors import ConfigError
+
+
+def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
+    """ConfigError for an address that cannot be bound, or that is off loopback without `insecure`."""
+    for address in addresses:
+        scheme, separator, rest = address.partition("://")
+        if not separator or scheme not in {"tcp", "ipc"} or not rest:
+            raise ConfigError(f"listen address {address!r}: tcp://HOST:PORT or ipc://PATH", key="listen")
+        if scheme == "tcp":
+            host = _host_of(address, rest)
+            if not insecure and not is_loopback(host):
+                raise ConfigError(
+                    f"listen address {address!r} is off loopback, and this version has neither encryption nor tokens: "
+                    "bind 127.0.0.1 and tunnel, or pass --insecure if the network is trusted",
+                    key="listen",
+                )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can only be reached from this machine. Names other than localhost are not trusted to be."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def advertised(bound: Sequence[str]) -> tuple[str, ...]:
+    """What clients are told for the addresses bound: a wildcard becomes this host's name."""
+    return tuple(_named(address) for address in bound)
+
+
+def has_free_port(addresses: Sequence[str]) -> bool:
+    """Whether the system is to choose a port, so that addresses are known only after binding."""
+    return any(
+        address.startswith("tcp://") and address.rpartition(":")[2] in {"0", "*"} for address in addresses
+    )
+
+
+def split_host_port(text: str, key: str) -> tuple[str, int]:
+    """HOST and PORT of `HOST:PORT`. ConfigError names the setting `key`."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdigit() or int(port) > 65_535 or not host:
+        raise ConfigError(f"{key}={text!r}: HOST:PORT", key=key)
+    return host.strip("[]"), int(port)
+
+
+def _host_of(address: str, rest: str) -> str:
+    host, separator, port = rest.rpartition(":")
+    if not separator or not (port == "*" or (port.isdigit() and int(port) <= 65_535)) or not host:
+        raise ConfigError(f"listen address {address!r}: tcp://HOST:PORT, port 0 for a free one", key="listen")
+    return host.strip("[]")
+
+
+def _named(address: str) -> str:
+    scheme, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    if scheme == "tcp" and host in {"0.0.0.0", "*", "[::]"}:  # noqa: S104 - compared, not bound
+        return f"tcp://{socket.gethostname()}:{port}"
+    return address

@@ -1,0 +1,91 @@
+"""Metadata as the bodies that clients read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Topic
+from ringfence.native import messages
+
+WHY_MAX = 160
+"""Characters of a quarantine's reason in a description: 4,096 of them must fit a body."""
+
+
+def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table:
+    """The routing table of a topic, SEALED partitions included: who resolves old sequences needs them."""
+    owners = sorted({assignment.owner.node for assignment in topic.assignments.values()})
+    return messages.Table(
+        topic=topic.topic,
+        name=topic.name,
+        history=state.history,
+        generation=generation,
+        version=topic.layout.version,
+        key=list(topic.key),
+        schemas=[schema.message for schema in topic.schemas],
+        replication=topic.replication,
+        partitions=[
+            messages.PartitionEntry(
+                partition=partition.partition,
+                lo=partition.slots.lo,
+                hi=partition.slots.hi,
+                state="ACTIVE" if partition.is_active else "SEALED",
+                owner=topic.assignments[partition.partition].owner.node,
+                epoch=topic.assignments[partition.partition].epoch,
+                parents=list(partition.parents),
+                children=list(partition.children),
+                created_version=partition.created_version,
+                sealed_version=partition.sealed_version,
+            )
+            for partition in topic.layout.partitions
+        ],
+        nodes=[
+            messages.NodeEntry(node=node, addresses=list(state.nodes[NodeId(node)].addresses))
+            for node in owners
+        ],
+    )
+
+
+def redirect(state: MetadataState, node: int) -> messages.Redirected:
+    return messages.Redirected(owner=node, addresses=list(state.nodes[NodeId(node)].addresses))
+
+
+def topic_info(
+    topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *, created: bool = False
+) -> messages.TopicInfo:
+    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition)."""
+    partitions = []
+    for partition in topic.layout.partitions:
+        assignment = topic.assignments[partition.partition]
+        here = hosted.get((topic.topic, partition.partition), {})
+        why = here.get("quarantined")
+        partitions.append(
+            messages.PartitionStats(
+                partition=partition.partition,
+                name=partition.name,
+                lo=partition.slots.lo,
+                hi=partition.slots.hi,
+                state="ACTIVE" if partition.is_active else "SEALED",
+                owner=assignment.owner.node,
+                epoch=assignment.epoch,
+                start_offset=here.get("start_offset", 0),
+                end_offset=here.get("end_offset", 0),
+                bytes=here.get("bytes", 0),
+                quarantined=None if why is None else str(why)[:WHY_MAX],
+            )
+        )
+    return messages.TopicInfo(
+        topic=topic.topic,
+        name=topic.name,
+        version=topic.layout.version,
+        key=list(topic.key),
+        schemas=[schema.message for schema in topic.schemas],
+        replication=topic.replication,
+        retention_bytes=topic.retention_bytes,
+        retention_ms=topic.retention_ms,
+        properties=dict(topic.properties),
+        partitions=partitions,
+        created=created,
+    )

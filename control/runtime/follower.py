@@ -1,0 +1,174 @@
+"""What the metadata says becomes orders to the native node, one entry after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from ringfence.control.machines import orders
+from ringfence.control.machines.orders import (
+    DropPartition,
+    InstallTable,
+    InstallTopic,
+    OpenPartition,
+    Order,
+    RemoveTopic,
+    TruncatePartition,
+)
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime import bodies
+from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.health import Health
+from ringfence.native import messages
+
+_LOG = structlog.get_logger("ringfence.orders")
+FAULTS_MAX: Final = 1_024
+"""Entries whose failed orders are remembered for those who wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    index: int
+    state: MetadataState
+    phases: orders.Phases
+
+
+class Follower:
+    """Carries out orders in the order of the entries that gave them. A failed order is a reason, and the rest goes on."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        here: Replica,
+        health: Health,
+        *,
+        on_dropped: Callable[[TopicId], None],
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        """`on_dropped` hears of a deleted topic of which this store holds nothing more."""
+        self._driver, self._here, self._health = driver, here, health
+        self._on_dropped, self._on_failed = on_dropped, on_failed
+        self._steps: deque[_Step] = deque()
+        self._changed = asyncio.Condition()
+        self._wake = asyncio.Event()
+        self._faults: OrderedDict[int, list[str]] = OrderedDict()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._follow(), name="orders")
+        self._task.add_done_callback(self._ended)
+
+    def follow(self, before: MetadataState, after: MetadataState, index: int) -> None:
+        """Note what the entry at `index` asks for. Called in the order of indexes."""
+        phases = orders.between(before, after, self._here)
+        if phases:
+            self._steps.append(_Step(index, after, phases))
+            self._wake.set()
+
+    async def until(self, index: int) -> list[str]:
+        """Wait until every order up to the entry at `index` has ended; the sentences of those of it that failed."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
+        return self._faults.get(index, [])
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception), error
+            self._on_failed(error)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._wake.wait()
+            while self._steps:
+                step = self._steps[0]
+                faults = await self._carry_out(step)
+                if faults:
+                    self._faults[step.index] = faults
+                    while len(self._faults) > FAULTS_MAX:
+                        self._faults.popitem(last=False)
+                async with self._changed:
+                    self._steps.popleft()
+                    self._changed.notify_all()
+            self._wake.clear()
+
+    async def _carry_out(self, step: _Step) -> list[str]:
+        faults: list[str] = []
+        for phase in step.phases:
+            told = await asyncio.gather(*(self._perform(order, step) for order in phase))
+            faults += [fault for fault in told if fault is not None]
+        if not faults:
+            for topic in sorted(orders.dropped_topics(step.phases)):
+                self._on_dropped(topic)
+        return faults
+
+    async def _perform(self, order: Order, step: _Step) -> str | None:
+        key, give = self._call(order, step)
+        try:
+            await self._driver.order(give)
+        except OrderError as error:
+            fault = f"{key}: {error}"
+            self._health.worsen(key, fault)
+            return fault
+        self._health.mend(key)
+        return None
+
+    def _call(self, order: Order, step: _Step) -> tuple[str, Callable[[], int]]:
+        """The name of an order in reasons, and the call that gives it."""
+        node = self._driver.node
+        match order:
+            case InstallTopic(topic):
+                return f"installing topic {topic.name}", partial(
+                    node.install_topic,
+                    topic.topic,
+                    [schema.message for schema in topic.schemas],
+                    order.key_columns,
+                    topic.retention_bytes or 0,
+                    topic.retention_ms or 0,
+                )
+            case OpenPartition(topic, partition, slots, epoch):
+                name = f"opening partition {partition} of topic {topic}"
+                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch)
+            case TruncatePartition(topic, partition, before):
+                name = f"truncating partition {partition} of topic {topic}"
+                return name, partial(node.truncate, topic, partition, before)
+            case InstallTable(topic):
+                return f"installing the table of topic {topic.name}", self._table_call(order, step)
+            case RemoveTopic(topic):
+                return f"removing topic {topic}", partial(node.remove_topic, topic)
+            case DropPartition(topic, partition):
+                return f"dropping partition {partition} of topic {topic}", partial(
+                    node.drop, topic, partition
+                )
+
+    def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
+        topic, state = order.topic, step.state
+        active: list[tuple[int, int, int, int, int]] = []
+        for part in topic.layout.active():
+            assignment: Any = topic.assignments[part.partition]
+            active.append(
+                (part.partition, part.slots.lo, part.slots.hi, assignment.owner.node, assignment.epoch)
+            )
+        return partial(
+            self._driver.node.install_table,
+            topic.topic,
+            step.index,
+            topic.layout.version,
+            messages.encode(bodies.table(state, topic, step.index)),
+            active,
+            messages.encode(bodies.redirect(state, self._here.node)),
+        )

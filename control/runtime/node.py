@@ -1,0 +1,309 @@
+"""A node as one process: open, recover, draw epochs, open partitions, listen, serve, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from importlib.metadata import version
+from typing import Any, Final
+
+import structlog
+
+from ringfence.control.machines.metadata import validate
+from ringfence.control.model.commands import (
+    ConfirmDropped,
+    InitCluster,
+    PurgeTopic,
+    RestartNode,
+    SetAddresses,
+)
+from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.results import NodeRestarted
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime import addresses, recovery
+from ringfence.control.runtime.driver import Driver
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.producer_requests import ProducerRequests
+from ringfence.control.runtime.proposals import SoloProposer
+from ringfence.control.runtime.requests import Requests, Route
+from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.control.store.directory import DataDirectory, open_directory
+from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.native import _node, messages
+from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+
+_LOG = structlog.get_logger("ringfence.node")
+HEARTBEAT_MS: Final = 10_000
+"""What clients are asked to use; a dead peer is noticed after two."""
+PROGRAM: Final = f"ringfence {version('ringfence')}"
+
+
+class Node:
+    """One node. `start`, then wait for `failed` or a signal, then `stop`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.health = Health()
+        self.addresses: list[str] = []
+        self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        self._began = time.monotonic()
+        self._directory: DataDirectory | None = None
+        self._proposer: SoloProposer | None = None
+        self._chores: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Serve. Raises ConfigError and StorageError with the way out; the directory is unlocked again then."""
+        addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
+        self._directory = open_directory(self.settings.data_dir)
+        try:
+            await self._start(self._directory)
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def _start(self, directory: DataDirectory) -> None:
+        loop = asyncio.get_running_loop()
+        store = MetadataStore(directory)
+        if store.journal.cut_bytes:
+            _LOG.warning(
+                "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
+            )
+        identity = directory.identity
+        self._here = Replica(node=NodeId(identity.node), store=identity.store)
+        self.native = self._native(directory)
+        report = await loop.run_in_executor(None, self.native.recover)
+        _LOG.info(
+            "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
+        )
+        recovery.check_age(report["partitions"], store.recovered.index)
+        self._proposer = SoloProposer(store, on_applied=self._applied, on_failed=self._fail)
+        self._driver = Driver(
+            self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
+        )
+        self._follower = Follower(
+            self._driver, self._here, self.health, on_dropped=self._dropped, on_failed=self._fail
+        )
+        self._requests = Requests(
+            self.native,
+            self._routes(),
+            generation=lambda: self.proposer.applied.index,
+            request_ms=self.settings.request_ms,
+        )
+        self._following = False
+        self._driver.start()
+        self._follower.start()
+        self._proposer.start()
+        await self._draw_epochs()
+        recovery.report(report["partitions"], self.proposer.state, self.health)
+        await self._listen()
+        self._purge_leftovers()
+        self.health.phase = "serving"
+
+    @property
+    def proposer(self) -> SoloProposer:
+        assert self._proposer is not None, "the node is not started"
+        return self._proposer
+
+    @property
+    def uptime_s(self) -> float:
+        return time.monotonic() - self._began
+
+    async def stop(self) -> None:
+        """Refuse new requests, finish those under way, close everything. Returns within `stop_s` and a little."""
+        self.health.phase = "stopping"
+        await self._requests.finish(self.settings.stop_s / 2)
+        await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
+        await self._abandon()
+
+    def status(self) -> messages.Status:
+        state, identity = self.proposer.state, self._identity
+        return messages.Status(
+            cluster=identity.cluster,
+            history=identity.history,
+            node=identity.node,
+            store=identity.store,
+            program=PROGRAM,
+            state=self.health.state,
+            reasons=self.health.reasons,
+            addresses=self.addresses,
+            uptime_s=round(self.uptime_s, 3),
+            index=self.proposer.applied.index,
+            topics=len(state.topics),
+            partitions=sum(len(topic.layout.partitions) for topic in state.topics.values()),
+            counters=self.native.counters(),
+        )
+
+    # ---- start-up ---------------------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> Any:
+        assert self._directory is not None, "the node is not started"
+        return self._directory.identity
+
+    def _native(self, directory: DataDirectory) -> _node.Node:
+        settings, identity = self.settings, directory.identity
+        directory.log.mkdir(exist_ok=True)
+        return _node.Node(
+            data=os.fspath(directory.log),
+            cluster=identity.cluster,
+            history=identity.history,
+            store=identity.store,
+            node=identity.node,
+            shards=settings.shards,
+            budget_bytes=settings.budget_bytes,
+            segment_bytes=settings.segment_bytes,
+            message_bytes=settings.message_bytes,
+            connections_max=settings.connections_max,
+            transport=settings.transport,
+            direct=settings.direct,
+            reserve_bytes=settings.reserve_bytes,
+            producers_max=settings.producers_max,
+            producer_expiry_ms=settings.producer_expiry_ms,
+            faults=settings.faults,
+        )
+
+    async def _draw_epochs(self) -> None:
+        """One entry gives every partition of this store a new owner epoch; then all of the state becomes orders."""
+        identity, known = (
+            self._identity,
+            self.settings.advertise or addresses.advertised(self.settings.listen),
+        )
+        if not self.proposer.state.cluster:
+            await self.proposer.propose(
+                InitCluster(
+                    cluster=identity.cluster,
+                    history=identity.history,
+                    node=NodeId(identity.node),
+                    store=identity.store,
+                )
+            )
+        restart = RestartNode(
+            node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM
+        )
+        restarted = (await self.proposer.propose(restart)).result
+        assert isinstance(restarted, NodeRestarted), restarted
+        self.proposer.use_session(restarted.session)
+        self._following = True
+        index = self.proposer.applied.index
+        self._follower.follow(EMPTY, self.proposer.state, index)
+        for fault in await self._follower.until(index):
+            _LOG.error("not opened", fault=fault)
+        _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
+
+    async def _listen(self) -> None:
+        identity = self._identity
+        self.native.set_ready(
+            messages.encode(
+                messages.Ready(
+                    cluster=identity.cluster,
+                    history=identity.history,
+                    node=identity.node,
+                    store=identity.store,
+                    version_min=PROTOCOL_VERSION_MIN,
+                    version_max=PROTOCOL_VERSION,
+                    program=PROGRAM,
+                    message_bytes_max=self.settings.message_bytes,
+                    window=DEDUPE_WINDOW,
+                    heartbeat_ms=HEARTBEAT_MS,
+                )
+            )
+        )
+        self.addresses = list(self.native.listen(list(self.settings.listen)))
+        told = self.settings.advertise or addresses.advertised(self.addresses)
+        if told != self.proposer.state.nodes[self._here.node].addresses:
+            applied = await self.proposer.propose(SetAddresses(node=self._here.node, addresses=told))
+            await self._follower.until(applied.index)
+
+    def _routes(self) -> dict[int, Route]:
+        topics = TopicRequests(self.proposer, self._follower, self.native, self._here.node)
+        producers = ProducerRequests(self.proposer, self._driver, self._here.node)
+
+        async def status(_: None) -> messages.Message:
+            return self.status()
+
+        return {
+            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, topics.create),
+            Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
+            Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
+            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, topics.truncate),
+            Opcode.TOPIC_DELETE: Route(messages.TopicName, topics.delete),
+            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, topics.add_schema),
+            Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
+            Opcode.STATUS: Route(None, status),
+        }
+
+    # ---- while it runs ----------------------------------------------------------------------------
+
+    def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
+        # Until the node's own start is in the log, its partitions have no epoch to be opened with.
+        if self._following:
+            self._follower.follow(before, after, index)
+
+    def _request(self, connection: int, header: bytes, body: bytes) -> None:
+        self._requests.take(connection, header, body)
+
+    def _event(self, outcome: tuple[Any, ...]) -> None:
+        match outcome:
+            case ("quarantined", topic, partition, why):
+                recovery.quarantined(self.health, topic, partition, why)
+            case ("shard_failed", shard, why):
+                self.health.worsen(
+                    f"shard {shard}", f"shard {shard} failed: {why}; restart after checking the disk"
+                )
+            case ("disk_full", shard, True):
+                self.health.worsen(f"disk full {shard}", f"shard {shard}: no space for rows; reads go on")
+            case ("disk_full", shard, False):
+                self.health.mend(f"disk full {shard}")
+            case _:
+                _LOG.warning("unknown outcome", outcome=repr(outcome)[:200])
+
+    def _fail(self, error: Exception) -> None:
+        if not self.failed.done():
+            self.failed.set_result(error)
+
+    def _dropped(self, topic: TopicId) -> None:
+        self._chore(self._bury(topic))
+
+    def _purge_leftovers(self) -> None:
+        """Tombstones whose last holder confirmed just before a crash."""
+        for topic, tombstone in self.proposer.state.tombstones.items():
+            if not tombstone.holders:
+                self._chore(self._bury(topic))
+
+    async def _bury(self, topic: TopicId) -> None:
+        confirm = ConfirmDropped(topic=topic, store=self._here.store)
+        purge = PurgeTopic(topic=topic)
+        try:
+            if validate(self.proposer.state, confirm) is None:
+                await self.proposer.propose(confirm)
+            if validate(self.proposer.state, purge) is None:
+                await self.proposer.propose(purge)
+        except RequestRefused as refusal:
+            # The tombstone stays; the next start tries again.
+            _LOG.warning("tombstone stays", topic=topic, why=refusal.message)
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _abandon(self) -> None:
+        for task in self._chores:
+            task.cancel()
+        if hasattr(self, "_follower"):
+            await self._follower.close()
+        if self._proposer is not None:
+            await self._proposer.close()
+        if hasattr(self, "_driver"):
+            self._driver.close()
+        if hasattr(self, "native"):
+            await asyncio.get_running_loop().run_in_executor(None, self.native.stop, 1.0)
+        if self._directory is not None:
+            self._directory.close()
+            self._directory = None

@@ -1,0 +1,112 @@
+"""PRODUCER_OPEN: an identity, and for a name what its predecessor left."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from ringfence.control.model.commands import OpenNamedProducer, OpenProducers
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.results import ProducersOpened
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.proposals import Proposer
+from ringfence.control.runtime.topic_requests import full_name
+from ringfence.native import messages
+from ringfence.native.wire import Code
+
+ROUNDS_MAX = 8
+"""Layout changes that one open may live through before the client is told to come back."""
+
+
+class ProducerRequests:
+    """Handlers; each returns the answer's body or raises RequestRefused."""
+
+    def __init__(self, proposer: Proposer, driver: Driver, here: NodeId) -> None:
+        self._proposer, self._driver, self._here = proposer, driver, here
+
+    async def open(self, request: messages.ProducerOpen) -> messages.ProducerOpened:
+        topic = self._proposer.state.topic_named(full_name(request.topic))
+        if topic is None:
+            raise RequestRefused(
+                Code.UNKNOWN_TOPIC, f"no topic is named {request.topic!r}", name=request.topic
+            )
+        if request.name is None:
+            applied = await self._proposer.propose(OpenProducers(topic=topic.topic, count=request.count))
+            assert isinstance(applied.result, ProducersOpened), applied.result
+            opened = applied.result
+            return messages.ProducerOpened(producer_id=opened.producer, producer_epoch=opened.epoch)
+        if request.count != 1:
+            message = f"count={request.count}: a named producer has one id"
+            raise RequestRefused(Code.INVALID_ARGUMENT, message)
+        return await self._open_named(topic, request.name)
+
+    async def _open_named(self, topic: Topic, name: str) -> messages.ProducerOpened:
+        applied = await self._proposer.propose(OpenNamedProducer(topic=topic.topic, name=name))
+        assert isinstance(applied.result, ProducersOpened), applied.result
+        opened = applied.result
+        resume: dict[int, messages.ResumePoint] = {}
+        for _ in range(ROUNDS_MAX):
+            current = self._proposer.state.topics.get(topic.topic)
+            if current is None:
+                raise RequestRefused(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted meanwhile")
+            resume |= await self._fence_predecessor(current, name, opened)
+            # The open ends when one version's whole ACTIVE set has the epoch: a split in between would
+            # give the predecessor partitions that never heard of it.
+            after = self._proposer.state.topics.get(topic.topic)
+            if after is not None and after.layout.version == current.layout.version:
+                return messages.ProducerOpened(
+                    producer_id=opened.producer,
+                    producer_epoch=opened.epoch,
+                    resume=[resume[partition] for partition in sorted(resume)],
+                )
+        message = f"the layout of topic {topic.name!r} changed {ROUNDS_MAX} times meanwhile"
+        raise RequestRefused(Code.HELD, message, retry_after_ms=1_000)
+
+    async def _fence_predecessor(
+        self, topic: Topic, name: str, opened: ProducersOpened
+    ) -> dict[int, messages.ResumePoint]:
+        """Write the producer record into every ACTIVE partition; the predecessor's last batches by partition."""
+        partitions = [part.partition for part in topic.layout.active()]
+        outcomes = await asyncio.gather(
+            *(
+                self._driver.order(
+                    partial(
+                        self._driver.node.open_producer,
+                        topic.topic,
+                        partition,
+                        opened.producer,
+                        opened.epoch,
+                        name.encode(),
+                    )
+                )
+                for partition in partitions
+            ),
+            return_exceptions=True,
+        )
+        resume: dict[int, messages.ResumePoint] = {}
+        for partition, outcome in zip(partitions, outcomes, strict=True):
+            if isinstance(outcome, OrderError):
+                message = f"producer {name!r} is not open: partition {partition}: {outcome}"
+                raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
+            if isinstance(outcome, BaseException):
+                raise outcome
+            point = _resume_point(partition, outcome)
+            if point is not None:
+                resume[partition] = point
+        return resume
+
+
+def _resume_point(partition: int, result: dict[str, Any]) -> messages.ResumePoint | None:
+    if not result:
+        return None
+    return messages.ResumePoint(
+        partition=partition,
+        sequence=result["sequence"],
+        send=result["send"],
+        note=result.get("note"),
+        first_offset=result["offset"],
+        rows=result.get("rows", 0),
+    )

@@ -1,0 +1,56 @@
+"""What the log on disk holds, compared with what the metadata says. Reports; removes nothing (I16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.health import Health
+from ringfence.native.errors import StorageError
+
+
+def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:
+    """StorageError when the log knows epochs that the metadata has not drawn yet.
+
+    Epochs are indexes: metadata that ends before one of them is an old copy, and would draw the same ids again.
+    """
+    for known in partitions:
+        newest = max(int(known["owner_epoch"]), int(known["fence"]))
+        if newest > last_index:
+            raise StorageError(
+                f"the metadata ends at entry {last_index}, but partition {known['partition']} of topic "
+                f"{known['topic']} was opened at {newest}: the metadata is older than the rows. Restore the newest "
+                "metadata, or the log of the same age. Nothing was changed",
+                topic=known["topic"],
+                partition=known["partition"],
+            )
+
+
+def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health: Health) -> None:
+    """Reasons for partitions that are damaged, or that no topic and no tombstone claims."""
+    claimed = {
+        (number, partition.partition)
+        for number, topic in state.topics.items()
+        for partition in topic.layout.partitions
+    }
+    buried = {
+        (number, part) for number, tombstone in state.tombstones.items() for part in tombstone.partitions
+    }
+    for known in partitions:
+        place = (known["topic"], known["partition"])
+        if known.get("quarantined"):
+            quarantined(health, place[0], place[1], str(known["quarantined"]))
+        if place not in claimed | buried:
+            rows = int(known["end_offset"]) - int(known["start_offset"])
+            health.worsen(
+                f"unknown {place}",
+                f"unknown data: {rows} rows of partition {place[1]} of topic {place[0]}, which the metadata does not "
+                "name; kept as they are",
+            )
+
+
+def quarantined(health: Health, topic: int, partition: int, why: str) -> None:
+    health.worsen(
+        f"quarantined {topic} {partition}", f"partition {partition} of topic {topic} is quarantined: {why}"
+    )

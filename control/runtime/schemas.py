@@ -1,0 +1,71 @@
+"""Arrow schemas of clients: untrusted bytes into columns that the metadata can compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ringfence.control.model.schemas import Column
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.native._node import Encoder
+from ringfence.native.errors import RingfenceError
+from ringfence.native.wire import COLUMNS_MAX, NESTING_MAX, Code
+
+
+def columns_of(message: bytes) -> tuple[Column, ...]:
+    """The top-level columns of an Arrow IPC schema message, once it is known that rows of it can be stored.
+
+    Raises:
+        RequestRefused: BAD_BODY, UNSUPPORTED_TYPE or TOO_LARGE, with the reason.
+    """
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        columns = tuple(Column(field.name, str(field.type), field.nullable) for field in schema)
+        _check_size(schema)
+    except (pa.ArrowException, OSError, ValueError, UnicodeError, MemoryError) as error:
+        raise RequestRefused(Code.BAD_BODY, f"schema: no sound Arrow schema message: {error}") from error
+    try:
+        Encoder(message)
+    except (RingfenceError, ValueError) as error:
+        raise RequestRefused(Code.UNSUPPORTED_TYPE, f"schema: {error}") from error
+    return columns
+
+
+def key_fault(columns: Sequence[Column], key: Sequence[str]) -> str | None:
+    """Why the key's columns cannot be hashed to slots as Spark does; None when they can."""
+    types = {column.name: column.type for column in columns}
+    for name in key:
+        kind = types.get(name, "")
+        if kind.startswith(_UNHASHED):
+            return f"key column {name!r} has the type {kind}, which has no slot; use one that Spark hashes"
+    return None
+
+
+_UNHASHED = (
+    "map",
+    "struct",
+    "list",
+    "large_list",
+    "fixed_size_list",
+    "sparse_union",
+    "dense_union",
+    "month_day",
+)
+
+
+def _check_size(schema: pa.Schema) -> None:
+    flattened = 0
+    waiting = [(field.type, 1) for field in schema]
+    while waiting:
+        kind, depth = waiting.pop()
+        flattened += 1
+        if depth > NESTING_MAX:
+            raise RequestRefused(Code.TOO_LARGE, f"schema: nested deeper than {NESTING_MAX} levels")
+        if flattened > COLUMNS_MAX:
+            raise RequestRefused(
+                Code.TOO_LARGE, f"schema: more than {COLUMNS_MAX} fields, nested ones included"
+            )
+        if pa.types.is_dictionary(kind):
+            waiting.append((kind.value_type, depth + 1))
+        waiting += [(kind.field(place).type, depth + 1) for place in range(kind.num_fields)]
