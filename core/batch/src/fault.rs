@@ -1,0 +1,169 @@
+//! Why a body is refused, with the values that show it. `Copy`, so that the checks allocate nothing, also when they fail.
+
+use std::fmt;
+
+use ringfence_wire::Code;
+
+/// What is wrong with a body. Rows count from 0 within the column's own array; buffers from 0 within the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    // ---- the message
+    /// The header says that there are no rows.
+    ZeroRows,
+    /// The header's rows differ from the record batch's.
+    Rows { header: u64, batch: i64 },
+    /// The body ends inside a message.
+    Truncated { need: u64, have: u64 },
+    /// No continuation marker where a message must begin.
+    Marker { at: usize, found: u32 },
+    /// The length of the metadata is above its limit, or leaves the body unaligned.
+    MetadataBytes { found: u32, limit: u32 },
+    /// The metadata is not a sound flatbuffer.
+    Metadata,
+    /// Metadata of another version than V5.
+    Version { found: i16 },
+    /// Neither a dictionary batch nor a record batch.
+    Header { found: u8 },
+    /// The length of the message's buffers is negative or not a multiple of 8.
+    BodyLength { found: i64 },
+    /// Bytes behind the record batch.
+    Trailing { bytes: usize },
+    /// The metadata lacks a required part.
+    Missing { what: &'static str },
+    /// The record batch has another number of arrays, buffers or variadic counts than the schema.
+    Count { what: &'static str, found: usize, need: usize },
+    // ---- arrays and buffers
+    /// An array's length is negative, above its limit, or not the one that its parent needs.
+    Length { found: i64, need: u64 },
+    /// The count of nulls is not the validity bitmap's.
+    NullCount { declared: i64, counted: u64 },
+    /// Nulls in a field that is not nullable.
+    Nulls { count: u64 },
+    /// A buffer is unaligned, lies outside the body, or over an earlier one.
+    Range { buffer: usize, offset: i64, length: i64, body: usize },
+    /// A buffer is shorter than its array needs.
+    Short { buffer: usize, need: u64, have: usize },
+    /// An offset is negative or below the one before it.
+    OffsetOrder { row: usize },
+    /// The last offset lies behind the values.
+    OffsetEnd { last: i64, have: u64 },
+    /// A string is not UTF-8.
+    Utf8 { row: usize },
+    /// A view points outside its buffers, or its prefix or padding is wrong.
+    View { row: usize },
+    /// More buffers than a view column may have, or a negative count.
+    Variadic { found: i64 },
+    /// A value that its type does not allow: a decimal wider than its precision, a `date64` within a day, a time of day
+    /// outside the day.
+    Value { row: usize },
+    /// A union's type id that is not in the schema, or an offset outside its child.
+    Union { row: usize },
+    /// Run ends that do not ascend, or end before the array does.
+    RunEnd { row: usize },
+    // ---- dictionaries
+    /// A dictionary that the schema does not have, that comes twice, or a delta without its base.
+    DictionaryId { id: i64 },
+    /// No values for a dictionary of the schema.
+    DictionaryMissing { id: i64 },
+    /// More dictionary messages than a body may have.
+    DictionaryMessages { limit: usize },
+    /// An index outside its dictionary.
+    DictionaryIndex { row: usize, values: u64 },
+    // ---- compression
+    /// An unknown codec or method.
+    Codec { found: i8 },
+    /// A buffer does not decompress to its declared length.
+    Compressed { buffer: usize, declared: i64 },
+    /// The declared lengths are above the limit for a whole body.
+    Uncompressed { limit: usize },
+    // ---- keys
+    /// The row's key belongs to another partition.
+    Slot { row: usize, slot: u16, lo: u16, hi: u16 },
+}
+
+impl Fault {
+    /// The code of the refusal on the wire.
+    #[must_use]
+    pub fn code(self) -> Code {
+        match self {
+            Self::ZeroRows => Code::ZeroRows,
+            Self::Rows { .. } | Self::Count { .. } => Code::WrongSchema,
+            Self::Uncompressed { .. } | Self::MetadataBytes { .. } | Self::DictionaryMessages { .. } => Code::TooLarge,
+            Self::Slot { .. } => Code::WrongSlot,
+            _ => Code::BadBody,
+        }
+    }
+
+    fn message(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ZeroRows => write!(f, "a batch must have rows"),
+            Self::Rows { header, batch } => write!(f, "the header says {header} rows, the record batch {batch}"),
+            Self::Truncated { need, have } => write!(f, "a message of {need} bytes, {have} are left"),
+            Self::Marker { at, found } => {
+                write!(f, "byte {at}: {found:#010x} where a message must begin with 0xffffffff")
+            }
+            Self::MetadataBytes { found, limit } => {
+                write!(f, "metadata of {found} bytes; a multiple of 8 from 8 to {limit} is taken")
+            }
+            Self::Metadata => write!(f, "the metadata is not a sound flatbuffer"),
+            Self::Version { found } => write!(f, "metadata version {found} (V1 = 0); write V5"),
+            Self::Header { found } => {
+                write!(f, "message type {found}; dictionary batches (2), then one record batch (3) are taken")
+            }
+            Self::BodyLength { found } => write!(f, "body length {found}; a multiple of 8 is taken"),
+            Self::Trailing { bytes } => write!(f, "{bytes} bytes behind the record batch"),
+            Self::Missing { what } => write!(f, "the metadata has no {what}"),
+            Self::Count { what, found, need } => write!(f, "{found} {what}, the schema has {need}"),
+            other => other.array_message(f),
+        }
+    }
+
+    fn array_message(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length { found, need } => write!(f, "an array of {found} values, {need} are needed"),
+            Self::NullCount { declared, counted } => {
+                write!(f, "{declared} nulls declared, the validity bitmap has {counted}")
+            }
+            Self::Nulls { count } => write!(f, "{count} nulls in a field that is not nullable"),
+            Self::Range { buffer, offset, length, body } => {
+                write!(f, "buffer {buffer}: {offset}+{length} is unaligned, over an earlier buffer, or outside {body} bytes")
+            }
+            Self::Short { buffer, need, have } => write!(f, "buffer {buffer}: {have} bytes, {need} are needed"),
+            Self::OffsetOrder { row } => write!(f, "row {row}: its offset is negative or below the one before"),
+            Self::OffsetEnd { last, have } => write!(f, "the last offset is {last}, there are {have} values"),
+            Self::Utf8 { row } => write!(f, "row {row}: not UTF-8"),
+            Self::View { row } => write!(f, "row {row}: the view's buffer, range, prefix or padding is wrong"),
+            Self::Variadic { found } => write!(f, "{found} variadic buffers"),
+            Self::Value { row } => write!(f, "row {row}: the value is outside its type's range"),
+            Self::Union { row } => write!(f, "row {row}: the union's type id or offset has no value"),
+            Self::RunEnd { row } => write!(f, "run {row}: run ends must ascend from 1 up to the array's length"),
+            other => other.body_message(f),
+        }
+    }
+
+    fn body_message(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DictionaryId { id } => {
+                write!(f, "dictionary {id} is not in the schema, comes twice, or is a delta without its base")
+            }
+            Self::DictionaryMissing { id } => write!(f, "dictionary {id} has no values in this body"),
+            Self::DictionaryMessages { limit } => write!(f, "more than {limit} dictionary batches"),
+            Self::DictionaryIndex { row, values } => write!(f, "row {row}: index outside the dictionary's {values} values"),
+            Self::Codec { found } => write!(f, "compression codec {found}; LZ4_FRAME (0) and ZSTD (1) by buffer are taken"),
+            Self::Compressed { buffer, declared } => {
+                write!(f, "buffer {buffer} does not decompress to its declared {declared} bytes")
+            }
+            Self::Uncompressed { limit } => write!(f, "more than {limit} bytes uncompressed; send smaller batches"),
+            Self::Slot { row, slot, lo, hi } => {
+                write!(f, "row {row}: its key has slot {slot}, the partition holds {lo}..={hi}; route it anew")
+            }
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message(f)
+    }
+}
