@@ -1,11 +1,32 @@
-//! The seam: what Python calls. START HERE: each file wraps one thing; nothing here decides anything.
+//! The seam: what Python calls. START HERE: each file wraps one thing, and nothing here decides anything.
+//!
+//! | file | wraps |
+//! |---|---|
+//! | `node.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
+//! | `fsck.rs` | the log's check of a stopped store |
+//! | `encode.rs` | `ringfence-batch`'s encoder for producers |
+//! | `record.rs` | the records of a FETCH body |
+//! | `checksum.rs` | CRC-32C |
+//! | `capsule.rs` | memory that Python owns: Arrow capsules, buffers, new bytearrays; the only unsafe code |
+//! | `error.rs` | raises the exceptions of `ringfence/native/errors.py` |
+#![deny(unsafe_code)] // `capsule.rs` allows it to itself
 
-use pyo3::prelude::*;
-
+mod capsule;
 mod checksum;
+mod encode;
+mod error;
+mod node;
+mod outcome;
+mod record;
 
-#[pymodule]
+#[pyo3::pymodule]
 mod _node {
     #[pymodule_export]
     use crate::checksum::{crc32c, crc32c_seal};
+    #[pymodule_export]
+    use crate::encode::{Encoder, schema_message};
+    #[pymodule_export]
+    use crate::node::Node;
+    #[pymodule_export]
+    use crate::record::RecordReader;
 }

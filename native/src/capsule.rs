@@ -1,0 +1,154 @@
+//! Memory that Python owns. The only unsafe code of the seam; what leaves this file is safe Rust.
+//!
+//! - [`batch`], [`schema`]: Arrow `PyCapsules` in. The array is moved out of its capsule, so that a capsule serves once.
+//! - [`Borrowed`]: a buffer that stays exported, so that it can be read without the GIL.
+//! - [`new_bytearray`]: memory that Python will own, written before anybody else can see it.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use arrow::array::{Array, StructArray};
+use arrow::datatypes::{DataType, Schema};
+use arrow::error::ArrowError;
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyCapsule, PyTuple};
+
+use crate::error::raise;
+
+fn consumed(py: Python<'_>, what: &str) -> PyErr {
+    raise(py, "BatchError", &format!("the Arrow {what} was already consumed; export it again"))
+}
+
+fn unsound(py: Python<'_>, error: &ArrowError) -> PyErr {
+    raise(py, "BatchError", &format!("the Arrow data is not sound: {error}"))
+}
+
+fn not_arrow(object: &Bound<'_, PyAny>, method: &str) -> PyErr {
+    let kind = object.get_type().name().map_or_else(|_| "the object".to_owned(), |name| name.to_string());
+    raise(object.py(), "InvalidArgumentError", &format!("{kind} is not Arrow data: it has no {method}"))
+}
+
+/// The schema in a capsule; it stays there.
+fn schema_of(capsule: &Bound<'_, PyCapsule>) -> PyResult<Schema> {
+    let py = capsule.py();
+    let pointer = capsule.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: the protocol says that a capsule of this name points to an ArrowSchema, which lives as long as the
+    // capsule; the reference ends before `capsule` can be dropped.
+    let exported = unsafe { pointer.as_ref() };
+    if exported.release().is_none() {
+        return Err(consumed(py, "schema"));
+    }
+    if exported.format() != "+s" {
+        let message = format!("a schema is a struct of columns, this is a type of format {:?}", exported.format());
+        return Err(raise(py, "SchemaError", &message));
+    }
+    Schema::try_from(exported).map_err(|error| raise(py, "SchemaError", &error.to_string()))
+}
+
+/// Anything with `__arrow_c_schema__`, metadata included.
+pub fn schema(object: &Bound<'_, PyAny>) -> PyResult<Schema> {
+    let method = "__arrow_c_schema__";
+    if !object.hasattr(method)? {
+        return Err(not_arrow(object, method));
+    }
+    schema_of(object.call_method0(method)?.cast::<PyCapsule>()?)
+}
+
+/// Anything with `__arrow_c_array__` whose type is a struct: a record batch, without a copy. Zero columns keep their rows.
+pub fn batch(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let (py, method) = (object.py(), "__arrow_c_array__");
+    if !object.hasattr(method)? {
+        return Err(not_arrow(object, method));
+    }
+    let pair = object.call_method0(method)?;
+    let pair = pair.cast::<PyTuple>()?;
+    let (schema_item, array_item) = (pair.get_item(0)?, pair.get_item(1)?);
+    let schema_capsule = schema_item.cast::<PyCapsule>()?;
+    let schema = schema_of(schema_capsule)?;
+    let pointer = array_item.cast::<PyCapsule>()?.pointer_checked(Some(c"arrow_array"))?.cast::<FFI_ArrowArray>();
+    // SAFETY: as above, for an ArrowArray.
+    if unsafe { pointer.as_ref() }.is_released() {
+        return Err(consumed(py, "array"));
+    }
+    // SAFETY: the capsule's array is valid and not released; it is moved out and the capsule keeps an empty one, so
+    // its destructor has nothing to release and a second import is refused above.
+    let array = unsafe { FFI_ArrowArray::from_raw(pointer.as_ptr()) };
+    // SAFETY: checked in `schema_of`; the capsule outlives the reference.
+    let exported = unsafe { schema_capsule.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>().as_ref() };
+    // SAFETY: both come from one export and so describe each other; that the buffers are as long as the types say is
+    // the promise of everybody who exports by this protocol.
+    let data = unsafe { from_ffi(array, exported) }.map_err(|error| unsound(py, &error))?;
+    debug_assert!(matches!(data.data_type(), DataType::Struct(_)));
+    let rows = StructArray::from(data);
+    let nulls = rows.null_count();
+    if nulls != 0 {
+        let message = format!("{nulls} rows of the batch are null as a whole; a batch has rows of columns");
+        return Err(raise(py, "BatchError", &message));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    RecordBatch::try_new_with_options(Arc::new(schema), rows.columns().to_vec(), &options)
+        .map_err(|error| unsound(py, &error))
+}
+
+/// A contiguous Python buffer of `T`, exported until this is dropped: it can neither move nor shrink.
+pub struct Borrowed<T: Element> {
+    buffer: PyBuffer<T>,
+}
+
+impl<T: Element> Borrowed<T> {
+    /// Refuses what has no such buffer; `what` names the argument.
+    pub fn new(what: &str, object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::<T>::get(object).map_err(|error| {
+            let message = format!("{what} must be a buffer of {}: {error}", std::any::type_name::<T>());
+            raise(object.py(), "InvalidArgumentError", &message)
+        })?;
+        if !buffer.is_c_contiguous() {
+            let message = format!("{what} is strided; pass a contiguous one (numpy.ascontiguousarray)");
+            return Err(raise(object.py(), "InvalidArgumentError", &message));
+        }
+        Ok(Self { buffer })
+    }
+
+    /// The elements. The caller's contract, told in the stubs: nobody writes into the buffer during the call.
+    pub fn slice(&self) -> &[T] {
+        let (data, count) = (self.buffer.buf_ptr().cast::<T>(), self.buffer.item_count());
+        NonNull::new(data).filter(|_| count != 0).map_or(&[], |data| {
+            // SAFETY: contiguous (checked), `count` elements of `T` (PyBuffer checked type and alignment), exported for
+            // as long as `self` lives.
+            unsafe { std::slice::from_raw_parts(data.as_ptr(), count) }
+        })
+    }
+}
+
+/// A bytearray of `bytes`, filled by `fill` without the GIL; its memory is written exactly once.
+///
+/// `fill` gets `bytes` bytes of any content and must overwrite all of them.
+pub fn new_bytearray<E: Send>(
+    py: Python<'_>,
+    bytes: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), E> + Send,
+) -> PyResult<Result<Bound<'_, PyByteArray>, E>> {
+    let length = isize::try_from(bytes)?;
+    // SAFETY: the GIL is held; with NULL Python allocates without copying. The result is a new reference or an error.
+    let array = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyByteArray_FromStringAndSize(std::ptr::null(), length))?
+            .cast_into_unchecked::<PyByteArray>()
+    };
+    if bytes == 0 {
+        return Ok(fill(&mut []).map(|()| array));
+    }
+    // SAFETY: the object is new: nobody else has a reference, so nothing reads, writes or resizes it meanwhile. malloc's
+    // memory is not initialised, which for `u8` is only made sound by zeroing it here: large blocks are fresh zero pages
+    // that have to be touched anyway, small ones stay in the cache.
+    let memory = unsafe {
+        let data = ffi::PyByteArray_AsString(array.as_ptr()).cast::<u8>();
+        std::ptr::write_bytes(data, 0, bytes);
+        std::slice::from_raw_parts_mut(data, bytes)
+    };
+    Ok(py.detach(move || fill(memory)).map(|()| array))
+}

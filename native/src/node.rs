@@ -1,0 +1,216 @@
+//! `Node`: the runtime of one node, as the control plane sees it. Every method gives the GIL away while it works.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use ringfence_node::{Config, NodeError, Order, Runtime, TablePartition, TransportKind};
+
+use crate::error::{of_node, raise_with};
+use crate::outcome::{of_outcome, of_partition, of_recovery};
+
+#[pyclass(frozen, module = "ringfence.native._node")]
+pub struct Node {
+    runtime: Runtime,
+}
+
+impl Node {
+    fn order(&self, py: Python<'_>, order: Order) -> PyResult<u64> {
+        self.work(py, |runtime| runtime.order(order))
+    }
+
+    fn work<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Runtime) -> Result<T, NodeError> + Send) -> PyResult<T> {
+        py.detach(|| work(&self.runtime)).map_err(|error| of_node(py, &error))
+    }
+}
+
+/// An id of 16 bytes.
+fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> {
+    bytes.try_into().map_err(|_| {
+        let message = format!("{name} has {} bytes, an id has 16", bytes.len());
+        raise_with(py, "ConfigError", &message, "setting", name)
+    })
+}
+
+#[pymethods]
+impl Node {
+    #[new]
+    #[pyo3(signature = (
+        *, data, cluster, history, store, node, shards = 1, budget_bytes = 536_870_912, segment_bytes = 268_435_456,
+        message_bytes = 67_108_864, connections_max = 4096, transport = "native", direct = true,
+        reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000, faults = None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
+    fn new(
+        py: Python<'_>,
+        data: PathBuf,
+        cluster: &[u8],
+        history: &[u8],
+        store: &[u8],
+        node: u64,
+        shards: u16,
+        budget_bytes: usize,
+        segment_bytes: u64,
+        message_bytes: usize,
+        connections_max: usize,
+        transport: &str,
+        direct: bool,
+        reserve_bytes: u64,
+        producers_max: usize,
+        producer_expiry_ms: u64,
+        faults: Option<String>,
+    ) -> PyResult<Self> {
+        let transport = match transport {
+            "native" => TransportKind::Native,
+            "libzmq" => TransportKind::Libzmq,
+            other => {
+                let message = format!("transport is {other:?}, allowed are \"native\" and \"libzmq\"");
+                return Err(raise_with(py, "ConfigError", &message, "setting", "transport"));
+            }
+        };
+        let config = Config {
+            data,
+            cluster: identity(py, "cluster", cluster)?,
+            history: identity(py, "history", history)?,
+            store: identity(py, "store", store)?,
+            node,
+            shards,
+            budget_bytes,
+            segment_bytes,
+            message_bytes,
+            connections_max,
+            transport,
+            direct,
+            reserve_bytes,
+            producers_max,
+            producer_expiry_ms,
+            faults,
+        };
+        let runtime = py.detach(|| Runtime::new(config)).map_err(|error| of_node(py, &error))?;
+        Ok(Self { runtime })
+    }
+
+    fn recover<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let report = self.work(py, Runtime::recover)?;
+        of_recovery(py, &report)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "PyO3 makes a Vec of a Python sequence")]
+    fn listen(&self, py: Python<'_>, addresses: Vec<String>) -> PyResult<Vec<String>> {
+        self.work(py, |runtime| runtime.listen(&addresses))
+    }
+
+    fn fileno(&self) -> i32 {
+        self.runtime.fileno()
+    }
+
+    #[pyo3(signature = (limit = 256))]
+    fn poll<'py>(&self, py: Python<'py>, limit: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let outcomes = py.detach(|| self.runtime.poll(limit));
+        outcomes.into_iter().map(|outcome| of_outcome(py, outcome)).collect()
+    }
+
+    fn answer(&self, py: Python<'_>, connection: u64, header: &[u8], body: &[u8]) -> PyResult<()> {
+        let Ok(header) = <&[u8; 128]>::try_from(header) else {
+            let message = format!("an answer header has 128 bytes, this one {}", header.len());
+            return Err(raise_with(py, "InvalidArgumentError", &message, "bytes", header.len()));
+        };
+        self.work(py, |runtime| runtime.answer(connection, header, body))
+    }
+
+    fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_ready(body))
+    }
+
+    fn install_topic(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention_bytes: u64,
+        retention_ms: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn install_table(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        generation: u64,
+        version: u64,
+        table: Vec<u8>,
+        partitions: Vec<(u64, u16, u16, u64, u64)>,
+        redirect: Vec<u8>,
+    ) -> PyResult<u64> {
+        let partitions = partitions
+            .into_iter()
+            .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
+            .collect();
+        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect })
+    }
+
+    fn remove_topic(&self, py: Python<'_>, topic: u64) -> PyResult<u64> {
+        self.order(py, Order::RemoveTopic { topic })
+    }
+
+    fn open(&self, py: Python<'_>, topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Open { topic, partition, lo, hi, epoch })
+    }
+
+    fn fence(&self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Fence { topic, partition, epoch })
+    }
+
+    fn close(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::Close { topic, partition })
+    }
+
+    fn drop(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::Drop { topic, partition })
+    }
+
+    fn truncate(&self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset })
+    }
+
+    fn open_producer(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        producer_id: u64,
+        producer_epoch: u64,
+        name: Vec<u8>,
+    ) -> PyResult<u64> {
+        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, name })
+    }
+
+    fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::ReleaseQuarantine { topic, partition })
+    }
+
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let out = PyDict::new(py);
+        for (name, value) in py.detach(|| self.runtime.counters()) {
+            out.set_item(name, value)?;
+        }
+        Ok(out)
+    }
+
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let partitions = py.detach(|| self.runtime.partitions());
+        partitions.iter().map(|status| of_partition(py, status)).collect()
+    }
+
+    fn stop(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
+        let timeout = Duration::try_from_secs_f64(timeout_s).map_err(|error| {
+            let message = format!("timeout_s is {timeout_s}: {error}");
+            raise_with(py, "InvalidArgumentError", &message, "timeout_s", timeout_s)
+        })?;
+        self.work(py, |runtime| runtime.stop(timeout))
+    }
+}

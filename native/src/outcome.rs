@@ -1,0 +1,81 @@
+//! Outcomes and reports of the runtime as Python values.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use ringfence_node::{Finished, Outcome, PartitionStatus, RecoveryReport};
+
+/// One tuple, as `poll` gives it; its first item names its shape.
+pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
+    match outcome {
+        Outcome::Request { connection, header, body } => {
+            ("request", connection, PyBytes::new(py, header.as_slice()), PyBytes::new(py, &body)).into_pyobject(py)
+        }
+        Outcome::Order { number, result: Ok(finished) } => {
+            ("order", number, py.None(), of_finished(py, finished)?).into_pyobject(py)
+        }
+        Outcome::Order { number, result: Err(why) } => ("order", number, why, PyDict::new(py)).into_pyobject(py),
+        Outcome::Quarantined { topic, partition, why } => ("quarantined", topic, partition, why).into_pyobject(py),
+        Outcome::ShardFailed { shard, why } => ("shard_failed", shard, why).into_pyobject(py),
+        Outcome::DiskFull { shard, full } => ("disk_full", shard, full).into_pyobject(py),
+    }
+}
+
+fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    match finished {
+        Finished::Done | Finished::ProducerOpened(None) => {}
+        Finished::Opened { records, end_offset } => {
+            out.set_item("records", records)?;
+            out.set_item("end_offset", end_offset)?;
+        }
+        Finished::Fenced { records, end_offset, chain } => {
+            out.set_item("records", records)?;
+            out.set_item("end_offset", end_offset)?;
+            out.set_item("chain", chain)?;
+        }
+        Finished::Truncated { start_offset } => out.set_item("start_offset", start_offset)?,
+        Finished::ProducerOpened(Some(point)) => {
+            out.set_item("sequence", point.sequence)?;
+            out.set_item("send", point.send)?;
+            out.set_item("note", point.note.as_deref().map(|note| PyBytes::new(py, note)))?;
+            out.set_item("offset", point.offset)?;
+            out.set_item("rows", point.rows)?;
+        }
+    }
+    Ok(out)
+}
+
+pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, value) in [
+        ("topic", status.topic),
+        ("partition", status.partition),
+        ("lo", u64::from(status.lo)),
+        ("hi", u64::from(status.hi)),
+        ("owner_epoch", status.owner_epoch),
+        ("fence", status.fence),
+        ("records", status.records),
+        ("start_offset", status.start_offset),
+        ("end_offset", status.end_offset),
+        ("bytes", status.bytes),
+        ("producers", status.producers),
+        ("chain", status.chain),
+    ] {
+        out.set_item(name, value)?;
+    }
+    out.set_item("open", status.open)?;
+    out.set_item("quarantined", status.quarantined.as_deref())?;
+    Ok(out)
+}
+
+pub fn of_recovery<'py>(py: Python<'py>, report: &RecoveryReport) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    out.set_item("files", report.files)?;
+    out.set_item("bytes", report.bytes)?;
+    out.set_item("records", report.records)?;
+    out.set_item("seconds", report.seconds)?;
+    out.set_item("cut_bytes", report.cut_bytes)?;
+    let partitions = report.partitions.iter().map(|status| of_partition(py, status));
+    out.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
+    Ok(out)
+}
