@@ -22,10 +22,7 @@ impl std::error::Error for BadExtension {}
 ///
 /// # Errors
 /// [`BadExtension`] on an unknown or repeated kind, a length beyond the end, or bytes after the end.
-pub fn each<'a>(
-    extension: &'a [u8],
-    mut take: impl FnMut(ExtensionKind, &'a [u8]),
-) -> Result<(), BadExtension> {
+pub fn each<'a>(extension: &'a [u8], mut take: impl FnMut(ExtensionKind, &'a [u8])) -> Result<(), BadExtension> {
     let (mut at, mut seen) = (0, 0u64);
     while at + ITEM_HEAD <= extension.len() {
         let kind = u16::from_le_bytes([extension[at], extension[at + 1]]);
