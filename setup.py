@@ -53,7 +53,7 @@ def maturin() -> str:
 
 
 class BuildExt(build_ext):
-    """Cython modules as usual; the one Rust module by maturin, out of whose wheel the shared object is taken."""
+    """Cython modules as usual; the Rust module by maturin, out of whose wheel the shared object is taken."""
 
     def build_extension(self, ext: Extension) -> None:
         if ext.name == NODE:
@@ -65,11 +65,9 @@ class BuildExt(build_ext):
         if shutil.which("cargo") is None:
             raise SystemExit("Rust is missing: install rustc and cargo >= 1.88, see https://rustup.rs")
         with tempfile.TemporaryDirectory() as folder:
-            command = [
-                maturin(), "build", "--release", "--locked", "--auditwheel=skip", "--compression-method=stored",
-                "--manifest-path", str(ROOT / "native" / "Cargo.toml"), "--interpreter", sys.executable,
-                "--out", folder,
-            ]  # fmt: skip
+            command = [maturin(), "build", "--release", "--locked", "--auditwheel=skip"]
+            command += ["--compression-method=stored", "--interpreter", sys.executable, "--out", folder]
+            command += ["--manifest-path", str(ROOT / "native" / "Cargo.toml")]
             if not self.editable_mode:
                 command.append("--strip")  # a developer keeps symbols, for profiles
             subprocess.run(command, check=True, env=os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"})
@@ -86,13 +84,16 @@ class BuildPy(build_py):
     """Leaves the generators out of the wheel."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        return [module for module in super().find_package_modules(package, package_dir) if module[1] not in GENERATORS]
+        found = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[1] not in GENERATORS]
 
 
-def cython(name: str, *sources: str) -> Extension:
+def cython(name: str) -> Extension:
+    """A kernel: native/NAME.pyx, for the stable ABI."""
     return Extension(
         f"ringfence.native.{name}",
-        [f"native/{name}.pyx", *sources],
+        [f"native/{name}.pyx"],
+        depends=[str(path.relative_to(ROOT)) for path in sorted((ROOT / "native").glob("*.h"))],
         include_dirs=["native"],
         define_macros=[("Py_LIMITED_API", ABI), ("CYTHON_LIMITED_API", "1")],
         py_limited_api=True,
@@ -102,14 +103,17 @@ def cython(name: str, *sources: str) -> Extension:
 
 
 os.chdir(ROOT)  # setuptools wants the sources relative to here
+kernels = cythonize(
+    [cython("frame"), cython("group"), cython("slots")],
+    build_dir="build/cython",
+    include_path=["native"],
+    compiler_directives={"language_level": 3},
+    quiet=True,
+)
 setup(
     version=version(),
     packages=packages(),
-    package_data={"ringfence": ["py.typed"], "ringfence.native": ["*.pyi"]},
-    ext_modules=[
-        *cythonize([cython("frame"), cython("group"), cython("slots")], build_dir="build/cython", include_path=["native"],
-                   compiler_directives={"language_level": 3}),
-        Extension(NODE, [], py_limited_api=True),
-    ],
+    package_data={package: ["py.typed", "*.pyi"] for package in FOLDERS},
+    ext_modules=[*kernels, Extension(NODE, [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
 )

@@ -22,7 +22,7 @@ One branch for each thing that a caller can *do*:
     |  |- UnauthorizedError   ... present a credential that has the right
     |  |- InvalidArgumentError
     |  `- ProtocolError       ... the two programs do not understand each other
-    |- UnknownOutcomeError    the batch may or may not be stored; only the same sequence again, or a look, tells
+    |- UnknownOutcomeError    the batch may or may not be stored; the same sequence again, or a look, tells
     |- WaitTimeoutError       what was waited for goes on; wait again
     |- ClosedError            the object is closed
     |  `- ForkedError          ... it belongs to the process before a fork
@@ -33,7 +33,7 @@ One branch for each thing that a caller can *do*:
     |  `- RecordError         ... a record is damaged
     `- ConfigError            a setting
 
-Every error carries its values as attributes (`topic`, `partition`, `code`, `retriable`, ..., the rest in `details`)
+Every error carries its values as attributes (`topic`, `partition`, `code`, `retriable`; others in `details`)
 and shows them in its text, so that a log line alone is enough. All survive a copy to another process.
 """
 
@@ -82,7 +82,7 @@ class RingfenceError(Exception):
         raise AttributeError(f"{type(self).__name__} has no value {name!r}; it has {sorted(details)}")
 
     def values(self) -> dict[str, Any]:
-        """All values that are known, as JSON-ready as they came; the command line prints them with `--json`."""
+        """All values that are known, as they came; the command line prints them with `--json`."""
         known = {"topic": self.topic, "partition": self.partition}
         named = {key: value for key, value in known.items() if value is not None}
         if self.code is not None:
@@ -158,11 +158,11 @@ class FencedError(RefusedError):
 
 
 class ForgottenError(RefusedError):
-    """The node no longer remembers this producer. Open a new epoch and resume from the application's own state."""
+    """The node no longer remembers this producer. Open a new epoch, resume from your own state."""
 
 
 class ConflictError(RefusedError):
-    """The sequence is stored with other content: two senders used one producer epoch, or a batch was changed."""
+    """The sequence is stored with other content: two senders share an epoch, or a batch was changed."""
 
 
 class TruncatedError(RefusedError):
@@ -269,15 +269,22 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
 
 
 def refusal(
-    code: int, message: str, *, retry_after_s: float = 0.0, topic: str | int | None = None, partition: int | None = None,
+    code: int,
+    message: str,
+    *,
+    retry_after_s: float = 0.0,
+    topic: str | int | None = None,
+    partition: int | None = None,
     **details: Any,
 ) -> RingfenceError:
     """The error that an answer REFUSED stands for, to be raised by the caller.
 
     Args:
-        code: of the answer's header. One that this program does not know (of a newer node) gives a RefusedError.
+        code: of the answer's header. One that this program does not know gives a RefusedError.
         message: of the answer's body.
         retry_after_s: seconds, of the answer's header; kept by retriable errors.
+        topic: name or id.
+        partition: id.
         details: of the answer's body.
     """
     try:

@@ -1,0 +1,55 @@
+# Everything runs in .venv, which `make setup` builds from the lock files; run it again after any change, it is quick.
+PYTHON_IN_VENV := .venv/bin/python
+BIN := .venv/bin
+WORKERS ?= 2
+SOAK ?= 20
+
+.PHONY: help setup test lint rust python demo bench soak chaos lock wheel clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup:  ## .venv with all packages and ringfence in it; says what is missing
+	@tools/setup.sh
+
+test: lint rust python  ## everything that CI runs
+
+lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p ringfence
+	$(BIN)/stubtest ringfence.native._node ringfence.native.slots ringfence.native.group ringfence.native.frame --mypy-config-file pyproject.toml
+	$(BIN)/lint-imports
+	$(PYTHON_IN_VENV) native/gen_wire.py --check
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -q -- -D warnings
+
+rust: setup  ## cargo's tests
+	cargo test --workspace --locked -q
+
+python: setup  ## pytest
+	$(PYTHON_IN_VENV) -m pytest -q
+
+demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
+	$(BIN)/ringfence demo
+
+bench: setup  ## all engines interleaved, ratios to the limit of the same run
+	$(PYTHON_IN_VENV) -m benchmarks
+
+soak: setup  ## the long form of crash, fault and load tests: SOAK times as long
+	$(PYTHON_IN_VENV) -m pytest -q tests/system --soak $(SOAK) --timeout 0
+
+chaos: setup  ## kill -9 and power cuts, again and again
+	$(PYTHON_IN_VENV) -m pytest -q tests/system/test_crash.py tests/system/test_power_cut.py --soak $(SOAK) --timeout 0
+
+lock: setup  ## requirements-dev.txt anew, with hashes and without addresses
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --extra dev --extra spark -o requirements-dev.txt pyproject.toml
+
+wheel: setup  ## dist/: the sdist, and the wheel built from it
+	$(PYTHON_IN_VENV) -c "import shutil; shutil.rmtree('dist', ignore_errors=True)"
+	$(PYTHON_IN_VENV) -c "import setuptools.build_meta as build; build.build_sdist('dist')"
+	$(PYTHON_IN_VENV) -m pip wheel -q --no-deps -w dist dist/ringfence-*.tar.gz
+
+clean:  ## everything that is built; the next `make setup` begins anew
+	rm -rf .venv build dist target client/*.egg-info *.egg-info native/*.so .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""What all tests share: where the public test data lies, and how long the long tests run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA_DEFAULT = ROOT.parent / "shared" / "data"
+
+
+def public_data(*parts: str) -> Path:
+    """A file or folder of the public test data. A test that needs it fails without it: a skip would pass unseen."""
+    folder = Path(os.environ.get("RINGFENCE_DATA", DATA_DEFAULT))
+    path = folder.joinpath(*parts)
+    if not path.exists():
+        pytest.fail(
+            f"public test data is missing: {path}; set RINGFENCE_DATA to the folder that holds "
+            "'arrow' (files of arrow-testing) and 'vectors' (hash vectors), see CONTRIBUTING.md"
+        )
+    return path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak", type=int, default=1, metavar="N", help="repeat crash, fault and load tests N times as long"
+    )
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder of the public test data."""
+    return public_data()
+
+
+@pytest.fixture(scope="session")
+def soak(request: pytest.FixtureRequest) -> int:
+    """How many times as long as in `make test` a long test runs; 1 in `make test`."""
+    return int(request.config.getoption("--soak"))
