@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ringfence.control.machines import topic_checks
 from ringfence.control.machines.config import limit
-from ringfence.control.machines.refusals import first_of, invalid, unknown_topic
+from ringfence.control.machines.refusals import invalid, unknown_topic
 from ringfence.control.model.commands import (
     AddSchema,
     ConfirmDropped,
@@ -65,12 +65,13 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
         return invalid(
             f"the cluster has {len(state.topics)} topics, its limit `topics_max`; delete one, or raise it"
         )
-    return first_of(
-        topic_checks.name_fault(command),
-        topic_checks.schema_fault(state, command),
-        topic_checks.layout_fault(state, command),
-        topic_checks.placement_fault(state, command),
-        topic_checks.options_fault(command),
+    # One after the other: a later check may rely on what an earlier one found sound.
+    return (
+        topic_checks.name_fault(command)
+        or topic_checks.schema_fault(state, command)
+        or topic_checks.layout_fault(state, command)
+        or topic_checks.placement_fault(state, command)
+        or topic_checks.options_fault(command)
     )
 
 

@@ -14,8 +14,3 @@ def unknown_topic(topic: int) -> Refused:
     return Refused(
         code=Code.UNKNOWN_TOPIC, message=f"no topic has the id {topic}; it was deleted or never was"
     )
-
-
-def first_of(*refusals: Refused | None) -> Refused | None:
-    """The first refusal among checks that may all be evaluated."""
-    return next((refusal for refusal in refusals if refusal is not None), None)

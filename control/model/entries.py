@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     proposal: Proposal
 
 
-_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
+_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Proposal)
 
 

@@ -7,7 +7,7 @@ not in it: a refused entry moves the position and leaves the state byte-identica
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -57,18 +57,26 @@ class MetadataState(msgspec.Struct, frozen=True):
 
 
 EMPTY: Final = MetadataState()
-_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 _DECODER = msgspec.msgpack.Decoder(MetadataState)
 
 
 def canonical_bytes(state: MetadataState) -> bytes:
     """MessagePack with sorted keys: equal states give equal bytes, on every machine."""
-    return _ENCODER.encode(state)
+    return msgspec.msgpack.encode(_sorted(msgspec.to_builtins(state, builtin_types=(bytes,))))
 
 
 def decode_state(data: bytes | memoryview) -> MetadataState:
     """The state of canonical bytes. msgspec.ValidationError or DecodeError when they are no such thing."""
     return _DECODER.decode(data)
+
+
+def _sorted(value: Any) -> Any:
+    """`value` with the keys of all maps in order; msgspec sorts string keys only, and ids are integers."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [_sorted(part) for part in value]
+    return value
 
 
 def digest(state: MetadataState) -> str:

@@ -64,6 +64,24 @@ def open_directory(root: Path) -> DataDirectory:
         raise
 
 
+def open_existing(root: Path) -> DataDirectory:
+    """Lock a data directory that must exist, changing nothing else in it.
+
+    Raises:
+        StorageError: there is none. StoreLockedError, NewerFormatError as `open_directory`.
+    """
+    if not (root / "store.toml").exists():
+        raise StorageError(
+            f"{root} is no data directory: it has no store.toml; name the one that `serve` was given"
+        )
+    lock = DirectoryLock(root / "lock")
+    try:
+        return DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=False)
+    except BaseException:
+        lock.close()
+        raise
+
+
 def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
     is_new = not (root / "store.toml").exists()
     if is_new:

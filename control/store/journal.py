@@ -54,7 +54,7 @@ class Payload:
 class Journal:
     """One journal file, open for appending. Not thread-safe: one caller at a time."""
 
-    def __init__(self, path: Path, *, history: bytes) -> None:
+    def __init__(self, path: Path, *, history: bytes, read_only: bool = False) -> None:
         """Open `path`; `entries` holds what it has, `cut_bytes` how much of a torn group was cut.
 
         Raises:
@@ -63,13 +63,16 @@ class Journal:
             StoreIdentityError: it is of another history.
         """
         self.path, self.history = path, history
-        self.failed: str | None = None
+        self.failed: str | None = f"{path} is open for reading only" if read_only else None
+        self._descriptor = -1
         data = path.read_bytes()
         self._nonce, self.base = _unpack_head(path, data, history)
         self.entries, end = _scan(path, data, self._nonce, self.base)
         self.cut_bytes = len(data) - end
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._end = end
+        if read_only:
+            return
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         if self.cut_bytes:
             os.ftruncate(self._descriptor, end)
             os.fsync(self._descriptor)

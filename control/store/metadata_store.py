@@ -24,11 +24,11 @@ JOURNAL_BYTES_MAX: Final = 8 * 1024 * 1024
 class MetadataStore:
     """The metadata log in a data directory. `state` is the state after `recovered`."""
 
-    def __init__(self, directory: DataDirectory) -> None:
-        """Recover. Raises RecordError, NewerFormatError, StoreIdentityError as journal and snapshot do."""
+    def __init__(self, directory: DataDirectory, *, read_only: bool = False) -> None:
+        """Recover; `read_only` leaves a torn group where it is, and takes no entries. Raises RecordError, NewerFormatError, StoreIdentityError as journal and snapshot do."""
         self._directory = directory
         history = directory.identity.history
-        self.journal = Journal(directory.journal, history=history)
+        self.journal = Journal(directory.journal, history=history, read_only=read_only)
         begin = Snapshot(START, EMPTY)
         if directory.snapshot.exists():
             begin = snapshots.read(directory.snapshot, history=history)

@@ -1,0 +1,62 @@
+"""Exit codes: what a script can act on. They are part of the interface and never change their meaning."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ringfence.native import errors
+
+
+class Exit(IntEnum):
+    OK = 0
+    DEFECT = 1
+    USAGE = 2
+    REFUSED = 3
+    UNREACHABLE = 4
+    UNKNOWN_OUTCOME = 5
+    DAMAGE = 6
+    STORAGE = 7
+    NODE_FAILED = 8
+    DEGRADED = 9
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "done",
+    Exit.DEFECT: "a defect of ringfence; --debug shows the traceback",
+    Exit.USAGE: "wrong arguments, an unknown or unsound setting, or an unreadable file",
+    Exit.REFUSED: "the node refused; the same command will be refused again",
+    Exit.UNREACHABLE: "no node answered, or it cannot serve now; the same command may succeed later",
+    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node went away before it answered",
+    Exit.DAMAGE: "a stored record is damaged",
+    Exit.STORAGE: "the data directory cannot be used: locked, of a newer program, or of another store",
+    Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
+    Exit.DEGRADED: "`status`: the node runs, but not all is well",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def exit_of(error: BaseException) -> Exit:
+    """The code for an error; the first class of the list that fits."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return Exit.DEFECT
+
+
+_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
+    (KeyboardInterrupt, Exit.INTERRUPTED),
+    (errors.ConfigError, Exit.USAGE),
+    (errors.UnknownOutcomeError, Exit.UNKNOWN_OUTCOME),
+    (errors.WaitTimeoutError, Exit.UNKNOWN_OUTCOME),
+    (errors.RecordError, Exit.DAMAGE),
+    (errors.StorageError, Exit.STORAGE),
+    (errors.RefusedError, Exit.REFUSED),
+    (errors.RetriableError, Exit.UNREACHABLE),
+    (errors.RerouteError, Exit.UNREACHABLE),
+)
+
+
+def table() -> str:
+    """The codes as lines of help."""
+    return "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())

@@ -1,0 +1,96 @@
+"""How commands speak: tables for people, NDJSON for programs, progress on stderr and only on a terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
+
+
+def emit(values: Mapping[str, Any]) -> None:
+    """One line of NDJSON, out at once: a reader of the pipe sees rows as they come."""
+    sys.stdout.write(json.dumps(values, default=_plain, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table on stdout. Columns of numbers only are set to the right."""
+    from rich.console import Console  # noqa: PLC0415 - rich loads in 0.1 s, and --json needs none of it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    kept = [list(row) for row in rows]
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for place, name in enumerate(columns):
+        numbers = bool(kept) and all(isinstance(row[place], int | float) for row in kept)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in kept:
+        table.add_row(*(Text(shown(value)) for value in row))
+    # Without a terminal nothing is wrapped: a file has no width.
+    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
+
+
+def shown(value: Any) -> str:
+    """A value as people read it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
+
+
+def shown_bytes(size: float) -> str:
+    """Bytes with a decimal unit, as disks and networks are measured."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+class Progress(Protocol):
+    """How far a long command is."""
+
+    def advance(self, *, rows: int, size: int) -> None: ...
+
+
+class _Silent:
+    def advance(self, *, rows: int, size: int) -> None:
+        """Nobody watches."""
+
+
+@contextmanager
+def progress(label: str, total_rows: int | None = None, *, quiet: bool = False) -> Iterator[Progress]:
+    """Rows, bytes, rate and, where the total is known, the time left; on stderr if that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield _Silent()
+        return
+    from ringfence.control.cli.bar import bar  # noqa: PLC0415 - as above
+
+    with bar(label, total_rows) as shown_bar:
+        yield shown_bar
+
+
+def refuse_binary_to_terminal(what: str) -> None:
+    """UsageError when stdout is a terminal."""
+    if sys.stdout.isatty():
+        raise click.UsageError(f"{what} is binary and stdout is a terminal: redirect it, or name a file")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,127 @@
+"""The root command: finds commands lazily, and turns every error into one line and an exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ringfence.control.cli.exits import Exit, exit_of, table
+from ringfence.native.errors import RingfenceError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("ringfence.control.cli.serve", "Run a node."),
+    "topic": ("ringfence.control.cli.topic", "Create, list, show, truncate and delete topics."),
+    "publish": ("ringfence.control.cli.publish", "Send a Parquet or Arrow file to a topic."),
+    "read": ("ringfence.control.cli.read", "Read rows of a topic."),
+    "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
+    "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
+    "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
+    "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands' names and first lines; imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        # The group's own help shows first lines only, and those are here.
+        if ctx.resilient_parsing:
+            return click.Command(cmd_name, help=COMMANDS[cmd_name][1])
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version  # noqa: PLC0415 - reads files; only when asked
+
+        click.echo(f"ringfence {version('ringfence')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="\b\nExit codes:\n" + table(),
+)
+@click.option("--debug", is_flag=True, envvar="RINGFENCE_DEBUG", help="Show tracebacks of errors.")
+@click.option("--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True,
+              help="Show the version and exit.")  # fmt: skip
+@click.pass_context
+def root(ctx: click.Context, debug: bool) -> None:  # noqa: FBT001 - click's
+    """Durable, partitioned ingest of Arrow record batches: exactly once, on disk before the answer.
+
+    \b
+    Example:
+      ringfence serve --data ./data &
+      ringfence publish events events.parquet --create --key id
+      ringfence read events --limit 5
+    """  # noqa: D301 - click's \b keeps the lines
+    ctx.obj = {"debug": debug}
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line and return the exit code; errors become one line on stderr."""
+    as_json = "--json" in arguments
+    debug = "--debug" in arguments or bool(os.environ.get("RINGFENCE_DEBUG"))
+    try:
+        code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return _report("Interrupted", "interrupted", Exit.INTERRUPTED, {}, as_json=as_json)
+    except click.ClickException as error:
+        return _usage(error, as_json=as_json)
+    except BrokenPipeError:
+        # Who read our output has enough. Nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except Exception as error:  # noqa: BLE001 - whatever it is, people get one line
+        if debug:
+            raise
+        return _failure(error, as_json=as_json)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _usage(error: click.ClickException, *, as_json: bool) -> int:
+    hint = ""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        hint = f"; see {error.ctx.command_path} --help"
+    code = Exit.USAGE if isinstance(error, click.UsageError | click.FileError) else Exit.DEFECT
+    return _report(type(error).__name__, error.format_message() + hint, code, {}, as_json=as_json)
+
+
+def _failure(error: Exception, *, as_json: bool) -> int:
+    code = exit_of(error)
+    name, values = type(error).__name__, {}
+    if isinstance(error, RingfenceError):
+        values = error.values()
+    text = str(error) or name
+    if code is Exit.DEFECT:
+        text = f"{name}: {text}; --debug shows the traceback"
+    return _report(name, text, code, values, as_json=as_json)
+
+
+def _report(name: str, text: str, code: Exit, values: dict[str, Any], *, as_json: bool) -> int:
+    """One line on stderr, whatever the error's text contains."""
+    line = " ".join(text.split())
+    if as_json:
+        told = {"error": name, "message": line, "exit": int(code), **values}
+        click.echo(json.dumps(told, default=str), err=True)
+    else:
+        click.echo(f"ringfence: {line}", err=True)
+    return code

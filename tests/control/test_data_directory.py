@@ -1,0 +1,231 @@
+"""Data directories: made once, never overwritten, recovered whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.state import EMPTY, MetadataState, digest
+from ringfence.control.store import identity, snapshot
+from ringfence.control.store.directory import DataDirectory, open_directory
+from ringfence.control.store.journal import Position
+from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.control.store.snapshot import Snapshot
+from ringfence.native.errors import (
+    NewerFormatError,
+    RecordError,
+    StorageError,
+    StoreIdentityError,
+    StoreLockedError,
+)
+from tests.control.commands import INIT, create, entry
+
+GOLDEN = Path(__file__).parent / "snapshot_format_1.bin"
+GOLDEN_DIGEST = "df2e6cbf7f55ed67a4576f821624a000"
+
+
+def filled(directory: DataDirectory, last: int) -> MetadataState:
+    """A store with topics created by entries 2..last; the state."""
+    store = MetadataStore(directory)
+    state = store.state
+    for index in range(store.recovered.index + 1, last + 1):
+        first = msgspec.structs.replace(INIT, history=directory.identity.history)
+        new = entry(index, first if index == 1 else create(f"public/default/t{index}"), time_ms=index)
+        store.append([new])
+        state, _ = apply(state, new)
+    store.close()
+    return state
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_an_empty_directory_becomes_a_store_and_keeps_its_identity(tmp_path: Path) -> None:
+    first = open_directory(tmp_path / "a")
+    assert first.is_new
+    made = first.identity
+    first.close()
+    second = open_directory(tmp_path / "a")
+    assert not second.is_new
+    assert second.identity == made
+    second.close()
+    assert len({made.cluster, made.history, made.store}) == 3
+
+
+def test_a_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", "import sys,pathlib\nfrom ringfence.control.store.directory import open_directory\n"
+         "d = open_directory(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()", str(tmp_path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"held\n"
+    with pytest.raises(StoreLockedError, match=f"process {holder.pid} uses"):
+        open_directory(tmp_path)
+    holder.kill()
+    holder.communicate()
+    open_directory(tmp_path).close()
+
+
+def test_a_directory_with_strangers_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match=r"thesis\.txt"):
+        open_directory(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name != "lock"] == ["thesis.txt"]
+
+
+def test_rows_without_metadata_end_the_start(tmp_path: Path) -> None:
+    """I16: a lost journal must not become an empty one."""
+    directory = open_directory(tmp_path)
+    filled(directory, 3)
+    directory.log.mkdir()
+    (directory.log / "segment").write_bytes(b"rows")
+    directory.close()
+    directory.journal.unlink()
+    before = tree(tmp_path)
+    with pytest.raises(StorageError, match="is missing"):
+        open_directory(tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_a_first_start_that_crashed_after_the_identity_goes_on(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    made = directory.identity
+    directory.close()
+    directory.journal.unlink()
+    again = open_directory(tmp_path)
+    assert again.identity == made
+    assert MetadataStore(again).state == EMPTY
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "format = 1\n", "no toml at all [", 'format = 1\ncluster = "zz"\nnode = 1\n']
+)
+def test_a_damaged_identity_ends_the_start(tmp_path: Path, text: str) -> None:
+    open_directory(tmp_path).close()
+    (tmp_path / "store.toml").write_text(text)
+    with pytest.raises(StorageError):
+        open_directory(tmp_path)
+    assert (tmp_path / "store.toml").read_text() == text
+
+
+def test_a_newer_identity_is_refused_untouched(tmp_path: Path) -> None:
+    open_directory(tmp_path).close()
+    newer = (tmp_path / "store.toml").read_text().replace("format = 1", "format = 2")
+    (tmp_path / "store.toml").write_text(newer)
+    before = tree(tmp_path)
+    with pytest.raises(NewerFormatError):
+        identity.read(tmp_path / "store.toml")
+    with pytest.raises(NewerFormatError):
+        open_directory(tmp_path)
+    assert tree(tmp_path) == before
+
+
+def test_the_state_is_the_same_after_reopening_with_and_without_a_snapshot(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    state = filled(directory, 6)
+    store = MetadataStore(directory)
+    assert digest(store.state) == digest(state)
+    store.compact(Position(6, 1), store.state)
+    assert store.journal.entries == []
+    store.close()
+    after = filled(directory, 9)
+    last = MetadataStore(directory)
+    assert last.recovered == Position(9, 1)
+    assert digest(last.state) == digest(after)
+    last.close()
+    directory.close()
+
+
+def test_a_crash_between_snapshot_and_journal_is_harmless(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    state = filled(directory, 6)
+    snapshot.write(directory.snapshot, Snapshot(Position(6, 1), state))
+    (directory.journal.parent / "journal.new").write_bytes(b"half written")
+    directory.close()
+    again = open_directory(tmp_path)
+    store = MetadataStore(again)
+    assert digest(store.state) == digest(state)
+    assert not (again.journal.parent / "journal.new").exists()
+    store.close()
+    again.close()
+
+
+def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path)
+    state = filled(directory, 6)
+    old = directory.journal.read_bytes()
+    store = MetadataStore(directory)
+    store.compact(Position(6, 1), state)
+    store.close()
+    compacted = directory.journal.read_bytes()
+    short = MetadataStore(directory)
+    short.close()
+    snapshot.write(directory.snapshot, Snapshot(Position(8, 1), state))
+    with pytest.raises(RecordError, match="durable end is lost"):
+        MetadataStore(directory)
+    directory.snapshot.unlink()
+    with pytest.raises(RecordError, match="entries between are missing"):
+        MetadataStore(directory)
+    assert directory.journal.read_bytes() == compacted != old
+    directory.close()
+
+
+def test_a_snapshot_damaged_at_any_byte_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot"
+    state, _ = apply(EMPTY, entry(1, INIT))
+    snapshot.write(path, Snapshot(Position(1, 1), state))
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0x01
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError):
+            snapshot.read(path, history=INIT.history)
+        assert path.read_bytes() == damaged
+
+
+def test_newer_snapshots_are_refused_and_older_states_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "snapshot"
+    state, _ = apply(EMPTY, entry(1, INIT))
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
+    snapshot.write(path, Snapshot(Position(1, 1), state))
+    monkeypatch.undo()
+    newer = path.read_bytes()
+    with pytest.raises(NewerFormatError, match=r"1\.2"):
+        snapshot.read(path, history=INIT.history)
+    assert path.read_bytes() == newer
+
+    snapshot.write(path, Snapshot(Position(1, 1), state))
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
+    monkeypatch.setitem(snapshot.CONVERSIONS, 1, lambda data: data.replace(b"h" * 16, b"H" * 16))
+    read = snapshot.read(path, history=INIT.history)
+    assert read.state.history == b"H" * 16
+    monkeypatch.undo()
+    with pytest.raises(StoreIdentityError):
+        snapshot.read(path, history=b"x" * 16)
+
+
+def test_a_snapshot_of_format_1_opens_for_ever() -> None:
+    read = snapshot.read(GOLDEN, history=INIT.history)
+    assert read.position == Position(3, 1)
+    assert digest(read.state) == GOLDEN_DIGEST
+    assert read.state.topics[TopicId(2)].name == "public/default/t2"
+
+
+def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None:
+    state = EMPTY
+    for index in range(1, 4):
+        state, _ = apply(state, entry(index, INIT if index == 1 else create(f"public/default/t{index}")))
+    snapshot.write(tmp_path / "s", Snapshot(Position(3, 1), state))
+    assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()

@@ -1,0 +1,155 @@
+"""The metadata machine under thousands of command sequences: invariants, refusals, replay, sessions."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ringfence.control.invariants import metadata as invariants
+from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
+from ringfence.control.machines.metadata import apply, validate
+from ringfence.control.model.commands import OpenNamedProducer, OpenProducers, OpenSession, SetConfig
+from ringfence.control.model.entries import Entry, decode_proposal, encode_proposal
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.results import (
+    Done,
+    ProducersOpened,
+    Refused,
+    SessionOpened,
+    TopicCreated,
+)
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state, digest
+from ringfence.native.wire import Code
+from tests.control.commands import INIT, commands, create, entry
+
+
+def started() -> MetadataState:
+    state, _ = apply(EMPTY, entry(1, INIT))
+    return state
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_every_history_keeps_the_invariants_and_replays_to_equal_bytes(data: st.DataObject) -> None:
+    state, index, log = EMPTY, 0, list[Entry]()
+    for _ in range(data.draw(st.integers(1, 25))):
+        index += 1
+        command = data.draw(commands(state)) if index > 1 else INIT
+        session = data.draw(st.sampled_from([0, *state.sessions]))
+        new = entry(index, command, session=session, sequence=data.draw(st.integers(1, 5)), time_ms=index)
+        before = canonical_bytes(state)
+        after, result = apply(state, new)
+        invariants.check_step(state, after, index)
+        assert canonical_bytes(state) == before, "apply changed the state that it was given"
+        if isinstance(result, Refused):
+            assert after is state, "I15: a refused command changed the state"
+            assert result.message, "a refusal says nothing"
+        if session == 0:
+            assert (validate(state, command) is None) == (not isinstance(result, Refused))
+        log.append(new)
+        state = after
+    replayed = EMPTY
+    for old in log:
+        stored = decode_proposal(encode_proposal(old.proposal))
+        replayed, _ = apply(replayed, Entry(index=old.index, term=old.term, proposal=stored))
+    assert digest(replayed) == digest(state)
+    assert decode_state(canonical_bytes(state)) == state
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_id_is_ever_drawn_twice(data: st.DataObject) -> None:
+    state, drawn = started(), list[int]()
+    for index in range(2, 25):
+        command = data.draw(commands(state))
+        state, result = apply(state, entry(index, command))
+        if isinstance(result, TopicCreated):
+            drawn += [part.partition for part in state.topics[result.topic].layout.partitions]
+        if isinstance(result, ProducersOpened) and result.previous_epoch == 0:
+            drawn += range(result.producer, result.producer + result.count)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_a_retried_command_applies_once_and_gets_the_first_answer() -> None:
+    state = started()
+    first, result = apply(state, entry(2, create(), session=1, sequence=1))
+    assert result == TopicCreated(topic=TopicId(2))
+    again, repeated = apply(first, entry(3, create(), session=1, sequence=1))
+    assert repeated == result
+    assert again is first
+    _, other = apply(first, entry(3, create(), session=1, sequence=2))
+    assert isinstance(other, Refused)
+    assert other.code == Code.ALREADY_EXISTS
+
+
+def test_a_refused_command_is_judged_anew_when_it_is_retried() -> None:
+    state = started()
+    open_producer = OpenProducers(topic=TopicId(3), count=1)
+    same, refused = apply(state, entry(2, open_producer, session=1, sequence=1))
+    assert isinstance(refused, Refused)
+    created, _ = apply(same, entry(3, create(), session=1, sequence=2))
+    _, result = apply(created, entry(4, open_producer, session=1, sequence=1))
+    assert result == ProducersOpened(producer=4 << 16, epoch=4, count=1)
+
+
+def test_a_session_remembers_its_window_and_refuses_what_left_it() -> None:
+    state = started()
+    config = SetConfig(values={"topics_max": 7})
+    for sequence in range(1, SESSION_WINDOW + 3):
+        state, result = apply(state, entry(1 + sequence, config, session=1, sequence=sequence))
+        assert result == Done()
+    kept, too_old = apply(state, entry(900, config, session=1, sequence=2))
+    assert isinstance(too_old, Refused)
+    assert too_old.code == Code.TOO_OLD
+    assert kept is state
+    _, known = apply(state, entry(900, config, session=1, sequence=3))
+    assert known == Done()
+
+
+def test_the_least_used_session_gives_way_and_is_told_so() -> None:
+    state = started()
+    for index in range(2, SESSIONS_MAX + 2):
+        state, result = apply(state, entry(index, OpenSession()))
+        assert isinstance(result, SessionOpened)
+    assert len(state.sessions) == SESSIONS_MAX
+    assert 1 not in state.sessions
+    _, forgotten = apply(state, entry(5_000, create(), session=1, sequence=1))
+    assert isinstance(forgotten, Refused)
+    assert forgotten.code == Code.FORGOTTEN
+
+
+def test_a_named_producer_keeps_its_id_and_raises_its_epoch() -> None:
+    state, _ = apply(started(), entry(2, create()))
+    command = OpenNamedProducer(topic=TopicId(2), name="loader")
+    state, first = apply(state, entry(5, command))
+    state, second = apply(state, entry(9, command))
+    assert first == ProducersOpened(producer=5 << 16, epoch=5, previous_epoch=0)
+    assert second == ProducersOpened(producer=5 << 16, epoch=9, previous_epoch=5)
+
+
+def test_the_checker_finds_planted_defects() -> None:
+    """A checker that cannot fail proves nothing."""
+    from msgspec.structs import replace
+
+    state, _ = apply(started(), entry(2, create()))
+    topic = state.topics[TopicId(2)]
+    parts = topic.layout.partitions
+    holes = replace(topic, layout=replace(topic.layout, partitions=parts[1:]))
+    twice = replace(
+        topic,
+        layout=replace(topic.layout, partitions=(*parts[:-1], replace(parts[0], slots=parts[-1].slots))),
+    )
+    gone = replace(topic, assignments={})
+    for defect, name in ((holes, "I1"), (twice, "I2"), (gone, "I4")):
+        try:
+            invariants.check(replace(state, topics={TopicId(2): defect}), 2)
+        except AssertionError as error:
+            assert str(error).startswith(name), error
+        else:
+            raise AssertionError(f"{name} was not found")
+    try:
+        invariants.check_step(state, replace(state, topics={}, names={}), 3)
+    except AssertionError as error:
+        assert str(error).startswith("I16"), error
+    else:
+        raise AssertionError("a topic that vanished was not found")
