@@ -1,1 +1,126 @@
-"""Durable, partitioned ingest of Arrow record batches, exactly once."""
+"""Durable, partitioned ingest of Arrow record batches, exactly once.
+
+START HERE:
+
+    import ringfence
+    with ringfence.connect("tcp://127.0.0.1:7411") as client:
+        client.create_topic("events", schema=schema, key=["id"], partitions=8, exist_ok=True)
+        with client.producer("events") as producer:
+            future = producer.send(batch)        # anything with __arrow_c_array__ or __arrow_c_stream__
+            future.result()                      # (Appended(partition, first_offset, rows), ...): on disk
+        for batch in client.read("events"):      # pyarrow record batches
+            ...
+
+    client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
+    inflight.py   the rules of exactly-once, pure; with lane.py, retry.py, routing.py
+    link.py       the background thread with its sockets
+    aio.py        the same for asyncio: ringfence.aio.connect
+    spark/        ringfence.spark.write(df, ...), ringfence.spark.read(spark, ...)
+
+Errors are one tree below RingfenceError, a branch for each thing a caller can do: see `ringfence.native.errors`.
+Importing this loads nothing heavy: names are looked up when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ringfence import aio, spark
+    from ringfence.client import Client, connect
+    from ringfence.decode import Place
+    from ringfence.native.errors import (
+        AlreadyExistsError,
+        BatchError,
+        ClosedError,
+        ConfigError,
+        ConflictError,
+        ConnectError,
+        DeadlineError,
+        DiskFullError,
+        FencedError,
+        ForgottenError,
+        ForkedError,
+        InvalidArgumentError,
+        NotFoundError,
+        OverloadedError,
+        ProtocolError,
+        QuarantinedError,
+        RefusedError,
+        RerouteError,
+        RetriableError,
+        RingfenceError,
+        SchemaError,
+        TruncatedError,
+        UnauthorizedError,
+        UnknownOutcomeError,
+        WaitTimeoutError,
+    )
+    from ringfence.native.slots import slots
+    from ringfence.places import Ends, Position
+    from ringfence.producer import Producer
+    from ringfence.reader import Reader
+    from ringfence.sending import Appended, SendFuture
+    from ringfence.settlement import Failure
+
+__all__ = [
+    "AlreadyExistsError",
+    "Appended",
+    "BatchError",
+    "Client",
+    "ClosedError",
+    "ConfigError",
+    "ConflictError",
+    "ConnectError",
+    "DeadlineError",
+    "DiskFullError",
+    "Ends",
+    "Failure",
+    "FencedError",
+    "ForgottenError",
+    "ForkedError",
+    "InvalidArgumentError",
+    "NotFoundError",
+    "OverloadedError",
+    "Place",
+    "Position",
+    "Producer",
+    "ProtocolError",
+    "QuarantinedError",
+    "Reader",
+    "RefusedError",
+    "RerouteError",
+    "RetriableError",
+    "RingfenceError",
+    "SchemaError",
+    "SendFuture",
+    "TruncatedError",
+    "UnauthorizedError",
+    "UnknownOutcomeError",
+    "WaitTimeoutError",
+    "aio",
+    "connect",
+    "slots",
+    "spark",
+]
+
+_HOMES = {
+    "Client": "client", "connect": "client", "Place": "decode", "slots": "native.slots", "Ends": "places",
+    "Position": "places", "Producer": "producer", "Reader": "reader", "Appended": "sending", "SendFuture": "sending",
+    "Failure": "settlement",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'ringfence' has no attribute {name!r}")
+    if name in {"aio", "spark"}:
+        return importlib.import_module(f"ringfence.{name}")
+    home = importlib.import_module(f"ringfence.{_HOMES.get(name, 'native.errors')}")
+    value = globals()[name] = getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

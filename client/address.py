@@ -1,0 +1,47 @@
+"""Where a node is: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.native.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PORT_DEFAULT = 7411
+ADDRESS_DEFAULT = f"tcp://127.0.0.1:{PORT_DEFAULT}"
+ADDRESS_VARIABLE = "RINGFENCE_ADDRESS"
+ADDRESSES_MAX = 64  # a list to begin with; the routing table names the rest
+
+
+def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The addresses to try, in order.
+
+    Args:
+        address: one or several, separated by commas; None = `RINGFENCE_ADDRESS`, else `tcp://127.0.0.1:7411`.
+        environment: where the variable is looked up.
+
+    Raises:
+        ConfigError: an address has another form; the message shows it.
+    """
+    text = address if address is not None else environment.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
+    found = tuple(_normal(part.strip()) for part in text.split(",") if part.strip())
+    if not 0 < len(found) <= ADDRESSES_MAX:
+        raise ConfigError(
+            f"address {text!r} names {len(found)} nodes; between 1 and {ADDRESSES_MAX} are possible"
+        )
+    return found
+
+
+def _normal(address: str) -> str:
+    scheme, separator, rest = address.partition("://")
+    if scheme == "ipc" and separator and rest:
+        return address
+    if scheme == "tcp" and separator and rest:
+        host, colon, port = rest.rpartition(":")
+        if not colon or rest.endswith("]"):  # a bare host, or [v6] without port
+            return f"tcp://{rest}:{PORT_DEFAULT}"
+        if host and port.isdigit() and 0 < int(port) < 65536:
+            return address
+    raise ConfigError(f"address {address!r} is not of the form tcp://HOST[:PORT] or ipc://PATH")

@@ -1,0 +1,116 @@
+"""Topics: create, list, describe, truncate, delete, add a schema; and what a node says of itself."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ringfence.ask import Ask
+from ringfence.native import messages, wire
+from ringfence.native._node import schema_message
+from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ringfence.codec import Answer
+    from ringfence.link import Link
+
+TIMEOUT_S = 30.0
+TOPICS_A_PAGE = 1000
+
+
+class Admin:
+    """The control requests of a client; every call waits for its answer, `timeout_s` at most.
+
+    All raise ConnectError when nobody answers in time, and RefusedError (its subclasses) when the node says no.
+    """
+
+    def __init__(self, link: Link, timeout_s: float) -> None:
+        self._link, self._timeout_s = link, timeout_s
+
+    def ask(
+        self, opcode: wire.Opcode, message: messages.Message | None, *, topic: str | None = None
+    ) -> tuple[Answer, int]:
+        """One request; the answer, and how many tries were never answered (they may have been served)."""
+        body = b"" if message is None else messages.encode(message)
+        if len(body) > wire.CONTROL_BYTES_MAX:
+            raise InvalidArgumentError(
+                "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
+            )
+        ask = Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+        try:
+            return self._link.ask(ask).result(), ask.tries_lost
+        except (NotFoundError, AlreadyExistsError) as error:
+            error.details["tries_lost"] = ask.tries_lost
+            raise
+
+    def create_topic(
+        self, name: str, *, schema: Any, key: Sequence[str] = (), partitions: int = 1, replication: int = 1,
+        retention_bytes: int | None = None, retention_ms: int | None = None, properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> messages.TopicInfo:  # fmt: skip
+        """See `Client.create_topic`."""
+        message = messages.TopicCreate(
+            name=name, schema=schema_message(schema), key=list(key), partitions=partitions, replication=replication,
+            retention_bytes=retention_bytes, retention_ms=retention_ms, properties=dict(properties or {}), exist_ok=exist_ok,
+        )  # fmt: skip
+        try:
+            return self.ask(wire.Opcode.TOPIC_CREATE, message, topic=name)[0].control(messages.TopicInfo)
+        except AlreadyExistsError as error:
+            if not error.details.get("tries_lost"):
+                raise
+            # An answer was lost, so the topic may be there by this very call: an equal one is what was asked for.
+            found = self.topic(name)
+            if (
+                found.schemas[0] == message.schema
+                and found.key == message.key
+                and len(found.partitions) == partitions
+            ):
+                return found
+            raise
+
+    def topics(self, prefix: str = "") -> list[messages.TopicInfo]:
+        """See `Client.topics`."""
+        found: list[messages.TopicInfo] = []
+        while True:
+            after = found[-1].name if found else ""
+            message = messages.TopicList(prefix=prefix, after=after, limit=TOPICS_A_PAGE)
+            page = self.ask(wire.Opcode.TOPIC_LIST, message)[0].control(messages.Topics)
+            found += page.topics
+            if not page.more or not page.topics:
+                return found
+
+    def topic(self, name: str) -> messages.TopicInfo:
+        """See `Client.topic`."""
+        message = messages.TopicName(name=name)
+        return self.ask(wire.Opcode.TOPIC_DESCRIBE, message, topic=name)[0].control(messages.TopicInfo)
+
+    def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
+        """See `Client.truncate`."""
+        message = messages.TopicTruncate(name=name, partition=partition, before_offset=before_offset)
+        self.ask(wire.Opcode.TOPIC_TRUNCATE, message, topic=name)
+
+    def delete(self, name: str, *, missing_ok: bool) -> None:
+        """See `Client.delete`."""
+        try:
+            self.ask(wire.Opcode.TOPIC_DELETE, messages.TopicName(name=name), topic=name)
+        except NotFoundError as error:
+            if not missing_ok and not error.details.get("tries_lost"):
+                raise
+
+    def add_schema(self, name: str, schema: Any) -> int:
+        """See `Client.add_schema`."""
+        message = messages.SchemaAdd(name=name, schema=schema_message(schema))
+        return (
+            self.ask(wire.Opcode.SCHEMA_ADD, message, topic=name)[0].control(messages.SchemaAdded).schema_id
+        )
+
+    def status(self) -> messages.Status:
+        """See `Client.status`."""
+        return self.ask(wire.Opcode.STATUS, None)[0].control(messages.Status)
+
+    def open_producer(self, topic: str, name: str | None) -> messages.ProducerOpened:
+        """A producer id and epoch; of a named one also its resume point."""
+        message = messages.ProducerOpen(topic=topic, name=name)
+        return self.ask(wire.Opcode.PRODUCER_OPEN, message, topic=topic)[0].control(messages.ProducerOpened)

@@ -1,0 +1,122 @@
+"""One control or read request with its retries, from any thread: `link.ask(...)` gives a future of the answer.
+
+Lost answers and retriable refusals are tried again until the deadline, so `ask` is for requests that may be served
+twice. `Ask.lost` tells a caller who must know that an earlier try may have been served.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from ringfence.connection import Pending
+from ringfence.native import wire
+from ringfence.native.errors import ConnectError, ProtocolError, RetriableError, RingfenceError
+from ringfence.retry import Backoff, deadline_ms
+
+if TYPE_CHECKING:
+    from ringfence.codec import Answer
+    from ringfence.link import Link
+    from ringfence.peer import Peer
+
+ANSWER_GRACE_S = (
+    2.0  # a node answers within the request's deadline; this much later the answer counts as lost
+)
+TRY_S_MAX = 30.0  # one try; a long request is asked for again after it
+
+
+class Ask:
+    """A request on its way. `future` gets the answer (status OK) or the error; `tries_lost` may have been served."""
+
+    def __init__(
+        self,
+        opcode: wire.Opcode,
+        body: bytes,
+        deadline: float,
+        *,
+        node: int | None = None,
+        topic: str | None = None,
+        wait_s: float = 0.0,
+        fields: dict[str, int] | None = None,
+    ) -> None:
+        """`deadline` on time.monotonic; `wait_s`: one try's long poll; `fields`: of the header; a body is MessagePack."""
+        self.opcode, self.body, self.deadline = opcode, body, deadline
+        self.node, self.topic, self.wait_s = node, topic, wait_s
+        self.fields = fields or {}
+        if body:
+            self.fields["flags"] = wire.RequestFlags.CONTROL
+        self.future: Future[Answer] = Future()
+        self.future.set_running_or_notify_cancel()
+        self.tries_lost = 0
+        self.refusals = 0
+        self.last_error: RingfenceError | None = None
+
+    def expired_error(self, peer: Peer) -> RingfenceError:
+        """What the caller hears when the deadline is over."""
+        if self.last_error is not None:
+            return self.last_error
+        if peer.failure is not None:
+            return peer.failure
+        return ConnectError(
+            f"no node answered {self.opcode.name} in time; check that `ringfence serve` runs there",
+            addresses=list(peer.addresses),
+            topic=self.topic,
+        )
+
+
+class AskPending(Pending):
+    """One try of an Ask."""
+
+    __slots__ = ("_ask", "_link", "_peer")
+
+    def __init__(self, link: Link, peer: Peer, ask: Ask, give_up_at: float) -> None:
+        super().__init__(give_up_at)
+        self._link, self._peer, self._ask = link, peer, ask
+
+    def answered(self, answer: Answer) -> None:
+        ask = self._ask
+        if answer.header.status == wire.Status.OK:
+            ask.future.set_result(answer)
+            return
+        try:
+            error = answer.error(ask.topic)
+        except ProtocolError as damaged:
+            error = damaged
+        if not isinstance(error, RetriableError):
+            ask.future.set_exception(error)
+            return
+        ask.last_error = error
+        ask.refusals += 1
+        delay = ASK_BACKOFF.delay_s(ask.refusals, self._link.jitter(), error.retry_after_s)
+        self._link.at(self._link.now + delay, lambda: self._link.enqueue(ask))
+
+    def lost(self) -> None:
+        self._ask.tries_lost += 1
+        self._link.enqueue(self._ask)
+
+
+ASK_BACKOFF = Backoff(first_s=0.05, cap_s=2.0)
+
+
+def send_waiting(link: Link, peer: Peer) -> None:
+    """Send what waits for this peer, as far as there is room; refuse what is over its deadline."""
+    connection = peer.up
+    now = link.now
+    for _ in range(len(peer.waiting)):
+        ask = peer.waiting.popleft()
+        if ask.deadline <= now:
+            ask.future.set_exception(ask.expired_error(peer))
+            continue
+        if connection is None or not connection.room_for(len(ask.body)):
+            peer.waiting.append(ask)
+            continue
+        left = min(ask.deadline, now + TRY_S_MAX)
+        wait = ask.wait_s if ask.wait_s > 0 else left - now
+        give_up_at = min(left, now + wait) + ANSWER_GRACE_S
+        pending = AskPending(link, peer, ask, give_up_at)
+        deadline = deadline_ms(min(left, now + wait), now)
+        try:
+            if not connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
+                peer.waiting.append(ask)
+        except RingfenceError as error:
+            ask.future.set_exception(error)

@@ -1,0 +1,244 @@
+"""START HERE: `connect` gives a Client; a Client gives producers, readers and topics. One background thread does it all."""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Self
+
+from ringfence.address import addresses
+from ringfence.admin import TIMEOUT_S, Admin
+from ringfence.decode import Decoder
+from ringfence.effects import Identity
+from ringfence.link import Link
+from ringfence.native.errors import InvalidArgumentError, RingfenceError
+from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
+from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
+from ringfence.places import Ends, Start, chosen, ends, spans
+from ringfence.producer import Producer
+from ringfence.reader import PREFETCH_BYTES, Reader
+from ringfence.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from ringfence.native.messages import Status, TopicInfo
+    from ringfence.options import OnFull
+
+
+def connect(
+    address: str | None = None, *, timeout_s: float = TIMEOUT_S, credential: str | None = None
+) -> Client:
+    """A client of the node at an address. Nothing is sent yet; the first call connects.
+
+    Args:
+        address: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas; default: the environment variable
+            RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411.
+        timeout_s: seconds that a call waits for its answer, connecting and retries included.
+        credential: a token, where the node asks for one.
+
+    Raises:
+        ConfigError: the address has another form.
+    """
+    return Client(addresses(address, os.environ), timeout_s=timeout_s, credential=credential)
+
+
+class Client:
+    """Thread-safe. Every method waits at most the client's `timeout_s` and raises ConnectError when nobody answers.
+
+    After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError there.
+    """
+
+    def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, credential: str | None) -> None:
+        if not timeout_s > 0:
+            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
+        self.addresses = addresses
+        self._timeout_s, self._credential = timeout_s, credential
+        self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._closed = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._link_of_process = Link(self.addresses, credential=self._credential)
+        self._tables = Tables(self._link_of_process)
+
+    @property
+    def _link(self) -> Link:
+        if os.getpid() != self._process:  # a forked child: its own thread, sockets and tables
+            self._producers = weakref.WeakSet()
+            self._begin()
+        return self._link_of_process
+
+    @property
+    def _admin(self) -> Admin:
+        return Admin(self._link, self._timeout_s)
+
+    def close(self) -> None:
+        """Close the producers (see `Producer.close`) and the connections.
+
+        Raises:
+            RingfenceError: a send of a producer that was still open was not stored; the first such error.
+        """
+        if self._closed or os.getpid() != self._process:
+            self._closed = True
+            return
+        self._closed = True
+        failures: list[RingfenceError] = []
+        for producer in list(self._producers):
+            try:
+                producer.close()
+            except RingfenceError as error:
+                failures.append(error)
+        self._link.close()
+        if failures:
+            raise failures[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except RingfenceError as failure:  # the body's own error goes on, and does not hide this one
+            error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
+
+    # ---- topics ---------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self, name: str, *, schema: Any, key: Sequence[str] = (), partitions: int = 1, replication: int = 1,
+        retention_bytes: int | None = None, retention_ms: int | None = None,
+        properties: Mapping[str, str] | None = None, exist_ok: bool = False,
+    ) -> TopicInfo:  # fmt: skip
+        """Create a topic.
+
+        Args:
+            name: `tenant/namespace/name`; a plain name means `public/default/name`.
+            schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
+            key: columns whose values say which partition a row belongs to; none: whole batches go to any partition.
+            partitions: 1 .. 65536.
+            replication: copies on different nodes: 1, 3 or 5.
+            retention_bytes: of each partition; None keeps all.
+            retention_ms: age of the oldest rows; None keeps all.
+            properties: of the application.
+            exist_ok: an equal topic that exists is returned (`created` is False); one that differs is refused.
+
+        Raises:
+            AlreadyExistsError: the name is taken. InvalidArgumentError, SchemaError: what the message names.
+        """
+        return self._admin.create_topic(
+            name, schema=schema, key=key, partitions=partitions, replication=replication, retention_bytes=retention_bytes,
+            retention_ms=retention_ms, properties=properties, exist_ok=exist_ok,
+        )  # fmt: skip
+
+    def topics(self, prefix: str = "") -> list[TopicInfo]:
+        """All topics whose full name begins with `prefix`, sorted by name."""
+        return self._admin.topics(prefix)
+
+    def topic(self, name: str) -> TopicInfo:
+        """One topic with its partitions. Raises NotFoundError."""
+        return self._admin.topic(name)
+
+    def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:
+        """Give up rows for good: below `before_offset` (None: all that can be read) of a partition (None: of each)."""
+        self._admin.truncate(name, partition, before_offset)
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
+        self._admin.delete(name, missing_ok=missing_ok)
+
+    def add_schema(self, name: str, schema: Any) -> int:
+        """Append a schema with further nullable columns at its end; returns its id. Older rows read null there."""
+        return self._admin.add_schema(name, schema)
+
+    def status(self) -> Status:
+        """What the node is, and how it fares."""
+        return self._admin.status()
+
+    # ---- rows in --------------------------------------------------------------------------------------------
+
+    def producer(
+        self, topic: str, *, name: str | None = None, on_full: OnFull = "block", timeout_s: float = SEND_TIMEOUT_S,
+        linger_ms: float = 0.0, batch_bytes: int = BATCH_BYTES, bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+    ) -> Producer:  # fmt: skip
+        """A producer of one topic.
+
+        Args:
+            topic: its name.
+            name: of a *named* producer: opening it fences its predecessor everywhere and brings the resume point.
+            on_full: what `send` does while `bytes_in_flight_max` is spent: wait, or raise OverloadedError.
+            timeout_s: seconds within which each send gets its outcome, retries included.
+            linger_ms: how long small sends wait for company; 0 sends at once.
+            batch_bytes: company this large does not wait any longer; bytes.
+            bytes_in_flight_max: encoded rows that have no outcome yet; bytes. The producer's memory.
+
+        Raises:
+            NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
+        """
+        options = Options(on_full, timeout_s, linger_ms, batch_bytes, bytes_in_flight_max).check()
+        link = self._link
+        opened = self._admin.open_producer(topic, name)
+        layout = self._tables.get(topic, self._deadline)
+        producer = Producer(
+            link, self._tables, layout, Identity(opened.producer_id, opened.producer_epoch), name=name,
+            resume={point.partition: point for point in opened.resume}, options=options,
+        )  # fmt: skip
+        self._producers.add(producer)
+        return producer
+
+    # ---- rows out -------------------------------------------------------------------------------------------
+
+    def read(
+        self, topic: str, *, partition: int | Iterable[int] | None = None, start: Start = None, follow: bool = False,
+        columns: Sequence[str] | None = None, batch_rows: int | None = None, prefetch_bytes: int = PREFETCH_BYTES,
+        timeout_s: float | None = None,
+    ) -> Reader:  # fmt: skip
+        """Iterate the rows of a topic as pyarrow record batches.
+
+        Args:
+            topic: its name.
+            partition: one, or some; default: all, in turn. Order holds within a partition.
+            start: None or "earliest": the log start; "latest": the mark; an offset (of one partition); a datetime with
+                time zone: the first batch at or after it; {partition: offset}; or positions of an earlier reader.
+            follow: go on with new rows for ever; default: end at the mark of this call.
+            columns: only these, in this order.
+            batch_rows: batches of at most so many rows; default: as they were sent.
+            prefetch_bytes: what may be held ahead of the application.
+            timeout_s: seconds that a fetch may take, retries included; default: the client's.
+
+        Raises:
+            NotFoundError: no such topic or partition. InvalidArgumentError: an argument is outside its range.
+        """
+        if batch_rows is not None and batch_rows < 1:
+            raise InvalidArgumentError("batch_rows must be at least 1", batch_rows=batch_rows)
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        decoder = Decoder(layout.name, layout.schemas, columns)
+        found = spans(link, layout, chosen(layout, partition), start, follow=follow, deadline=self._deadline)
+        return Reader(
+            link, self._tables, layout, found, decoder, follow=follow, batch_rows=batch_rows,
+            prefetch_bytes=prefetch_bytes, timeout_s=timeout_s or self._timeout_s,
+        )  # fmt: skip
+
+    def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
+        """Log start and mark of each partition, by its id."""
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        return {
+            found.partition: found for found in ends(link, layout, chosen(layout, partition), self._deadline)
+        }
+
+    def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
+        """Rows that can be read now."""
+        return sum(found.rows for found in self.end_offsets(topic, partition=partition).values())
+
+    @property
+    def _deadline(self) -> float:
+        return time.monotonic() + self._timeout_s

@@ -1,0 +1,93 @@
+"""Request headers out of values, answers out of frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ringfence.native import messages, wire
+from ringfence.native._node import crc32c
+from ringfence.native.errors import ProtocolError, RerouteError, RingfenceError, refusal
+from ringfence.native.frame import open_answer, pack_request
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+NO_BODY = memoryview(b"")
+
+
+def request_header(opcode: int, request_id: int, **fields: int) -> bytearray:
+    """A sealed request header of 128 bytes; `fields` as in `ringfence.native.frame.pack_request`."""
+    header = bytearray(wire.HEADER_BYTES)
+    pack_request(header, 0, opcode, request_id, **fields)
+    return header
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer or push; `body` may be a view of the received frame and keeps it alive."""
+
+    header: wire.AnswerHeader
+    body: memoryview
+
+    def control(self, kind: type[messages.AnyMessage]) -> messages.AnyMessage:
+        """The body as a control message. Raises ProtocolError."""
+        if self.body.nbytes > wire.MESSAGE_BYTES_MAX:
+            raise ProtocolError("an answer's body is above message_bytes_max", body_bytes=self.body.nbytes)
+        try:
+            return messages.decode(kind, self.body)
+        except ValueError as error:  # of msgspec: not MessagePack, or other types than agreed
+            opcode = self.header.opcode
+            raise ProtocolError(
+                f"the body of an answer is not a {kind.__name__}: {error}", opcode=opcode
+            ) from error
+
+    def error(self, topic: str | None = None) -> RingfenceError:
+        """What an answer REFUSED or REDIRECT stands for."""
+        header = self.header
+        partition = header.partition or None
+        if header.status == wire.Status.REDIRECT:
+            return self._redirect(topic, partition)
+        refused = (
+            self.control(messages.Refused)
+            if self.body
+            else messages.Refused(message="refused without a message")
+        )
+        values = dict(refused.details)
+        known = topic if topic is not None else values.get("topic")
+        for name in ("topic", "partition", "code", "retriable", "message", "retry_after_s"):
+            values.pop(name, None)
+        if header.code == wire.Code.SEQUENCE_GAP:
+            values["expected"] = header.sequence
+        if header.code == wire.Code.TRUNCATED:
+            values["start_offset"] = header.first_offset
+        return refusal(
+            header.code, refused.message, topic=known, partition=partition,
+            retry_after_s=header.retry_after_ms / 1000, **values,
+        )  # fmt: skip
+
+    def _redirect(self, topic: str | None, partition: int | None) -> RerouteError:
+        header = self.header
+        body = self.control(messages.Redirected) if self.body else messages.Redirected(owner=0, addresses=[])
+        try:
+            reason = wire.RedirectReason(header.code)
+        except ValueError as error:
+            raise ProtocolError("a redirect has an unknown reason", reason=header.code) from error
+        return RerouteError(
+            f"the node redirects ({reason.name.lower()}) and a newer routing table did not settle it",
+            reason=reason, topic=topic, partition=partition, owner=body.owner, addresses=body.addresses,
+            layout_version=header.layout_version, owner_epoch=header.owner_epoch, generation=header.generation,
+            retry_after_s=header.retry_after_ms / 1000,
+        )  # fmt: skip
+
+
+def read_answer(header: Buffer, body: memoryview = NO_BODY) -> Answer:
+    """Check the CRCs and lengths of an answer's frames.
+
+    Raises:
+        ProtocolError: a frame is damaged or of a version that is not spoken here.
+    """
+    answer = open_answer(header)
+    if answer.body_bytes != body.nbytes or (body.nbytes and crc32c(body) != answer.body_crc):
+        raise ProtocolError("an answer's body is damaged", opcode=answer.opcode, body_bytes=body.nbytes)
+    return Answer(answer, body)

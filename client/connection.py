@@ -1,0 +1,260 @@
+"""One DEALER socket to one address: handshake, credit, request ids, and who waits for which answer.
+
+A socket lives as long as one connection: when it breaks, libzmq would connect again by itself and lose what was
+queued without a word. So its reconnecting is off, a monitor tells of the end, and the link makes a new one; everything
+that waited is told that its answer will never come.
+
+Belongs to the link's thread; nothing here is thread-safe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import zmq
+import zmq.utils.monitor
+
+from ringfence.codec import NO_BODY, Answer, read_answer, request_header
+from ringfence.native import messages, wire
+from ringfence.native._node import crc32c
+from ringfence.native.errors import BatchError, ConnectError, ProtocolError, RingfenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+REQUESTS_MAX = 1024  # unanswered on one connection; 16 partitions with a full window of 64
+MESSAGES_MAX = (
+    2048  # ZeroMQ's marks: the last line behind REQUESTS_MAX, so that a send never finds a full queue
+)
+COPY_BYTES_MAX = (
+    65536  # below it copying into the message is cheaper than tracking its owner (pyzmq's own figure)
+)
+ANSWERS_PER_TURN_MAX = 256  # then others get their turn
+# A fetch answer may be one record of message_bytes_max with its header; anything larger is no answer of a node.
+ANSWER_BYTES_MAX = 2 * wire.MESSAGE_BYTES_MAX
+PROGRAM = "ringfence-python 0.1"
+ENDED = (
+    zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_CLOSED
+    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+OPTIONS = {
+    zmq.LINGER: 0,
+    zmq.IMMEDIATE: 1,
+    zmq.SNDHWM: MESSAGES_MAX,
+    zmq.RCVHWM: MESSAGES_MAX,
+    zmq.MAXMSGSIZE: ANSWER_BYTES_MAX,
+    zmq.HEARTBEAT_IVL: 10_000,
+    zmq.HEARTBEAT_TIMEOUT: 20_000,
+    zmq.HANDSHAKE_IVL: 5_000,
+    zmq.CONNECT_TIMEOUT: 5_000,
+    zmq.RECONNECT_IVL: -1,
+}
+
+
+class Pending:
+    """A request that waits for its answer. Exactly one of `answered` and `lost` is called, once."""
+
+    __slots__ = ("body_bytes", "give_up_at")
+
+    def __init__(self, give_up_at: float) -> None:
+        self.give_up_at = give_up_at
+        self.body_bytes = 0
+
+    def answered(self, answer: Answer) -> None:
+        """The node's answer."""
+        raise AssertionError(type(self))
+
+    def lost(self) -> None:
+        """The connection is gone, or `give_up_at` is over: no answer will be taken any more."""
+        raise AssertionError(type(self))
+
+
+class Connection:
+    """`ready` is None until READY came; `failure` says why the node refused the handshake, if it did."""
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        address: str,
+        *,
+        credential: str | None,
+        give_up_at: float,
+        on_push: Callable[[Answer], None],
+    ) -> None:
+        self.address = address
+        self.ready: messages.Ready | None = None
+        self.failure: RingfenceError | None = None
+        self.ended = False
+        self.greeted = False
+        self.credit_bytes = 0
+        self.unanswered_bytes = 0
+        self.message_bytes_max = wire.MESSAGE_BYTES_MAX
+        self.give_up_at = give_up_at  # for the handshake
+        self._credential = credential
+        self._on_push = on_push
+        self._pending: dict[int, Pending] = {}
+        self._next_id = 1
+        self.socket = context.socket(zmq.DEALER)
+        for option, value in OPTIONS.items():
+            self.socket.setsockopt(option, value)
+        self.monitor = self.socket.get_monitor_socket(ENDED)
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConnectError(f"address {address!r} cannot be used: {error}") from error
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def close(self) -> None:
+        """Close the socket; whoever still waited hears that the answer is lost."""
+        waiting = list(self._pending.values())
+        self._pending.clear()
+        self.ended, self.unanswered_bytes = True, 0
+        self.socket.disable_monitor()
+        self.socket.close(0)
+        for pending in waiting:
+            pending.lost()
+
+    # ---- sending --------------------------------------------------------------------------------------
+
+    def room_for(self, body_bytes: int) -> bool:
+        """Whether the credit covers the body; a body above the whole credit may go alone."""
+        if self.ready is None or self.ended or len(self._pending) >= REQUESTS_MAX:
+            return False
+        return self.unanswered_bytes == 0 or self.unanswered_bytes + body_bytes <= self.credit_bytes
+
+    def greet(self) -> None:
+        """Send HELLO once the connection stands; until then this does nothing."""
+        if self.greeted:
+            return
+        hello = messages.Hello(
+            version_min=wire.PROTOCOL_VERSION_MIN,
+            version_max=wire.PROTOCOL_VERSION,
+            client=PROGRAM,
+            credential=self._credential,
+        )
+        self.greeted = self.send(
+            wire.Opcode.HELLO, messages.encode(hello), Greeting(self), flags=wire.RequestFlags.CONTROL
+        )
+
+    def greeted_back(self, answer: Answer) -> None:
+        """READY, or why not."""
+        if answer.header.status == wire.Status.READY:
+            self.ready = answer.control(messages.Ready)
+            self.credit_bytes = answer.header.credit_bytes
+            self.message_bytes_max = self.ready.message_bytes_max
+        else:
+            self.failure = answer.error()
+
+    def send(
+        self, opcode: int, body: Buffer, pending: Pending | None, *, crc: int | None = None, **fields: int
+    ) -> bool:
+        """Send one request; False if the socket takes nothing now.
+
+        Args:
+            opcode: what is asked.
+            body: one frame; kept, not copied, from 64 KiB on.
+            pending: who waits for the answer; None where there is none.
+            crc: of the body, where it is known already.
+            fields: of the request's header.
+
+        Raises:
+            BatchError: the body is above what the node takes. It would close the connection without a word.
+        """
+        size = memoryview(body).nbytes
+        if size > self.message_bytes_max:
+            raise BatchError(
+                "a message is above the node's message_bytes_max; send fewer rows at once",
+                body_bytes=size,
+                message_bytes_max=self.message_bytes_max,
+            )
+        if crc is None:
+            crc = crc32c(body) if size else 0
+        header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
+        try:
+            if size:
+                self.socket.send(header, zmq.NOBLOCK | zmq.SNDMORE)
+                self.socket.send(body, zmq.NOBLOCK, copy=size < COPY_BYTES_MAX)
+            else:
+                self.socket.send(header, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        if pending is not None:
+            pending.body_bytes = size
+            self.unanswered_bytes += size
+            self._pending[self._next_id] = pending
+        self._next_id += 1
+        return True
+
+    # ---- receiving ------------------------------------------------------------------------------------
+
+    def receive(self) -> None:
+        """Take answers that have come, at most ANSWERS_PER_TURN_MAX.
+
+        Raises:
+            ProtocolError: a frame is damaged: the connection cannot be trusted any more.
+        """
+        socket = self.socket
+        for _ in range(ANSWERS_PER_TURN_MAX):
+            try:
+                header = socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            body = NO_BODY
+            if socket.getsockopt(zmq.RCVMORE):
+                body = socket.recv(zmq.NOBLOCK, copy=False).buffer
+                if socket.getsockopt(zmq.RCVMORE):
+                    raise ProtocolError("an answer has more than two frames", address=self.address)
+            self._dispatch(read_answer(header, body))
+
+    def _dispatch(self, answer: Answer) -> None:
+        header = answer.header
+        if header.status == wire.Status.PUSH:
+            self._on_push(answer)
+            return
+        pending = self._pending.pop(header.request_id, None)
+        if header.credit_bytes:
+            self.credit_bytes = header.credit_bytes
+        if pending is not None:  # else the answer came after its time
+            self.unanswered_bytes -= pending.body_bytes
+            pending.answered(answer)
+
+    def give_up(self, now: float) -> None:
+        """Tell the requests whose time for an answer is over."""
+        late = [number for number, pending in self._pending.items() if pending.give_up_at <= now]
+        for number in late:
+            pending = self._pending.pop(number)
+            self.unanswered_bytes -= pending.body_bytes
+            pending.lost()
+
+    def read_monitor(self) -> None:
+        """Take the monitor's events: each says that the connection is over."""
+        while True:
+            try:
+                zmq.utils.monitor.recv_monitor_message(self.monitor, zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.ended = True
+
+
+class Greeting(Pending):
+    """Waits for READY."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection.give_up_at)
+        self._connection = connection
+
+    def answered(self, answer: Answer) -> None:
+        self._connection.greeted_back(answer)
+
+    def lost(self) -> None:
+        self._connection.ended = True

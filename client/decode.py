@@ -1,0 +1,114 @@
+"""Fetched records as record batches, without a copy: columns are views into the received frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ringfence.native import wire
+from ringfence.native._node import RecordReader
+from ringfence.native.errors import InvalidArgumentError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+_UNPACK = wire.RECORD_STRUCT.unpack
+_MAKE = wire.RecordHeader._make
+
+
+class Place(NamedTuple):
+    """Where a batch stands: `rows` rows of `partition` from `first_offset` on, appended under `epoch` at `time_ms`."""
+
+    partition: int
+    first_offset: int
+    rows: int
+    epoch: int
+    time_ms: int
+
+
+def has_dictionary(schema: pa.Schema) -> bool:
+    """Whether any column, at any depth, is dictionary-encoded: then a body begins with dictionary messages."""
+    return any(_has_dictionary(field.type) for field in schema)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+class Decoder:
+    """Bodies of any schema of a topic as batches of one: `schema`, the newest one at the time it was made.
+
+    Columns that a batch's own schema had not yet are null; columns that it has beyond are left out.
+    """
+
+    def __init__(self, topic: str, schemas: Sequence[bytes], columns: Sequence[str] | None) -> None:
+        """Raises InvalidArgumentError for a column that the topic has not."""
+        self._topic = topic
+        self._messages = [pa.py_buffer(message) for message in schemas]
+        self._schemas = [pa.ipc.read_schema(message) for message in self._messages]
+        newest: pa.Schema = self._schemas[-1]
+        missing = [name for name in columns or () if name not in newest.names]
+        if missing:
+            raise InvalidArgumentError(
+                "the topic has no such column", topic=topic, columns=missing, known=newest.names
+            )
+        self.schema: pa.Schema = newest if columns is None else pa.schema(
+            [newest.field(name) for name in columns], metadata=newest.metadata
+        )  # fmt: skip
+        self._streams = [has_dictionary(schema) for schema in self._schemas]
+
+    def knows(self, schema_id: int) -> bool:
+        """Whether this schema was there when the decoder was made."""
+        return schema_id < len(self._schemas)
+
+    def learn(self, schemas: Sequence[bytes]) -> None:
+        """Newer schemas of the topic; `schema` stays, so that a reader's batches all have the same columns."""
+        for message in schemas[len(self._schemas) :]:
+            self._messages.append(pa.py_buffer(message))
+            self._schemas.append(pa.ipc.read_schema(self._messages[-1]))
+            self._streams.append(has_dictionary(self._schemas[-1]))
+
+    def records(self, body: memoryview) -> Iterator[tuple[wire.RecordHeader, memoryview]]:
+        """(header, Arrow message) of every record with rows in a FETCH body. Raises RecordError on damage."""
+        for header, start, length in RecordReader(body):
+            record = _MAKE(_UNPACK(header))
+            if record.kind == wire.RecordKind.ROWS:
+                yield record, body[start + record.extension_bytes : start + length]
+
+    def batch(self, record: wire.RecordHeader, message: memoryview) -> pa.RecordBatch:
+        """The rows of one record, as `schema`.
+
+        Raises:
+            ProtocolError: the bytes are no batch of the record's schema.
+        """
+        schema = self._schemas[record.schema_id]
+        try:
+            if self._streams[record.schema_id]:
+                # pyarrow takes dictionaries from streams only, so these bodies are copied behind their schema.
+                stream = pa.BufferReader(b"".join([self._messages[record.schema_id], message]))
+                batch = pa.ipc.open_stream(stream).read_next_batch()
+            else:
+                batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
+        except (pa.ArrowInvalid, OSError, StopIteration) as error:
+            raise ProtocolError(
+                f"a stored batch cannot be decoded: {error}",
+                topic=self._topic,
+                partition=record.partition,
+                offset=record.first_offset,
+            ) from error
+        return batch if schema is self.schema else self._fitted(batch)
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = batch.schema.names
+        columns = [
+            batch.column(names.index(field.name))
+            if field.name in names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in self.schema
+        ]
+        if not columns:
+            return batch.select([])
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -1,0 +1,226 @@
+"""Rows in, publish bodies out: whatever speaks Arrow is hashed, grouped and gathered in one pass per partition."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from ringfence.native import wire
+from ringfence.native._node import Encoder, crc32c
+from ringfence.native.errors import BatchError, InvalidArgumentError
+from ringfence.native.group import rows_by_partition
+from ringfence.native.slots import slots
+from ringfence.routing import Chooser
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ringfence.routing import Layout
+
+EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
+# Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is off by two.
+CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
+
+
+class Body(NamedTuple):
+    """What one partition gets: an Arrow message, perhaps with the note in front."""
+
+    partition: int
+    data: bytearray
+    crc: int
+    rows: int
+    schema_id: int
+    extension_bytes: int
+    order: (
+        NDArray[np.uint32] | None
+    )  # which rows of the batch, where somebody must know; None = not kept, or all
+
+
+def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
+    """`data` as record batches with at least one row each, without a copy where it is Arrow already.
+
+    Args:
+        data: a pyarrow RecordBatch or Table, anything with `__arrow_c_array__` or `__arrow_c_stream__` (polars, duckdb,
+            nanoarrow, ...), or a pandas DataFrame. A stream is read to its end.
+        schema: of the topic; pandas columns are converted to it.
+
+    Raises:
+        InvalidArgumentError: it is none of these.
+        BatchError: it cannot be read as rows.
+    """
+    if isinstance(data, pa.RecordBatch):
+        return [data] if data.num_rows else []
+    try:
+        if type(data).__module__.partition(".")[0] == "pandas":
+            batches = pa.Table.from_pandas(data, schema=schema, preserve_index=False).to_batches()
+        elif isinstance(data, pa.Table):
+            batches = data.to_batches()
+        elif hasattr(data, "__arrow_c_array__"):
+            batches = [pa.record_batch(data)]
+        elif hasattr(data, "__arrow_c_stream__"):
+            batches = list(pa.RecordBatchReader.from_stream(data))
+        else:
+            raise InvalidArgumentError(
+                f"a {type(data).__name__} has neither __arrow_c_array__ nor __arrow_c_stream__; pass a pyarrow, polars, "
+                "duckdb or pandas object"
+            )
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        pa.ArrowKeyError,
+        KeyError,
+    ) as error:
+        raise BatchError(f"the {type(data).__name__} cannot be read as rows: {error}") from error
+    return [batch for batch in batches if batch.num_rows]
+
+
+def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Several batches of one schema as one, copied if there are several."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    found = table.to_batches()
+    if len(found) != 1:  # a string column above 2 GiB stays in chunks
+        raise BatchError("the rows are too many for one batch; send fewer at once", rows=table.num_rows)
+    return found[0]
+
+
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """About how many bytes the rows take. Views cannot be told apart in a slice; then it is all they refer to."""
+    try:
+        size = int(batch.nbytes)
+    except (TypeError, pa.ArrowNotImplementedError):
+        size = int(batch.get_total_buffer_size())
+    return size + int(batch.num_rows)  # never zero
+
+
+def note_extension(note: bytes | None) -> bytes:
+    """The extension that carries a note; empty without one.
+
+    Raises:
+        InvalidArgumentError: the note is above `note_bytes_max`.
+    """
+    if note is None:
+        return b""
+    if len(note) > wire.NOTE_BYTES_MAX:
+        raise InvalidArgumentError(
+            "a note is a place in a source, not a payload",
+            bytes=len(note),
+            note_bytes_max=wire.NOTE_BYTES_MAX,
+        )
+    item = EXTENSION_ITEM.pack(wire.ExtensionKind.NOTE, 0, len(note)) + note
+    return item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
+
+
+class TopicEncoder:
+    """Bodies for one layout of one topic. Used by many threads at once: the kernels hold no state."""
+
+    def __init__(self, layout: Layout, *, split: bool) -> None:
+        """`split`: a body above the limit becomes several; False refuses it, for one send must be one body a partition."""
+        self.layout = layout
+        self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(layout.schemas[layout.schema_id]))
+        self._encoder = Encoder(layout.schemas[layout.schema_id])
+        self._chooser = Chooser(layout)
+        self._split = split
+        self._partitions = [entry.partition for entry in layout.active]
+        self._key = list(layout.key)
+
+    def chunks(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """The batch in slices of which each stays well below the limit of a message; just the batch if it may not split."""
+        estimate = bytes_of(batch)
+        if not self._split or estimate <= CHUNK_BYTES_MAX:
+            return [batch]
+        rows = max(1, batch.num_rows * CHUNK_BYTES_MAX // estimate)
+        return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+
+    def bodies(
+        self,
+        batch: pa.RecordBatch,
+        note: bytes | None = None,
+        *,
+        bytes_max: int = wire.MESSAGE_BYTES_MAX,
+        keep_order: bool = False,
+    ) -> list[Body]:
+        """One body for each partition that gets rows; more only where one would be above `bytes_max`.
+
+        Args:
+            batch: rows in the topic's columns, matched by name.
+            note: kept with every body.
+            bytes_max: the node's limit of a message.
+            keep_order: fill in `Body.order`.
+
+        Raises:
+            BatchError: the columns do not fit (SchemaError), or a row alone is too large.
+        """
+        extension = note_extension(note)
+        if not self._key:
+            return self._whole(batch, extension, bytes_max, None)
+        return self._gather(batch, extension, bytes_max, keep_order=keep_order)
+
+    def _gather(
+        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool
+    ) -> list[Body]:
+        order, bounds = rows_by_partition(
+            slots(batch, self._key), self.layout.index_of_slot, len(self._partitions)
+        )
+        messages = self._encoder.gather(batch, order, bounds, len(extension))
+        found: list[Body] = []
+        ends = bounds.tolist()
+        for index, message in enumerate(messages):
+            start, end = ends[index], ends[index + 1]
+            if start == end:
+                continue
+            if len(message) > bytes_max:
+                self._check_split(end - start, len(message), bytes_max)
+                middle = batch.num_rows // 2  # rare: much bigger rows than the estimate says
+                halves = batch.slice(0, middle), batch.slice(middle)
+                return [
+                    body for half in halves if half.num_rows
+                    for body in self._gather(half, extension, bytes_max, keep_order=keep_order)
+                ]  # fmt: skip
+            rows = order[start:end] if keep_order else None
+            found.append(self._body(self._partitions[index], message, end - start, extension, rows))
+        return found
+
+    def _whole(
+        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, partition: int | None
+    ) -> list[Body]:
+        message = self._encoder.whole(batch, 0, batch.num_rows, len(extension))
+        chosen = self._chooser.choose() if partition is None else partition
+        if len(message) > bytes_max:
+            self._check_split(batch.num_rows, len(message), bytes_max)
+            middle = batch.num_rows // 2
+            halves = batch.slice(0, middle), batch.slice(middle)
+            return [body for half in halves for body in self._whole(half, extension, bytes_max, chosen)]
+        return [self._body(chosen, message, batch.num_rows, extension, None)]
+
+    def _check_split(self, rows: int, size: int, bytes_max: int) -> None:
+        if rows == 1:
+            raise BatchError(
+                "one row is above the limit of a message",
+                topic=self.layout.name,
+                bytes=size,
+                bytes_max=bytes_max,
+            )
+        if not self._split:
+            raise BatchError(
+                "the rows for one partition are above the limit of a message, and a named producer sends one message a "
+                "partition, so that its resume point is exact; send fewer rows at once",
+                topic=self.layout.name, bytes=size, bytes_max=bytes_max,
+            )  # fmt: skip
+
+    def _body(
+        self,
+        partition: int,
+        message: bytearray,
+        rows: int,
+        extension: bytes,
+        order: NDArray[np.uint32] | None,
+    ) -> Body:
+        if extension:
+            message[: len(extension)] = extension
+        return Body(partition, message, crc32c(message), rows, self.layout.schema_id, len(extension), order)

@@ -1,0 +1,42 @@
+"""Errors that the client itself finds, and how several of them are shown as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ringfence.native.errors import DeadlineError, RingfenceError, UnknownOutcomeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has them
+
+
+def deadline_error(topic: str | None, partition: int) -> DeadlineError:
+    return DeadlineError(
+        "the batch was not stored within its timeout_s; no try of it can be stored, so it may be sent again",
+        topic=topic, partition=partition,
+    )  # fmt: skip
+
+
+def unknown_error(
+    topic: str | None, partition: int, sequence: int, cause: RingfenceError
+) -> UnknownOutcomeError:
+    if isinstance(cause, UnknownOutcomeError):
+        return cause
+    error = UnknownOutcomeError(
+        f"a try of the batch was never answered, and then: {cause.message}; read the partition, or open the producer by "
+        "name, to learn whether it is stored",
+        topic=topic, partition=partition, sequence=sequence,
+    )  # fmt: skip
+    error.__cause__ = cause
+    return error
+
+
+def noted(first: BaseException, others: Sequence[BaseException], count: int) -> BaseException:
+    """`first`, with notes on the other failures: `count` in all, `others` the ones that were kept."""
+    if count > 1:
+        first.add_note(f"{count} sends did not succeed; Producer.failures has them:")
+        for other in others[:NOTES_MAX]:
+            first.add_note(f"  {type(other).__name__}: {other}")
+    return first

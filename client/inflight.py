@@ -1,0 +1,331 @@
+"""Exactly-once sending of one producer, over all partitions. Pure: values in, values out.
+
+START HERE for the rules; `lane.py` has the order within a partition.
+
+    OPEN --(a sequence ends without being stored for sure)--> DRAINING --(no flight left)--> OPENING --opened--> OPEN
+      `------------------(fenced: a newer holder of the name)-----------------------> DEAD
+
+A batch ends in exactly one outcome:
+    Done     the node answered OK, at this try or at an earlier one.
+    Refused  not stored: a final refusal, or a deadline before any try could have stored it.
+    Unknown  some try was never answered, and the same sequence cannot be asked about any more.
+
+After an outcome other than Done the sequence stays empty, and is never used for other content (I6): the producer stops
+handing out sequences, waits until every batch in flight has its outcome (DRAINING), and goes on under a new identity.
+Batches behind the hole that surely were not stored are sent again under that identity, in order.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ringfence.effects import (
+    Done,
+    Effect,
+    FetchTable,
+    Identity,
+    OpenEpoch,
+    Outcome,
+    Refused,
+    Transmit,
+    Unknown,
+)
+from ringfence.failures import deadline_error, unknown_error
+from ringfence.lane import Entry, Lane
+from ringfence.native.errors import FencedError, RerouteError, RingfenceError
+from ringfence.native.wire import DEDUPE_WINDOW, Code
+from ringfence.retry import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+REDIRECTS_MAX = (
+    16  # of one batch: enough for a rolling change of every owner, and an end for owners that disagree (F3)
+)
+REOPENED_MAX = 16  # identities that one batch may see; each costs a commit in the metadata log
+# Verdicts on the bytes alone: an earlier try of the same bytes was refused as well, so nothing is stored.
+VERDICTS_ON_CONTENT = frozenset({
+    Code.BAD_HEADER, Code.TOO_LARGE, Code.BAD_BODY, Code.UNSUPPORTED_TYPE, Code.WRONG_SLOT, Code.ZERO_ROWS,
+})  # fmt: skip
+# The sequence is taken: the ones behind it are not blocked.
+SEQUENCE_TAKEN = frozenset({Code.CONFLICT, Code.TOO_OLD})
+
+
+class Phase(Enum):
+    OPEN = "open"
+    DRAINING = "draining"
+    OPENING = "opening"
+    DEAD = "dead"
+
+
+class Inflight:
+    """All batches of one producer that have no outcome yet. Times are seconds on the caller's clock.
+
+    `ready` holds the partitions whose lane may have something to send, in the order they became so; `transmit` takes
+    a partition out when it has not.
+    """
+
+    def __init__(
+        self, identity: Identity, *, topic: str | None = None, named: bool = False, window: int = DEDUPE_WINDOW,
+        redirects_max: int = REDIRECTS_MAX, backoff: Backoff | None = None,
+    ) -> None:  # fmt: skip
+        self.identity = identity
+        self.phase = Phase.OPEN
+        self.ready: dict[int, None] = {}
+        self._lanes: dict[int, Lane] = {}
+        self._entries: dict[int, Entry] = {}
+        self._topic, self._named = topic, named
+        self._window, self._redirects_max = window, redirects_max
+        self._backoff = backoff or Backoff()
+        self._death: RingfenceError | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def waits_for_table(self) -> bool:
+        return any(lane.stale for lane in self._lanes.values())
+
+    # ---- what goes out ------------------------------------------------------------------------------
+
+    def submit(self, key: int, partition: int, deadline: float) -> list[Effect]:
+        """One more batch; `key` is the caller's, never used twice."""
+        if self._death is not None:
+            return [Refused(key, self._death)]
+        lane = self._lanes.get(partition)
+        if lane is None:
+            lane = self._lanes[partition] = Lane(partition, self._window)
+        entry = self._entries[key] = Entry(key, partition, deadline)
+        lane.waiting.append(entry)
+        self.ready[partition] = None
+        return []
+
+    def transmit(self, partition: int, now: float) -> Transmit | None:
+        """The next batch for the partition, if one may go now. Once returned it counts as sent."""
+        lane = self._lanes.get(partition)
+        entry = None if lane is None else lane.next(now, fresh=self.phase is Phase.OPEN)
+        if entry is None:
+            self.ready.pop(partition, None)
+            return None
+        return Transmit(entry.key, entry.attempt, partition, self.identity, entry.sequence, entry.deadline)
+
+    def wake_at(self, now: float) -> float | None:
+        """The earliest time at which a back-off or a deadline ends; then call `expire`."""
+        fresh = self.phase is Phase.OPEN
+        times = [lane.wake_at(now, fresh=fresh) for lane in self._lanes.values()]
+        times += [entry.deadline for lane in self._lanes.values() for entry in lane.heads()]
+        return min((time for time in times if time is not None), default=None)
+
+    # ---- answers ------------------------------------------------------------------------------------
+
+    def done(self, key: int, attempt: int, first_offset: int) -> list[Effect]:
+        entry = self._current(key, attempt)
+        return [] if entry is None else self._end(entry, Done(key, first_offset))
+
+    def refused(
+        self, key: int, attempt: int, error: RingfenceError, now: float, jitter: float = 0.0
+    ) -> list[Effect]:
+        """An answer REFUSED. Retriable ones are tried again until the deadline; `jitter` spreads them."""
+        entry = self._current(key, attempt)
+        if entry is None:
+            return []
+        lane = self._lanes[entry.partition]
+        if error.code is Code.SEQUENCE_GAP:
+            return self._gap(lane, entry, error, now, jitter)
+        if error.code is Code.UNKNOWN_OUTCOME:
+            entry.lost += 1
+        elif not error.retriable:
+            return self._final(lane, entry, error)
+        entry.failures += 1
+        self._retry(
+            lane,
+            entry,
+            now + self._backoff.delay_s(entry.failures, jitter, getattr(error, "retry_after_s", 0.0)),
+        )
+        return []
+
+    def redirected(
+        self, key: int, attempt: int, error: RerouteError, generation: int, now: float, jitter: float = 0.0
+    ) -> list[Effect]:
+        """An answer REDIRECT that a newer table resolves: nothing was stored by this try."""
+        entry = self._current(key, attempt)
+        if entry is None:
+            return []
+        lane = self._lanes[entry.partition]
+        entry.redirects += 1
+        if entry.redirects > self._redirects_max:
+            lane.answered(entry)
+            return self._fail(entry, error, definite=not entry.maybe_stored)
+        # The first redirect is the normal way to learn of a change; more of them mean that nodes disagree for now.
+        delay = self._backoff.delay_s(entry.redirects - 1, jitter) if entry.redirects > 1 else 0.0
+        self._retry(lane, entry, now + delay)
+        asked = self.waits_for_table
+        lane.stale = True
+        return [] if asked else [FetchTable(generation)]
+
+    def lost(self, tries: Iterable[tuple[int, int]]) -> list[Effect]:
+        """These (key, attempt) will never be answered: the connection is gone, or the time for an answer is over."""
+        for key, attempt in tries:
+            entry = self._current(key, attempt)
+            if entry is not None:
+                entry.lost += 1
+                self._retry(self._lanes[entry.partition], entry, 0.0)
+        return []
+
+    # ---- the world around ---------------------------------------------------------------------------
+
+    def table_arrived(self, active: Iterable[int]) -> list[Effect]:
+        """A table was fetched or pushed. Batches of partitions that are not ACTIVE any more are refused."""
+        known, effects = set(active), list[Effect]()
+        for lane in self._lanes.values():
+            lane.stale = False
+            self.ready[lane.partition] = None
+            if lane.partition not in known:
+                error = RerouteError(
+                    "the partition was split, merged or moved away while this batch was under way; send its rows again",
+                    topic=self._topic, partition=lane.partition,
+                )  # fmt: skip
+                for entry in [*lane.flight.values(), *lane.waiting]:
+                    if not entry.awaiting and entry.key in self._entries:
+                        effects += self._fail(entry, error, definite=not entry.maybe_stored)
+        return effects
+
+    def expire(self, now: float) -> list[Effect]:
+        """Outcomes of the batches whose deadline is over; lanes whose back-off is over become ready."""
+        effects: list[Effect] = []
+        for lane in self._lanes.values():
+            for first in (lane.first_in_flight, lane.first_waiting):
+                while (entry := first()) is not None and entry.deadline <= now:
+                    error = deadline_error(self._topic, entry.partition)
+                    effects += self._fail(entry, error, definite=not entry.maybe_stored)
+            if lane.flight or lane.waiting:
+                self.ready[lane.partition] = None
+        return effects
+
+    def opened(self, identity: Identity) -> list[Effect]:
+        """A new identity was drawn after OpenEpoch."""
+        assert self.phase is Phase.OPENING, f"opened in {self.phase}"
+        self.identity, self.phase = identity, Phase.OPEN
+        for lane in self._lanes.values():
+            lane.restart()
+            self.ready[lane.partition] = None
+        return []
+
+    def die(self, error: RingfenceError) -> list[Effect]:
+        """Nothing can be sent any more: every batch ends now, and every later one at once."""
+        self.phase, self._death = Phase.DEAD, error
+        entries = list(self._entries.values())
+        self._entries.clear()
+        self._lanes.clear()
+        self.ready.clear()
+        return [self._outcome(entry, error, definite=not entry.maybe_stored) for entry in entries]
+
+    # ---- inside -------------------------------------------------------------------------------------
+
+    def _current(self, key: int, attempt: int) -> Entry | None:
+        entry = self._entries.get(key)
+        return entry if entry is not None and entry.attempt == attempt and entry.awaiting else None
+
+    def _retry(self, lane: Lane, entry: Entry, at: float) -> None:
+        lane.retry(entry, at)
+        self.ready[lane.partition] = None
+
+    def _outcome(self, entry: Entry, error: RingfenceError, *, definite: bool) -> Outcome:
+        if definite:
+            return Refused(entry.key, error)
+        return Unknown(entry.key, unknown_error(self._topic, entry.partition, entry.sequence, error))
+
+    def _end(self, entry: Entry, outcome: Outcome) -> list[Effect]:
+        lane = self._lanes[entry.partition]
+        if entry.sequence >= 0:
+            lane.remove(entry)
+        else:
+            lane.waiting.remove(entry)
+        del self._entries[entry.key]
+        self.ready[lane.partition] = None
+        return [outcome, *self._drained()]
+
+    def _final(self, lane: Lane, entry: Entry, error: RingfenceError) -> list[Effect]:
+        lane.answered(entry)
+        if isinstance(error, FencedError):
+            return self._fenced(entry, error)
+        if (
+            error.code is Code.FORGOTTEN
+            and not self._named
+            and not entry.lost
+            and entry.reopened < REOPENED_MAX
+        ):
+            # Idle for so long that the node dropped it. This batch was never stored, so neither was one behind it.
+            self._make_hole(lane)
+            self._requeue(lane, [entry, *lane.above(entry.sequence)])
+            return self._drained()
+        definite = not entry.lost or error.code in VERDICTS_ON_CONTENT
+        return self._fail(
+            entry, error, definite=definite and error.code not in {Code.TOO_OLD, Code.STORAGE_FAILED}
+        )
+
+    def _fail(self, entry: Entry, error: RingfenceError, *, definite: bool) -> list[Effect]:
+        """The entry ends without being stored for sure (definite: surely not stored)."""
+        lane = self._lanes[entry.partition]
+        outcome = self._outcome(entry, error, definite=definite)
+        effects: list[Effect] = []
+        if entry.sequence >= 0:
+            self._make_hole(lane)
+            if definite and error.code not in SEQUENCE_TAKEN:
+                effects = self._requeue(lane, lane.above(entry.sequence))
+        return [*effects, *self._end(entry, outcome)]
+
+    def _make_hole(self, lane: Lane) -> None:
+        lane.hole = True
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.DRAINING
+
+    def _requeue(self, lane: Lane, entries: list[Entry]) -> list[Effect]:
+        """Surely not stored: sent again under the next identity, if there will be one."""
+        lane.requeue(entries)
+        return [] if self._death is None else self._refuse_waiting(lane, self._death)
+
+    def _refuse_waiting(self, lane: Lane, error: RingfenceError) -> list[Effect]:
+        refused = list(lane.waiting)
+        lane.waiting.clear()
+        for entry in refused:
+            del self._entries[entry.key]
+        return [Refused(entry.key, error) for entry in refused]
+
+    def _fenced(self, entry: Entry, error: FencedError) -> list[Effect]:
+        """A newer holder is at work. What waits is refused; what is in flight hears of it by its own answer."""
+        self.phase, self._death = Phase.DEAD, error
+        effects = self._end(entry, self._outcome(entry, error, definite=not entry.lost))
+        for lane in self._lanes.values():
+            effects += self._refuse_waiting(lane, error)
+        return effects
+
+    def _gap(
+        self, lane: Lane, entry: Entry, error: RingfenceError, now: float, jitter: float
+    ) -> list[Effect]:
+        lane.answered(entry)
+        first = next(iter(lane.flight))
+        expected = error.details.get("expected")
+        if lane.hole and entry.sequence == first:
+            # Nothing below is in flight any more, so the gap stays. Not stored, unless a lost try is still on its way.
+            if entry.lost or entry.reopened >= REOPENED_MAX:
+                return self._fail(entry, error, definite=not entry.lost)
+            return [*self._requeue(lane, [entry]), *self._drained()]
+        if not lane.hole and isinstance(expected, int) and expected < first:
+            # The node asks for a batch that it has acknowledged: it lost rows. Asking on would never end.
+            return self._fail(entry, error, definite=not entry.lost)
+        entry.failures += 1
+        # A gap behind another failed try is no failure of its own: no wait, L2 orders the retry.
+        self._retry(
+            lane,
+            entry,
+            now + (self._backoff.delay_s(entry.failures, jitter) if entry.sequence == first else 0.0),
+        )
+        return []
+
+    def _drained(self) -> list[Effect]:
+        if self.phase is Phase.DRAINING and not any(lane.flight for lane in self._lanes.values()):
+            self.phase = Phase.OPENING
+            return [OpenEpoch()]
+        return []

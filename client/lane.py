@@ -1,0 +1,137 @@
+"""One producer's batches to one partition, in order. Pure; `inflight` holds a lane for each partition.
+
+    submit --> waiting --(sequence drawn, at most `window` in flight)--> flight --> an outcome
+                  ^                                                        |
+                  `------ requeued: surely not stored, new identity -------'
+
+Invariants:
+    L1  `flight` is ordered by sequence; a sequence belongs to one batch for ever (I6).
+    L2  after a failed try nothing is sent until every try has its answer or is given up; then all of `flight` goes
+        again, lowest sequence first. So a retry never makes gaps of its own.
+    L3  a batch goes back to `waiting` only if no try of it can be stored: each was answered "not stored", or a lower
+        sequence surely never will be stored (the node takes no gaps).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One batch on its way."""
+
+    key: int
+    partition: int
+    deadline: float
+    sequence: int = -1
+    attempt: int = 0  # the try under way, or the last one
+    awaiting: bool = False  # the last try has no answer yet
+    lost: int = 0  # tries that will never be answered: the batch may be stored
+    failures: int = 0  # retriable refusals, for the back-off
+    redirects: int = 0
+    reopened: int = 0  # times that it went on under a new identity
+
+    @property
+    def maybe_stored(self) -> bool:
+        return self.awaiting or self.lost > 0
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    partition: int
+    window: int
+    waiting: deque[Entry] = field(default_factory=deque)
+    flight: dict[int, Entry] = field(default_factory=dict)
+    again: deque[Entry] = field(default_factory=deque)  # of flight: to be sent again, once quiet
+    next_sequence: int = 0
+    awaiting: int = 0
+    dirty: bool = False  # a try failed: L2
+    hole: bool = (
+        False  # a sequence ended without being stored for sure: higher ones may be refused as a gap for ever
+    )
+    stale: bool = False  # wait for a newer table
+    pause_until: float = 0.0
+
+    def next(self, now: float, *, fresh: bool) -> Entry | None:
+        """The batch to send now, marked as under way; None if there is none.
+
+        Args:
+            fresh: whether batches without a sequence may get one (not while the producer drains).
+        """
+        if self.stale or now < self.pause_until:
+            return None
+        if self.dirty:
+            if self.awaiting:
+                return None
+            self.again = deque(self.flight.values())
+            self.dirty = False
+        if self.again:
+            entry = self.again.popleft()
+        elif fresh and self.waiting and len(self.flight) < self.window:
+            entry = self.waiting.popleft()
+            entry.sequence = self.next_sequence
+            self.flight[entry.sequence] = entry
+            self.next_sequence += 1
+        else:
+            return None
+        entry.attempt += 1
+        entry.awaiting = True
+        self.awaiting += 1
+        return entry
+
+    def answered(self, entry: Entry) -> None:
+        if entry.awaiting:
+            entry.awaiting = False
+            self.awaiting -= 1
+
+    def remove(self, entry: Entry) -> None:
+        """The entry has its outcome."""
+        self.answered(entry)
+        del self.flight[entry.sequence]
+        if self.again and entry in self.again:
+            self.again.remove(entry)
+
+    def retry(self, entry: Entry, at: float) -> None:
+        """A try failed: send all of the flight again, not before `at`."""
+        self.answered(entry)
+        self.dirty = True
+        self.again.clear()
+        self.pause_until = max(self.pause_until, at)
+
+    def requeue(self, entries: list[Entry]) -> None:
+        """Back to the front of `waiting`, in order, without a sequence (L3)."""
+        for entry in reversed(entries):
+            self.remove(entry)
+            entry.sequence, entry.lost = -1, 0
+            entry.reopened += 1
+            entry.attempt += 1  # an answer still under way is for the try before
+            self.waiting.appendleft(entry)
+
+    def first_in_flight(self) -> Entry | None:
+        return next(iter(self.flight.values()), None)
+
+    def first_waiting(self) -> Entry | None:
+        return self.waiting[0] if self.waiting else None
+
+    def heads(self) -> list[Entry]:
+        """The entries whose deadlines come first: neither in flight nor waiting do they descend."""
+        return [entry for entry in (self.first_in_flight(), self.first_waiting()) if entry is not None]
+
+    def above(self, sequence: int) -> list[Entry]:
+        return [entry for entry in self.flight.values() if entry.sequence > sequence]
+
+    def wake_at(self, now: float, *, fresh: bool) -> float | None:
+        """When `next` may give something that it does not give now, by the clock alone."""
+        if self.stale or self.pause_until <= now or (self.dirty and self.awaiting):
+            return None
+        return self.pause_until if self.flight or (fresh and self.waiting) else None
+
+    def restart(self) -> None:
+        """Begin anew under a fresh identity."""
+        assert not self.flight, (
+            f"L1: partition {self.partition} restarts with {len(self.flight)} batches in flight"
+        )
+        self.next_sequence, self.hole, self.dirty, self.pause_until = 0, False, False, 0.0
+        self.again.clear()

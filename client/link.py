@@ -1,0 +1,325 @@
+"""The background thread of a client: it owns every socket, and nothing else touches them.
+
+    user threads --calls (deque + wake-up)--> link thread --frames--> nodes
+                 <---------futures-----------
+
+START HERE for the loop: `_turn` is one round of it. Producers are `Member`s: after each round in which anything happened they may send
+what fits. The thread starts with the first call and ends with `close`. ZeroMQ contexts are made per process on first
+use, for a context does not survive a fork: see `fork.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import math
+import random
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+import zmq
+
+from ringfence.ask import Ask, send_waiting
+from ringfence.connection import Connection
+from ringfence.fork import context, guard
+from ringfence.native.errors import ClosedError, ProtocolError, RingfenceError
+from ringfence.peer import Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from ringfence.codec import Answer
+    from ringfence.native import wire
+    from ringfence.routing import Layout
+
+HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
+TICK_S = 0.05  # how late a deadline may be seen
+CLOSE_S_MAX = 10.0  # the thread never blocks on anything but its poll; this is a last resort
+logger = logging.getLogger("ringfence")
+
+
+class Member(Protocol):
+    """Something that sends through the link by itself; called on the link's thread only."""
+
+    def pump(self, now: float) -> None:
+        """Send what may go."""
+
+    def tick(self, now: float) -> None:
+        """Look at the clock; at least every TICK_S while there is anything to do."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the clock matters."""
+
+    def abandon(self, error: RingfenceError) -> None:
+        """The link ends: nothing can be sent any more."""
+
+    def history_changed(self) -> None:
+        """The cluster's metadata was restored from a backup: every id is void."""
+
+
+class Link:
+    """Sockets, timers and requests of one client."""
+
+    def __init__(self, addresses: tuple[str, ...], *, credential: str | None) -> None:
+        self.addresses = addresses
+        self.now = time.monotonic()
+        self.jitter = random.random
+        self.members: list[Member] = []
+        self.history: bytes | None = None
+        self.on_history: Callable[[], None] = lambda: None
+        self.on_up: Callable[[Connection], None] = lambda _: None
+        self.on_push: Callable[[Answer], None] = lambda _: None
+        self._credential = credential
+        self._calls: deque[Callable[[], object]] = (
+            deque()
+        )  # bounded: by the producers' bytes in flight, one per blocked caller
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
+        self._timer_numbers = itertools.count()
+        self.first = Peer(None, addresses)
+        self._peers: dict[int | None, Peer] = {None: self.first}
+        self._sleeping = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._start_lock = threading.Lock()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._poller = zmq.Poller()
+        self._poller.register(self._wake_in, zmq.POLLIN)
+        self._owner = guard("client")
+
+    # ---- from any thread --------------------------------------------------------------------------------
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Run a function on the link's thread, soon.
+
+        Raises:
+            ClosedError: the client is closed. ForkedError: it belongs to the parent process.
+        """
+        self._owner.check()
+        if self._closing:
+            raise ClosedError("the client is closed; connect anew")
+        if self._thread is None:
+            self._start()
+        self._calls.append(function)
+        self._wake()
+
+    def _wake(self) -> None:
+        # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this sees it asleep.
+        if self._sleeping:
+            self._sleeping = False
+            with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+                self._wake_out.send(b"\0")
+
+    def ask(self, ask: Ask) -> Future[Answer]:
+        """Send a request with its retries; the future ends at its deadline at the latest."""
+        self.call(lambda: self.enqueue(ask))
+        return ask.future
+
+    def ask_owner(self, ask: Ask, layout: Layout, partition: int) -> Future[Answer]:
+        """`ask` at the owner of a partition."""
+        self.call(lambda: self._enqueue_at_owner(ask, layout, partition))
+        return ask.future
+
+    def close(self) -> None:
+        """End the thread and close the sockets. Requests under way end with ClosedError."""
+        if self._closing or not self._owner.mine:
+            return
+        with self._start_lock:
+            self._closing = True
+            thread = self._thread
+        if thread is None:
+            self._release()
+        else:
+            self._sleeping = True
+            self._wake()
+            if thread is not threading.current_thread():
+                thread.join(CLOSE_S_MAX)
+
+    def _start(self) -> None:
+        with self._start_lock:
+            if self._thread is None and not self._closing:
+                self._thread = threading.Thread(target=self._run, name="ringfence-link", daemon=True)
+                self._thread.start()
+
+    # ---- on the link's thread ---------------------------------------------------------------------------
+
+    def at(self, when: float, function: Callable[[], object]) -> None:
+        """Run a function at a time of `time.monotonic`."""
+        heapq.heappush(self._timers, (when, next(self._timer_numbers), function))
+
+    def enqueue(self, ask: Ask) -> None:
+        """Queue a request for its node."""
+        peer = self._peers.get(ask.node) or self.first
+        peer.waiting.append(ask)
+        send_waiting(self, peer)
+
+    def _enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
+        entry = layout.partitions.get(partition)
+        ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        self.enqueue(ask)
+
+    def peer_of(self, layout: Layout, node: int) -> Peer:
+        """The peer of an owner. The node at the application's own address is reached there, whatever it advertises."""
+        up = self.first.up
+        if up is not None and up.ready is not None and up.ready.node == node:
+            return self.first
+        addresses = layout.addresses.get(node)
+        if not addresses:
+            return self.first  # it will redirect
+        peer = self._peers.get(node)
+        if peer is None:
+            peer = self._peers[node] = Peer(node, addresses)
+        elif peer.addresses != addresses and peer.connection is None:
+            peer.addresses = addresses
+        return peer
+
+    def connections(self) -> list[Connection]:
+        """Those that stand."""
+        return [up for peer in self._peers.values() if (up := peer.up) is not None]
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+        except BaseException:
+            logger.exception("the link's thread ended by a defect; every request under way is lost")
+            raise
+        finally:
+            self._closing = True
+            self._release()
+
+    def _turn(self) -> None:
+        self._sleeping = True
+        timeout_s = 0.0 if self._calls else self._timeout_s()
+        # Rounded up: a wait of less than a millisecond would spin.
+        events = self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
+        self._sleeping = False
+        self.now = now = time.monotonic()
+        ready = {sock for sock, _ in events}
+        if self._wake_in.fileno() in ready or self._wake_in in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wake_in.recv(4096)
+        for _ in range(len(self._calls)):
+            self._calls.popleft()()
+        for peer in list(self._peers.values()):
+            self._serve(peer, ready, now)
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2]()
+        for member in self.members:
+            member.tick(now)
+            member.pump(now)
+
+    def _timeout_s(self) -> float | None:
+        """Until something is due: seconds, or None for nothing."""
+        due = [self._timers[0][0]] if self._timers else []
+        busy = any(member.busy for member in self.members)
+        for peer in self._peers.values():
+            busy = busy or bool(peer.waiting) or bool(peer.connection)
+            if peer.connection is None and (peer.waiting or busy):
+                due.append(peer.retry_at)
+            elif peer.connection is not None and (len(peer.connection) or not peer.connection.greeted):
+                busy = True
+        if busy:
+            due.append(self.now + TICK_S)
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    # ---- one peer -----------------------------------------------------------------------------------------
+
+    def _serve(self, peer: Peer, ready: set[Any], now: float) -> None:
+        connection = peer.connection
+        if connection is None:
+            if now >= peer.retry_at and (
+                peer is self.first or peer.waiting or any(member.busy for member in self.members)
+            ):
+                self._open(peer, now)
+            elif peer.waiting:
+                send_waiting(self, peer)
+            return
+        try:
+            if connection.socket in ready:
+                was_up = peer.up is not None
+                connection.greet()
+                if connection.greeted:
+                    self._poller.modify(connection.socket, zmq.POLLIN)
+                connection.receive()
+                if not was_up and peer.up is not None:
+                    self._came_up(peer)
+        except ProtocolError as error:
+            self._drop(peer, now, error)
+            return
+        if connection.monitor in ready:
+            connection.read_monitor()
+        connection.give_up(now)
+        late = connection.ready is None and now >= connection.give_up_at
+        if connection.ended or late or connection.failure is not None:
+            self._drop(peer, now, connection.failure)
+        elif peer.waiting:
+            send_waiting(self, peer)
+
+    def _open(self, peer: Peer, now: float) -> None:
+        try:
+            peer.connection = Connection(
+                context(),
+                peer.address,
+                credential=self._credential,
+                give_up_at=now + HANDSHAKE_S_MAX,
+                on_push=self.on_push,
+            )
+        except RingfenceError as error:
+            peer.failed(now, self.jitter(), error)
+            return
+        self._poller.register(peer.connection.socket, zmq.POLLIN | zmq.POLLOUT)
+        self._poller.register(peer.connection.monitor, zmq.POLLIN)
+
+    def _came_up(self, peer: Peer) -> None:
+        peer.succeeded()
+        assert peer.connection is not None
+        assert peer.connection.ready is not None
+        history = peer.connection.ready.history
+        if self.history is not None and history != self.history:
+            for member in list(self.members):
+                member.history_changed()
+            self.on_history()
+        self.history = history
+        self.on_up(peer.connection)
+        send_waiting(self, peer)
+
+    def _drop(self, peer: Peer, now: float, failure: RingfenceError | None) -> None:
+        connection = peer.connection
+        assert connection is not None
+        self._poller.unregister(connection.socket)
+        self._poller.unregister(connection.monitor)
+        peer.failed(now, self.jitter(), failure)
+        connection.close()
+        if failure is not None and not failure.retriable:
+            # The node spoke and will say the same again: whoever waits should hear it now.
+            for ask in peer.waiting:
+                ask.future.set_exception(failure)
+            peer.waiting.clear()
+
+    def _release(self) -> None:
+        error = ClosedError("the client was closed while this was under way")
+        for peer in self._peers.values():
+            if peer.connection is not None:
+                connection, peer.connection = peer.connection, None
+                connection.close()
+        for member in list(self.members):
+            member.abandon(error)
+        while self._calls:  # what was asked for in the last moment ends as well
+            self._calls.popleft()()
+        for member in list(self.members):
+            member.abandon(error)
+        for peer in self._peers.values():
+            while peer.waiting:
+                peer.waiting.popleft().future.set_exception(error)
+        self._timers.clear()
+        self._wake_in.close()
+        self._wake_out.close()

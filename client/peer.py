@@ -1,0 +1,56 @@
+"""A node as the client knows it: its addresses, the connection of the moment, and when to try again."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ringfence.retry import Backoff
+
+if TYPE_CHECKING:
+    from ringfence.ask import Ask
+    from ringfence.connection import Connection
+    from ringfence.native.errors import RingfenceError
+
+# A node that restarts is back within a second; a cap of 1 s finds it soon, and 1,000 clients make 1,000 tries a second.
+RECONNECT = Backoff(first_s=0.02, cap_s=1.0)
+
+
+class Peer:
+    """`node` is its id, None for whoever answers at the addresses that the application named."""
+
+    def __init__(self, node: int | None, addresses: tuple[str, ...]) -> None:
+        self.node, self.addresses = node, addresses
+        self.connection: Connection | None = None
+        self.waiting: deque[Ask] = (
+            deque()
+        )  # requests that go out once it is ready; bounded by their callers' threads
+        self.failure: RingfenceError | None = None  # why the last connection did not come about
+        self.retry_at = 0.0
+        self._tries = 0
+
+    @property
+    def up(self) -> Connection | None:
+        """The connection if READY came."""
+        connection = self.connection
+        return (
+            connection
+            if connection is not None and connection.ready is not None and not connection.ended
+            else None
+        )
+
+    @property
+    def address(self) -> str:
+        """The one to try now."""
+        return self.addresses[self._tries % len(self.addresses)]
+
+    def failed(self, now: float, jitter: float, failure: RingfenceError | None) -> None:
+        """The connection ended, or never stood."""
+        self.connection = None
+        self.failure = failure or self.failure
+        self._tries += 1
+        self.retry_at = now + RECONNECT.delay_s(self._tries, jitter)
+
+    def succeeded(self) -> None:
+        """READY came."""
+        self.failure, self._tries = None, self.addresses.index(self.address)

@@ -1,0 +1,156 @@
+"""Where a read begins and ends: from what the caller says to one span of offsets a partition."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ringfence.ask import Ask
+from ringfence.native import wire
+from ringfence.native.errors import InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ringfence.codec import Answer
+    from ringfence.link import Link
+    from ringfence.routing import Layout
+
+
+class Position(NamedTuple):
+    """The next row to read. `epoch` is that of the row before, 0 = none read: it proves that the log is still the same."""
+
+    partition: int
+    offset: int
+    epoch: int = 0
+
+
+class Ends(NamedTuple):
+    """Rows `start` .. `end - 1` of a partition can be read now."""
+
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+class Span(NamedTuple):
+    """What to read of one partition; `end` None = go on for ever."""
+
+    partition: int
+    start: int
+    epoch: int
+    end: int | None
+    from_log_start: bool
+
+
+Start = (
+    None | Literal["earliest", "latest"] | int | dt.datetime | Mapping[int, int] | Mapping[int, Position] | Iterable[Position]
+)  # fmt: skip
+
+
+def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
+    """Ids of the partitions to read.
+
+    Raises:
+        NotFoundError: the topic has no such partition.
+    """
+    if partition is None:
+        return [entry.partition for entry in layout.active]
+    wanted = [partition] if isinstance(partition, int) else list(partition)
+    for one in wanted:
+        if one not in layout.partitions:
+            raise NotFoundError(
+                "the topic has no such partition", topic=layout.name, partition=one, known=sorted(layout.partitions)
+            )  # fmt: skip
+    return wanted
+
+
+def ends(link: Link, layout: Layout, partitions: Iterable[int], deadline: float) -> list[Ends]:
+    """Log start and mark of each partition, asked for at once."""
+    asked = [(one, _ask(link, layout, one, wire.Opcode.END_OFFSETS, 0, deadline)) for one in partitions]
+    return [
+        Ends(one, future.result().header.first_offset, future.result().header.end_offset)
+        for one, future in asked
+    ]
+
+
+def spans(
+    link: Link, layout: Layout, partitions: list[int], start: Start, *, follow: bool, deadline: float
+) -> list[Span]:
+    """One span a partition: from `start` to the mark of now, or for ever.
+
+    Raises:
+        InvalidArgumentError: `start` is of no known form; the message names the forms.
+    """
+    marks = ends(link, layout, partitions, deadline)
+    positions = _positions(link, layout, marks, start, deadline)
+    return [
+        Span(
+            mark.partition,
+            start=positions[mark.partition].offset if mark.partition in positions else mark.start,
+            epoch=positions[mark.partition].epoch if mark.partition in positions else 0,
+            end=None if follow else mark.end,
+            from_log_start=mark.partition not in positions,
+        )
+        for mark in marks
+    ]
+
+
+def _positions(
+    link: Link, layout: Layout, marks: list[Ends], start: Start, deadline: float
+) -> dict[int, Position]:
+    """Where to begin; a partition that is left out begins at its log start."""
+    if start is None or start == "earliest":
+        return {}
+    if start == "latest":
+        return {mark.partition: Position(mark.partition, mark.end) for mark in marks}
+    if isinstance(start, dt.datetime):
+        return _at_time(link, layout, marks, start, deadline)
+    if isinstance(start, int) and not isinstance(start, bool):
+        if len(marks) != 1:
+            raise InvalidArgumentError(
+                "an offset is of one partition: pass partition=, or {partition: offset}", start=start
+            )
+        return {marks[0].partition: Position(marks[0].partition, start)}
+    if isinstance(start, Mapping):
+        return {
+            partition: value if isinstance(value, Position) else Position(partition, value)
+            for partition, value in start.items()
+        }  # fmt: skip
+    if not isinstance(start, str | int) and isinstance(start, Iterable):
+        return {position.partition: position for position in (Position(*one) for one in start)}
+    raise InvalidArgumentError(
+        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions', start=repr(start)
+    )  # fmt: skip
+
+
+def _at_time(
+    link: Link, layout: Layout, marks: list[Ends], start: dt.datetime, deadline: float
+) -> dict[int, Position]:
+    if start.tzinfo is None:
+        raise InvalidArgumentError(
+            "a start time needs a time zone: datetime.now(timezone.utc), say", start=start.isoformat()
+        )
+    time_ms = max(0, int(start.timestamp() * 1000))
+    asked = [
+        (mark.partition, _ask(link, layout, mark.partition, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)) for mark in marks
+    ]  # fmt: skip
+    return {
+        partition: Position(partition, future.result().header.first_offset) for partition, future in asked
+    }
+
+
+def _ask(
+    link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float
+) -> Future[Answer]:
+    ask = Ask(
+        opcode, b"", min(deadline, time.monotonic() + 600), topic=layout.name,
+        fields={"topic": layout.topic, "partition": partition, "sequence": sequence},
+    )  # fmt: skip
+    return link.ask_owner(ask, layout, partition)

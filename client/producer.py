@@ -1,0 +1,336 @@
+"""START HERE: what `client.producer(topic)` gives. Rows go in, futures of what is on disk come out.
+
+    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> link thread: sequence, frames, retries
+         <- SendFuture  <---------------------------------------------------------- outcome
+
+`send` returns when the rows are encoded: it waits only while `bytes_in_flight_max` bytes have no outcome yet. Every
+send ends in exactly one outcome; `flush`, `close` and the context manager raise the first that is not "stored".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from ringfence.budget import Budget
+from ringfence.coalesce import Coalescer, Company, Small
+from ringfence.encode import Body, TopicEncoder, bytes_of, one_batch, record_batches
+from ringfence.fork import guard
+from ringfence.native.errors import (
+    BatchError,
+    ClosedError,
+    InvalidArgumentError,
+    RingfenceError,
+    WaitTimeoutError,
+)
+from ringfence.sender import Sender
+from ringfence.sending import SendFuture
+from ringfence.settlement import Failure, Settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ringfence.effects import Identity
+    from ringfence.link import Link
+    from ringfence.native.messages import ResumePoint
+    from ringfence.options import Options
+    from ringfence.routing import Layout
+    from ringfence.sender import Sink
+    from ringfence.tables import Tables
+
+ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
+
+
+class Producer:
+    """Appends batches to one topic exactly once. Thread-safe; made by `Client.producer`.
+
+    Attributes:
+        name: of a named producer, else None.
+        topic: the topic's full name.
+        resume: partition -> what the predecessor of this name left there (its last sequence, `send`, note, and where).
+    """
+
+    def __init__(
+        self, link: Link, tables: Tables, layout: Layout, identity: Identity, *,
+        name: str | None, resume: Mapping[int, ResumePoint], options: Options,
+    ) -> None:  # fmt: skip
+        self.name, self.topic, self.resume = name, layout.name, dict(resume)
+        self._options = options
+        self._link, self._tables = link, tables
+        self._budget = Budget(options.bytes_in_flight_max)
+        self._encoder = TopicEncoder(layout, split=name is None)
+        self._lock = threading.Lock()  # the order of `send` numbers is the order on the link's queue
+        self._number = 0
+        self._number_before = max((point.send for point in self.resume.values()), default=0)
+        self._settlement = Settlement()
+        self._closed = False
+        self._owner = guard("producer")
+        self._coalescer = Coalescer(options.batch_bytes, self._send_company) if options.linger_ms else None
+        self._sender = Sender(
+            link, tables, layout, identity, name=name, on_body_ended=self._budget.give, on_settled=self._on_settled
+        )  # fmt: skip
+        link.call(self._register)
+
+    # ---- sending ------------------------------------------------------------------------------------------
+
+    def send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
+        """Append rows; returns at once with the future of where they are.
+
+        Args:
+            batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame; columns are
+                matched by name. With `linger_ms` it must not change before the future is done.
+            note: up to 4096 bytes of the application's own, stored with the rows; the last one is in the resume point.
+            number: the application's own count of sends, ascending; default: one more than the last. Rows for a
+                partition whose resume point has this number or a greater one are stored already, and are skipped.
+
+        Returns:
+            A `concurrent.futures.Future` of a tuple of Appended(partition, first_offset, rows), one for each body.
+
+        Raises:
+            BatchError: the rows cannot be stored (SchemaError names the column); nothing was sent.
+            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with on_full="raise".
+            ClosedError: the producer is closed. ForkedError: it was made in the parent process.
+        """
+        self._check_open()
+        batches = record_batches(batch, self._encoder.schema)
+        if self._coalescer is not None:
+            if number is not None:
+                raise InvalidArgumentError(
+                    "a send with a number of its own cannot linger; make the producer without linger_ms"
+                )
+            return self._send_small(self._coalescer, batches, note)
+        # One body a partition where it may be: a stream of many small batches becomes one.
+        if len(batches) > 1 and (
+            self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
+        ):
+            batches = [one_batch(batches)]
+        return self._send_now(
+            [chunk for part in batches for chunk in self._encoder.chunks(part)], note, number
+        )
+
+    def _send_now(self, chunks: list[pa.RecordBatch], note: bytes | None, number: int | None) -> SendFuture:
+        future: SendFuture | None = None
+        for index, chunk in enumerate(chunks):
+            try:
+                bodies = self._encode(chunk, note)
+            except RingfenceError as error:
+                if future is None:
+                    raise
+                future.blame(error)  # earlier chunks are on their way: the future tells what became of them
+                self._link.call(partial(self._sender.seal, future))
+                return future
+            future = self._submit(future, bodies, None if index else number, last=index == len(chunks) - 1)
+        if future is None:  # no rows: nothing to store
+            future = SendFuture(self._number)
+            future.seal()
+        return future
+
+    def _encode(self, chunk: pa.RecordBatch, note: bytes | None) -> list[Body]:
+        estimate = bytes_of(chunk)
+        self._budget.take(estimate, timeout_s=self._options.wait_s)
+        try:
+            bodies = self._encoder.bodies(chunk, note)
+        except BaseException:
+            self._budget.give(estimate)
+            raise
+        self._budget.give(estimate - sum(len(body.data) for body in bodies))
+        return bodies
+
+    def _submit(
+        self, future: SendFuture | None, bodies: list[Body], number: int | None, *, last: bool
+    ) -> SendFuture:
+        deadline = time.monotonic() + self._options.timeout_s
+        began = future is None
+        if began:
+            self._settlement.began()
+        try:
+            with self._lock:
+                self._check_open()
+                count = self._draw(
+                    number
+                )  # chunks of one send count on, so that no other send comes between them
+                future = future or SendFuture(count)
+                wanted = (
+                    [body for body in bodies if not self._stored_before(body.partition, count)]
+                    if number
+                    else bodies
+                )
+                self._link.call(partial(self._sender.submit, future, wanted, count, deadline, last=last))
+        except RingfenceError:
+            self._settlement.began(-1 if began else 0)
+            self._budget.give(sum(len(body.data) for body in bodies))
+            raise
+        if wanted is not bodies:
+            self._budget.give(sum(len(body.data) for body in bodies) - sum(len(body.data) for body in wanted))
+        return future
+
+    def _draw(self, number: int | None) -> int:
+        if number is None:
+            number = max(self._number, self._number_before) + 1
+        elif number <= self._number:
+            raise InvalidArgumentError("a send's number must ascend", number=number, last=self._number)
+        self._number = number
+        return number
+
+    def _stored_before(self, partition: int, number: int) -> bool:
+        point = self.resume.get(partition)
+        return point is not None and number <= point.send
+
+    # ---- coalescing ---------------------------------------------------------------------------------------
+
+    def _send_small(
+        self, coalescer: Coalescer, batches: list[pa.RecordBatch], note: bytes | None
+    ) -> SendFuture:
+        rows, size = sum(part.num_rows for part in batches), sum(map(bytes_of, batches))
+        if not rows:
+            return self._send_now([], note, None)
+        self._budget.take(size, timeout_s=self._options.wait_s)
+        self._settlement.began()
+        try:
+            with self._lock:
+                self._check_open()
+                future = SendFuture(self._draw(None))
+                flush = coalescer.add(Small(batches, rows, size, note, future))
+        except RingfenceError:
+            self._settlement.began(-1)
+            self._budget.give(size)
+            raise
+        if flush is not None:
+            generation, at_once = flush
+            if at_once:
+                coalescer.flush(generation)
+            else:
+                linger_s = self._options.linger_ms / 1000
+                self._link.call(
+                    lambda: self._link.at(self._link.now + linger_s, lambda: coalescer.flush(generation))
+                )
+        return future
+
+    def _send_company(self, sends: list[Small]) -> None:
+        """Encode sends as one; each alone if one of them is at fault."""
+        held = sum(send.size for send in sends)
+        try:
+            batch = one_batch([part for send in sends for part in send.batches])
+            note = next((send.note for send in reversed(sends) if send.note is not None), None)
+            bodies = self._encoder.bodies(batch, note, keep_order=True)
+        except BatchError as error:
+            if len(sends) > 1:
+                for send in sends:
+                    self._send_company([send])
+                return
+            self._budget.give(held)
+            future = sends[0].future
+            future.blame(error)
+            future.seal()
+            self._on_settled(future)
+            return
+        self._budget.give(held - sum(len(body.data) for body in bodies))
+        company = Company(sends, bodies)
+        deadline = time.monotonic() + self._options.timeout_s
+        number = sends[-1].future.number
+        try:
+            self._link.call(partial(self._sender.submit, company, bodies, number, deadline, last=True))
+        except ClosedError as error:  # the link ended between: nobody else will tell the futures
+            for body in bodies:
+                company.failed(body, error)
+            company.seal()
+            self._on_settled(company)
+
+    # ---- ending -------------------------------------------------------------------------------------------
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The sends that were not stored, or may not be: the first thousand."""
+        return self._settlement.failures
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Bytes that have no outcome yet."""
+        return self._budget.used
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every send so far has its outcome.
+
+        Raises:
+            RingfenceError: the first outcome since the last flush that was not "stored"; its notes count the others.
+            WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
+        """
+        self._owner.check()
+        if self._coalescer is not None:
+            self._coalescer.flush()
+        self._settlement.wait(timeout_s)
+        self._settlement.raise_failures()
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end. Sends that have no outcome after `timeout_s` get one now: refused, or unknown.
+
+        Raises:
+            RingfenceError: as `flush`.
+        """
+        if not self._owner.mine:
+            return  # everything belongs to the parent
+        with self._lock:
+            self._closed = True
+        self._budget.close()
+        try:
+            if self._coalescer is not None:
+                self._coalescer.flush()
+            self._settlement.wait(timeout_s)
+        except WaitTimeoutError:
+            error = ClosedError("the producer was closed before the outcome was known", topic=self.topic)
+            self._link.call(partial(self._sender.abandon, error))
+            self._settlement.wait(ABANDON_S_MAX)
+        finally:
+            with contextlib.suppress(ClosedError):
+                self._link.call(self._unregister)
+        self._settlement.raise_failures()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except RingfenceError as failure:  # the body's own error goes on, and does not hide this one
+            error.add_note(f"ringfence: while the producer was closed: {type(failure).__name__}: {failure}")
+
+    # ---- inside -------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        self._owner.check()
+        if self._closed:
+            raise ClosedError("the producer is closed; make a new one", topic=self.topic)
+
+    def _register(self) -> None:
+        self._link.members.append(self._sender)
+        self._tables.listen(self._sender.layout.topic, self._on_table)
+
+    def _unregister(self) -> None:
+        if self._sender in self._link.members:
+            self._link.members.remove(self._sender)
+        self._tables.forget(self._sender.layout.topic, self._on_table)
+
+    def _on_table(self, layout: Layout) -> None:
+        """A newer layout: from here on rows are grouped by it. The swap is one assignment."""
+        if layout.version != self._encoder.layout.version or layout.schemas != self._encoder.layout.schemas:
+            self._encoder = TopicEncoder(layout, split=self.name is None)
+        self._sender.table(layout)
+
+    def _on_settled(self, sink: Sink) -> None:
+        futures = sink.settled if isinstance(sink, Company) else [sink]
+        for future in futures:
+            assert isinstance(future, SendFuture)
+            self._settlement.ended(future.number, future.error)
+        if isinstance(sink, Company):
+            sink.settled = []

@@ -1,0 +1,267 @@
+"""START HERE: what `client.read(topic)` gives: an iterator of record batches, prefetched, partitions in turn.
+
+    for batch in reader:                 # pyarrow.RecordBatch, columns are views into what was received
+        reader.place                     # where this batch stands
+    reader.positions()                   # where to go on: client.read(topic, start=positions)
+
+One FETCH per partition is under way while the batches of the one before are handed out, so at most two answers of
+`fetch_bytes` are held for each of `lanes` partitions: `prefetch_bytes` in all (one record may be larger).
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Self
+
+from ringfence.ask import Ask
+from ringfence.decode import Decoder, Place
+from ringfence.fork import guard
+from ringfence.native import wire
+from ringfence.native.errors import ConnectError, RerouteError, RingfenceError, TruncatedError
+from ringfence.places import Position, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ringfence.codec import Answer
+    from ringfence.link import Link
+    from ringfence.routing import Layout
+    from ringfence.tables import Tables
+
+PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 MiB
+FETCH_BYTES = 4_194_304  # one answer: large enough that its round trip is small beside its bytes
+POLL_S = 5.0  # a long poll; the node confirms what is older than 2 s
+POLL_SHORT_S = 0.05  # when there are more partitions than lanes, none may hold its lane for long
+REDIRECTS_MAX = 16  # as for a producer
+
+
+class Cursor:
+    """One partition's way through its log."""
+
+    __slots__ = (
+        "batches",
+        "end",
+        "epoch",
+        "fetched",
+        "fetched_epoch",
+        "first",
+        "offset",
+        "partition",
+        "redirects",
+    )
+
+    def __init__(self, span: Span) -> None:
+        self.partition = span.partition
+        self.offset, self.epoch = span.start, span.epoch  # of the next row to hand out
+        self.fetched, self.fetched_epoch = span.start, span.epoch  # of the next row to fetch
+        self.end = span.end  # None: never
+        self.first = span.from_log_start  # nothing read yet: a log start that moves on is followed
+        self.redirects = 0
+        self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
+
+    @property
+    def wants_more(self) -> bool:
+        return self.end is None or self.fetched < self.end
+
+
+class Reader:
+    """Iterates record batches; made by `Client.read`. For one thread at a time.
+
+    Attributes:
+        schema: of every batch.
+        place: where the last batch stands; None before the first.
+    """
+
+    def __init__(
+        self, link: Link, tables: Tables, layout: Layout, spans: list[Span], decoder: Decoder, *,
+        follow: bool, batch_rows: int | None, prefetch_bytes: int, timeout_s: float,
+    ) -> None:  # fmt: skip
+        self.schema = decoder.schema
+        self.place: Place | None = None
+        self._link, self._tables, self._layout, self._decoder = link, tables, layout, decoder
+        self._batch_rows, self._timeout_s = batch_rows, timeout_s
+        self._cursors = {span.partition: Cursor(span) for span in spans}
+        self._lanes = max(1, min(len(spans), prefetch_bytes // (2 * FETCH_BYTES), 512))
+        self._fetch_bytes = max(
+            65_536, min(wire.FETCH_BYTES_MAX, FETCH_BYTES, prefetch_bytes // (2 * self._lanes))
+        )
+        self._poll_s = (POLL_S if len(spans) <= self._lanes else POLL_SHORT_S) if follow else 0.0
+        self._to_fetch = deque(cursor for cursor in self._cursors.values() if cursor.wants_more)
+        self._under_way = 0
+        self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]]] = queue.SimpleQueue()
+        self._waiting: deque[tuple[Cursor, Answer]] = deque()  # answers behind batches of the same partition
+        self._handing_out: deque[Cursor] = deque()
+        self._closed = False
+        self._owner = guard("reader")
+
+    # ---- iteration ----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        """The next batch, of the partition whose turn it is.
+
+        Raises:
+            TruncatedError: rows were given up by retention before they were read; it says which.
+            ConnectError: no node answered within the reader's `timeout_s`; the next call tries again.
+        """
+        self._owner.check()
+        while not self._closed:
+            while self._handing_out:
+                cursor = self._handing_out.popleft()
+                assert cursor.batches is not None
+                found = next(cursor.batches, None)
+                if found is None:
+                    cursor.batches = None
+                    self._take_waiting(cursor)
+                    continue
+                self._handing_out.append(cursor)
+                self.place, batch = found
+                cursor.offset, cursor.epoch = self.place.first_offset + self.place.rows, self.place.epoch
+                return batch
+            self._fetch()
+            if not self._under_way:
+                self.close()
+                break
+            self._take(*self._arrived.get())
+        raise StopIteration
+
+    def _take_waiting(self, cursor: Cursor) -> None:
+        """The answer that came while the one before was handed out."""
+        for index, (other, answer) in enumerate(self._waiting):
+            if other is cursor:
+                del self._waiting[index]
+                self._hand_out(cursor, answer)
+                break
+
+    def positions(self) -> list[Position]:
+        """Where to go on in every partition: behind the last batch that was handed out. `start=` takes them."""
+        return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in self._cursors.values()]
+
+    def close(self) -> None:
+        """Fetch no more. What is under way is dropped when it comes."""
+        self._closed = True
+        self._to_fetch.clear()
+        self._handing_out.clear()
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- fetching -----------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        """Keep every lane busy. A partition whose answers wait to be handed out fetches no further."""
+        for _ in range(len(self._to_fetch)):
+            if self._under_way >= self._lanes:
+                return
+            self._request(self._to_fetch.popleft())
+
+    def _request(self, cursor: Cursor) -> None:
+        fields = {
+            "topic": self._layout.topic, "partition": cursor.partition, "sequence": cursor.fetched, "send": self._fetch_bytes,
+            "owner_epoch": cursor.fetched_epoch, "layout_version": self._layout.version,
+        }  # fmt: skip
+        deadline = time.monotonic() + self._timeout_s
+        ask = Ask(
+            wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields
+        )
+        ask.future.add_done_callback(lambda future: self._arrived.put((cursor, future)))
+        self._under_way += 1
+        try:
+            self._link.ask_owner(ask, self._layout, cursor.partition)
+        except RingfenceError:
+            self._under_way -= 1
+            self._to_fetch.append(cursor)
+            raise
+
+    def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
+        self._under_way -= 1
+        try:
+            answer = future.result()
+        except TruncatedError as error:
+            self._truncated(cursor, error)
+            return
+        except RerouteError as error:
+            self._to_fetch.append(cursor)
+            cursor.redirects += 1
+            if cursor.redirects > REDIRECTS_MAX:
+                raise
+            time.sleep(min(1.0, max(0.01 * 2**cursor.redirects, error.details.get("retry_after_s", 0.0))))
+            self._layout = self._tables.get_by_id(
+                self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
+            )
+            return
+        except ConnectError:
+            self._to_fetch.append(cursor)
+            raise
+        cursor.redirects = 0
+        if answer.header.rows:
+            cursor.first = False
+            cursor.fetched = answer.header.first_offset + answer.header.rows
+            cursor.fetched_epoch = answer.header.owner_epoch
+        if cursor.batches is None:
+            self._hand_out(cursor, answer)
+        else:
+            self._waiting.append((cursor, answer))
+
+    def _hand_out(self, cursor: Cursor, answer: Answer) -> None:
+        if answer.body:
+            cursor.batches = self._batches(cursor, answer)
+            self._handing_out.append(cursor)
+        if cursor.wants_more:
+            self._to_fetch.append(cursor)
+            self._fetch()
+
+    def _truncated(self, cursor: Cursor, error: TruncatedError) -> None:
+        start = int(error.details.get("start_offset", 0))
+        self._to_fetch.append(cursor)
+        if cursor.first and start > cursor.fetched:  # the log start moved on before the first row was read
+            cursor.offset = cursor.fetched = start
+            return
+        lost = max(0, start - cursor.fetched)
+        why = (
+            f"rows {cursor.fetched} to {start - 1} were given up"
+            if lost
+            else "the log was cut and written anew there"
+        )
+        raise TruncatedError(
+            f"{why}; go on at the log start, or at a place of your own", topic=self._layout.name, partition=cursor.partition,
+            code=error.code, offset=cursor.fetched, start_offset=start, rows_lost=lost,
+        ) from error  # fmt: skip
+
+    # ---- decoding -----------------------------------------------------------------------------------------
+
+    def _batches(self, cursor: Cursor, answer: Answer) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The batches of one answer, without rows that were read before or are behind the end."""
+        for record, message in self._decoder.records(answer.body):
+            first = max(record.first_offset, cursor.offset)
+            last = record.first_offset + record.rows
+            if cursor.end is not None:
+                last = min(last, cursor.end)
+            if first >= last:
+                continue
+            if not self._decoder.knows(record.schema_id):
+                layout = self._tables.get_by_id(
+                    self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
+                )
+                self._decoder.learn(layout.schemas)
+            batch = self._decoder.batch(record, message)
+            step = self._batch_rows or record.rows
+            for start in range(first, last, step):
+                rows = min(step, last - start)
+                place = Place(record.partition, start, rows, record.owner_epoch, record.time_ms)
+                whole = rows == record.rows
+                yield place, (batch if whole else batch.slice(start - record.first_offset, rows))

@@ -1,0 +1,141 @@
+"""The client's routing cache of one topic. Pure.
+
+A `Layout` is what a routing table says, checked and indexed: slot -> partition -> owner. It is never changed, only
+replaced whole, and only by a newer generation of the same history (I10: what is acknowledged is what is held).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ringfence.native.errors import ProtocolError
+from ringfence.native.wire import SLOT_COUNT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from ringfence.native.messages import PartitionEntry, Table
+
+ACTIVE = "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """One topic as of one generation.
+
+    `active` is sorted by `lo`; `index_of_slot` is uint16, shape (65536,): index into `active`, the same for all slots
+    of one partition. `epochs` holds the owner epoch of each active partition by its id.
+    """
+
+    topic: int
+    name: str
+    history: bytes
+    generation: int
+    version: int
+    key: tuple[str, ...]
+    schemas: tuple[bytes, ...]
+    active: tuple[PartitionEntry, ...]
+    partitions: Mapping[int, PartitionEntry]
+    index_of_slot: NDArray[np.uint16]
+    addresses: Mapping[int, tuple[str, ...]]
+
+    @property
+    def schema_id(self) -> int:
+        """Index of the newest schema."""
+        return len(self.schemas) - 1
+
+    def entry(self, partition: int) -> PartitionEntry | None:
+        """The partition if it is ACTIVE."""
+        found = self.partitions.get(partition)
+        return found if found is not None and found.state == ACTIVE else None
+
+
+def layout_of(table: Table) -> Layout:
+    """The layout that a table describes.
+
+    Raises:
+        ProtocolError: the ACTIVE partitions do not tile the slots (I1), or the table has no schema.
+    """
+    active = tuple(
+        sorted((entry for entry in table.partitions if entry.state == ACTIVE), key=lambda entry: entry.lo)
+    )
+    index_of_slot = np.empty(SLOT_COUNT, np.uint16)
+    slot = 0
+    for index, entry in enumerate(active):
+        if entry.lo != slot or not entry.lo <= entry.hi < SLOT_COUNT:
+            raise ProtocolError(
+                "a routing table has a gap or an overlap",
+                topic=table.name,
+                partition=entry.partition,
+                lo=entry.lo,
+                hi=entry.hi,
+                expected_lo=slot,
+            )
+        slot = entry.hi + 1
+        index_of_slot[entry.lo : slot] = index
+    if slot != SLOT_COUNT or not table.schemas:
+        raise ProtocolError(
+            "a routing table ends early or has no schema",
+            topic=table.name,
+            slots=slot,
+            schemas=len(table.schemas),
+        )
+    return Layout(
+        topic=table.topic, name=table.name, history=table.history, generation=table.generation, version=table.version,
+        key=tuple(table.key), schemas=tuple(table.schemas), active=active,
+        partitions={entry.partition: entry for entry in table.partitions}, index_of_slot=index_of_slot,
+        addresses={node.node: tuple(node.addresses) for node in table.nodes},
+    )  # fmt: skip
+
+
+def newest(held: Layout | None, offered: Layout) -> Layout:
+    """Which one to hold: the offered one only if it is a newer generation of the same history."""
+    if held is None or (
+        offered.history == held.history
+        and offered.topic == held.topic
+        and offered.generation > held.generation
+    ):
+        return offered
+    return held
+
+
+class Chooser:
+    """Which partition takes the next whole batch of a topic without key.
+
+    Smooth weighted round-robin (as nginx does it): each turn every partition gains its weight, the richest is chosen
+    and pays the sum. Weights fall with the advertised load, so the idle ones are preferred and none starves; without
+    loads it is plain round-robin. A load is a hint and may be old: sending *all* to the least loaded would overload it.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        loads = [entry.load for entry in layout.active]
+        known = [load for load in loads if load is not None]
+        mean = sum(known) / len(known) if known else 0.0
+        top = max(known, default=0.0)
+        # An unknown load counts as the mean. + mean / 4: the most loaded one still gets a share.
+        self._weights = [
+            top - (mean if load is None else load) + mean / 4 if mean > 0 else 1.0 for load in loads
+        ]
+        self._even = len(set(self._weights)) == 1
+        self._turn = 0
+        self._credit = [0.0] * len(loads)
+        self._ids = [entry.partition for entry in layout.active]
+
+    def choose(self) -> int:
+        """Partition id of the next batch."""
+        if self._even:
+            self._turn += 1
+            return self._ids[(self._turn - 1) % len(self._ids)]
+        credit = self._credit
+        best = 0
+        for index, weight in enumerate(self._weights):
+            credit[index] += weight
+            if credit[index] > credit[best] + 1e-9:
+                best = index
+        credit[best] -= sum(self._weights)
+        return self._ids[best]

@@ -1,0 +1,242 @@
+"""Runs the state machine of one producer on the link's thread: its effects become frames, its outcomes futures."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ringfence.ask import ANSWER_GRACE_S, Ask
+from ringfence.connection import Pending
+from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
+from ringfence.inflight import Inflight, Phase
+from ringfence.native import messages, wire
+from ringfence.native.errors import NotFoundError, RerouteError, RetriableError, RingfenceError
+from ringfence.retry import deadline_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from ringfence.codec import Answer
+    from ringfence.connection import Connection
+    from ringfence.encode import Body
+    from ringfence.link import Link
+    from ringfence.routing import Layout
+    from ringfence.tables import Tables
+
+TRY_S_MAX = 30.0  # the node's own default: how long it parks or queues one try
+AGAIN_S = 0.25  # until a table or an identity is asked for again, after an error
+
+
+class Sink(Protocol):
+    """What hears how the bodies of one send ended: a SendFuture, or many of them behind one coalesced body."""
+
+    def expect(self, parts: int) -> None: ...
+    def seal(self) -> bool: ...
+    def stored(self, body: Body, first_offset: int) -> bool: ...
+    def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
+
+
+class Part(NamedTuple):
+    """One body and the send that it belongs to."""
+
+    body: Body
+    sink: Sink
+    number: int  # the `send` of the header, the same at every try
+
+
+class Publish(Pending):
+    """One try of one body."""
+
+    __slots__ = ("_attempt", "_key", "_sender")
+
+    def __init__(self, sender: Sender, key: int, attempt: int, give_up_at: float) -> None:
+        super().__init__(give_up_at)
+        self._sender, self._key, self._attempt = sender, key, attempt
+
+    def answered(self, answer: Answer) -> None:
+        self._sender.answered(self._key, self._attempt, answer)
+
+    def lost(self) -> None:
+        self._sender.lost(self._key, self._attempt)
+
+
+class Sender:
+    """A `Member` of the link. Everything here runs on the link's thread."""
+
+    def __init__(
+        self, link: Link, tables: Tables, layout: Layout, identity: Identity, *,
+        name: str | None, on_body_ended: Callable[[int], None], on_settled: Callable[[Sink], None], try_s_max: float = TRY_S_MAX,
+    ) -> None:  # fmt: skip
+        self.layout = layout
+        self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
+        self._link, self._tables, self._name = link, tables, name
+        self._on_body_ended, self._on_settled = on_body_ended, on_settled
+        self._parts: dict[int, Part] = {}
+        self._next_key = 0
+        self._try_s_max = try_s_max
+        self._expire_at = 0.0
+
+    # ---- from the producer ------------------------------------------------------------------------------
+
+    def submit(self, sink: Sink, bodies: list[Body], number: int, deadline: float, *, last: bool) -> None:
+        """Bodies of one send, in the order of their rows; `last`: no more will come."""
+        sink.expect(len(bodies))
+        for body in bodies:
+            key = self._next_key
+            self._next_key += 1
+            self._parts[key] = Part(body, sink, number)
+            effects = self._inflight.submit(key, body.partition, deadline)
+            if effects:
+                self._run(effects)
+        if last:
+            self.seal(sink)
+
+    def seal(self, sink: Sink) -> None:
+        """No more bodies of this send will come."""
+        if sink.seal():
+            self._on_settled(sink)
+
+    def abandon(self, error: RingfenceError) -> None:
+        """The producer is closed: what has no outcome gets one now."""
+        self._run(self._inflight.die(error))
+
+    # ---- Member -------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._parts)
+
+    def tick(self, now: float) -> None:
+        if self._parts and now >= self._expire_at:
+            self._expire_at = now + 0.02  # a scan of all lanes; deadlines and back-offs may be this late
+            wake_at = self._inflight.wake_at(now)
+            if wake_at is not None and wake_at <= now + 0.02:
+                self._run(self._inflight.expire(now))
+
+    def pump(self, now: float) -> None:
+        """One body of each ready partition in turn, while there is credit."""
+        inflight = self._inflight
+        while inflight.ready:
+            sent = False
+            for partition in list(inflight.ready):
+                connection = self._connection_of(partition)
+                if connection is None or not connection.room_for(0):
+                    continue
+                order = inflight.transmit(partition, now)
+                if order is not None:
+                    sent = True
+                    self._send(connection, order, now)
+            if not sent:
+                return
+
+    def history_changed(self) -> None:
+        error = RetriableError(
+            "the cluster was restored from a backup: open the producer anew", topic=self.layout.name
+        )
+        error.retriable = False
+        self._run(self._inflight.die(error))
+
+    # ---- sending --------------------------------------------------------------------------------------------
+
+    def _connection_of(self, partition: int) -> Connection | None:
+        entry = self.layout.partitions.get(partition)
+        peer = self._link.first if entry is None else self._link.peer_of(self.layout, entry.owner)
+        return peer.up
+
+    def _send(self, connection: Connection, order: Transmit, now: float) -> None:
+        body, _, number = self._parts[order.key]
+        entry = self.layout.partitions.get(order.partition)
+        left = min(order.deadline, now + self._try_s_max)
+        pending = Publish(self, order.key, order.attempt, left + ANSWER_GRACE_S)
+        try:
+            sent = connection.send(
+                wire.Opcode.PUBLISH, body.data, pending, crc=body.crc, topic=self.layout.topic, partition=order.partition,
+                layout_version=self.layout.version, owner_epoch=entry.epoch if entry is not None else 0,
+                producer_id=order.identity.producer_id, producer_epoch=order.identity.producer_epoch,
+                sequence=order.sequence, send=number, rows=body.rows,
+                schema_id=body.schema_id, deadline_ms=deadline_ms(left, now), extension_bytes=body.extension_bytes,
+            )  # fmt: skip
+        except RingfenceError as error:  # above this node's limit: nothing was sent
+            self._run(self._inflight.refused(order.key, order.attempt, error, now))
+            return
+        if not sent:
+            self.lost(order.key, order.attempt)
+
+    def answered(self, key: int, attempt: int, answer: Answer) -> None:
+        header = answer.header
+        if header.status == wire.Status.OK:
+            self._run(self._inflight.done(key, attempt, header.first_offset))
+            return
+        now, jitter = self._link.now, self._link.jitter()
+        try:
+            error = answer.error(self.layout.name)
+        except RingfenceError as damaged:
+            error = damaged
+        if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
+            self._run(self._inflight.redirected(key, attempt, error, header.generation, now, jitter))
+        else:
+            if isinstance(error, RerouteError):
+                error = RetriableError(
+                    "the partition is not open", retry_after_s=header.retry_after_ms / 1000, topic=self.layout.name, partition=header.partition
+                )  # fmt: skip
+            self._run(self._inflight.refused(key, attempt, error, now, jitter))
+
+    def lost(self, key: int, attempt: int) -> None:
+        self._run(self._inflight.lost([(key, attempt)]))
+
+    # ---- effects --------------------------------------------------------------------------------------------
+
+    def _run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Done(key, first_offset):
+                    body, sink, _ = self._parts.pop(key)
+                    self._on_body_ended(len(body.data))
+                    if sink.stored(body, first_offset):
+                        self._on_settled(sink)
+                case Refused(key, error) | Unknown(key, error):
+                    body, sink, _ = self._parts.pop(key)
+                    self._on_body_ended(len(body.data))
+                    if sink.failed(body, error):
+                        self._on_settled(sink)
+                case FetchTable():
+                    self._fetch_table()
+                case OpenEpoch():
+                    self._open_epoch()
+
+    def _fetch_table(self) -> None:
+        self._tables.fetch(self.layout.topic, self._table_fetched)
+
+    def _table_fetched(self, layout: Layout | None, error: RingfenceError | None) -> None:
+        if layout is not None:
+            self.table(layout)
+        elif isinstance(error, NotFoundError):
+            self._run(self._inflight.die(error))
+        elif self._inflight.waits_for_table:
+            self._link.at(self._link.now + AGAIN_S, self._fetch_table)
+
+    def table(self, layout: Layout) -> None:
+        """The newest layout that is held, fetched or pushed."""
+        self.layout = layout
+        self._run(self._inflight.table_arrived(entry.partition for entry in layout.active))
+
+    def _open_epoch(self) -> None:
+        body = messages.encode(messages.ProducerOpen(topic=self.layout.name, name=self._name))
+        ask = Ask(
+            wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name
+        )  # fmt: skip
+        ask.future.add_done_callback(self._epoch_opened)
+        self._link.enqueue(ask)
+
+    def _epoch_opened(self, future: Future[Answer]) -> None:
+        if self._inflight.phase is not Phase.OPENING:
+            return  # closed in the meantime
+        try:
+            opened = future.result().control(messages.ProducerOpened)
+        except RetriableError:
+            self._link.at(self._link.now + AGAIN_S, self._open_epoch)
+        except RingfenceError as error:
+            self._run(self._inflight.die(error))
+        else:
+            self._run(self._inflight.opened(Identity(opened.producer_id, opened.producer_epoch)))

@@ -1,0 +1,104 @@
+"""The future of one `send`: it ends when every partition's batch has its outcome."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from ringfence.encode import Body
+
+
+class Appended(NamedTuple):
+    """Rows that are on disk: `rows` rows of `partition`, from `first_offset` on."""
+
+    partition: int
+    first_offset: int
+    rows: int
+
+
+class SendFuture(Future[tuple[Appended, ...]]):
+    """A `concurrent.futures.Future` whose `result()` is one Appended per stored batch, in order of partition.
+
+    `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if any batch may
+    be stored; `appended` has the batches that are stored all the same. It cannot be cancelled: the rows are on their
+    way. In a forked child it raises ForkedError at once, for no answer will ever come there.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number  # the `send` that is stored with the rows
+        self._process = os.getpid()
+        self._parts_left = 1
+        self._stored: list[Appended] = []
+        self.error: RingfenceError | None = None
+        self.set_running_or_notify_cancel()
+
+    @property
+    def appended(self) -> tuple[Appended, ...]:
+        """What is stored so far."""
+        return tuple(sorted(self._stored))
+
+    def result(self, timeout: float | None = None) -> tuple[Appended, ...]:
+        """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds: the send goes on."""
+        self._check_process()
+        try:
+            return super().result(timeout)
+        except TimeoutError as error:
+            if self.done():
+                raise
+            raise WaitTimeoutError(
+                "the send has no outcome yet; it goes on", waited_s=timeout, send=self.number
+            ) from error
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of `result`, or None."""
+        self._check_process()
+        return super().exception(timeout)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ForkedError(
+                "this send was made before a fork; its answer goes to the parent process",
+                made_in=self._process,
+            )
+
+    # ---- on the link's thread ---------------------------------------------------------------------------
+
+    def expect(self, parts: int) -> None:
+        """So many batches must end. It begins with one, for `seal`."""
+        self._parts_left += parts
+
+    def seal(self) -> bool:
+        """Nothing more will be expected. True if that ended the send."""
+        return self._part_ended()
+
+    def stored(self, body: Body, first_offset: int) -> bool:
+        """One batch is stored. True if this was the last one."""
+        self._stored.append(Appended(body.partition, first_offset, body.rows))
+        return self._part_ended()
+
+    def failed(self, body: Body | None, error: RingfenceError) -> bool:
+        """One batch ended otherwise. An unknown outcome is the worse one to know of. True if this was the last."""
+        del body
+        self.blame(error)
+        return self._part_ended()
+
+    def blame(self, error: RingfenceError) -> None:
+        """The send will end with this error, unless there is a worse one."""
+        worse = isinstance(error, UnknownOutcomeError) and not isinstance(self.error, UnknownOutcomeError)
+        if self.error is None or worse:
+            self.error = error
+
+    def _part_ended(self) -> bool:
+        self._parts_left -= 1
+        if self._parts_left:
+            return False
+        if self.error is not None:
+            self.set_exception(self.error)
+        else:
+            self.set_result(self.appended)
+        return True
