@@ -5,7 +5,19 @@
 //! Anything else closes the connection. One thread owns a transport; [`Waker`] is the only part
 //! that others may touch.
 
+#![forbid(unsafe_code)]
+
+mod address;
+mod inbound;
+mod native;
+mod outbound;
+mod peer;
+mod zmtp;
+
 use ringfence_buffer::{Block, Pool};
+
+pub use inbound::LARGE_BODY_BYTES;
+pub use native::NativeTransport;
 
 /// A connection's number, never used twice by one transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,9 +44,25 @@ pub enum Outbound {
     Empty,
     Bytes(Box<[u8]>),
     /// The first `bytes` of a block; it returns to the pool when sent or when the connection is gone.
-    Block { block: Block, bytes: usize },
+    Block {
+        block: Block,
+        bytes: usize,
+    },
     /// Shared between connections (routing tables).
     Shared(std::sync::Arc<[u8]>),
+}
+
+impl Outbound {
+    /// What goes out.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Empty => &[],
+            Self::Bytes(bytes) => bytes,
+            Self::Block { block, bytes } => &block[..*bytes],
+            Self::Shared(bytes) => bytes,
+        }
+    }
 }
 
 /// What happened on the sockets.
@@ -79,7 +107,12 @@ pub trait Transport {
     ///
     /// # Errors
     /// Only what no single connection can cause.
-    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> std::io::Result<()>;
+    fn poll(
+        &mut self,
+        timeout_ms: u32,
+        pool: &mut Pool,
+        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
+    ) -> std::io::Result<()>;
 
     /// Queue an answer. To a connection that is gone: dropped, and that is no error.
     fn send(&mut self, connection: Connection, header: &[u8; 128], body: Outbound);

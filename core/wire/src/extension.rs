@@ -47,7 +47,10 @@ pub fn each<'a>(extension: &'a [u8], mut take: impl FnMut(ExtensionKind, &'a [u8
     Ok(())
 }
 
-/// Append one item and pad the run to 64 bytes. Call once per body: items do not join runs.
+/// Append the items and pad the run to 64 bytes. Call once per body: runs do not join.
+///
+/// # Panics
+/// A payload beyond `u32`; callers bound it by `EXTENSION_BYTES_MAX`.
 pub fn write(out: &mut Vec<u8>, items: &[(ExtensionKind, &[u8])]) {
     for (kind, payload) in items {
         out.extend_from_slice(&(*kind as u16).to_le_bytes());

@@ -6,6 +6,7 @@
 
 pub mod extension;
 #[rustfmt::skip]
+#[allow(clippy::unreadable_literal, clippy::doc_markdown, clippy::match_same_arms)]
 pub mod generated;
 pub mod header;
 

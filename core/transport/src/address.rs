@@ -1,0 +1,74 @@
+//! Addresses and the sockets that listen on them: `tcp://HOST:PORT` and `ipc://PATH`.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// A bound socket, not blocking.
+pub struct Listener {
+    pub socket: OwnedFd,
+    pub is_tcp: bool,
+    /// The address with the port that was drawn.
+    pub address: String,
+    /// The socket file to remove at the end.
+    path: Option<PathBuf>,
+}
+
+impl Listener {
+    pub fn bind(address: &str) -> Result<Self> {
+        if let Some(rest) = address.strip_prefix("tcp://") {
+            return Self::tcp(address, rest);
+        }
+        match address.strip_prefix("ipc://") {
+            Some(path) if !path.is_empty() => Self::ipc(address, Path::new(path)),
+            _ => Err(bad(address, "it is neither tcp://HOST:PORT nor ipc://PATH")),
+        }
+    }
+
+    fn tcp(address: &str, rest: &str) -> Result<Self> {
+        let rest = rest.strip_prefix('*').map_or_else(|| rest.to_owned(), |port| format!("0.0.0.0{port}"));
+        let found: Vec<SocketAddr> =
+            rest.to_socket_addrs().map_err(|error| bad(address, &error.to_string()))?.collect();
+        let listener = TcpListener::bind(&found[..]).map_err(|error| named(address, &error))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
+        Ok(Self { address: format!("tcp://{host}:{port}"), socket: listener.into(), is_tcp: true, path: None })
+    }
+
+    /// A socket file that nobody listens on any more is replaced; anything else at the path is left alone.
+    fn ipc(address: &str, path: &Path) -> Result<Self> {
+        if let Ok(found) = std::fs::symlink_metadata(path) {
+            if !found.file_type().is_socket() {
+                return Err(bad(address, "the path is taken by a file that is not a socket"));
+            }
+            if UnixStream::connect(path).is_ok() {
+                return Err(Error::new(ErrorKind::AddrInUse, format!("{address}: another process listens there")));
+            }
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path).map_err(|error| named(address, &error))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { socket: listener.into(), is_tcp: false, address: address.to_owned(), path: Some(path.to_owned()) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _gone_already = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn bad(address: &str, why: &str) -> Error {
+    Error::new(ErrorKind::InvalidInput, format!("cannot listen on {address}: {why}"))
+}
+
+fn named(address: &str, error: &Error) -> Error {
+    Error::new(error.kind(), format!("cannot listen on {address}: {error}"))
+}

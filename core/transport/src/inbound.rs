@@ -1,0 +1,136 @@
+//! Where one connection stands in what it receives: greeting, handshake, then messages. No I/O: bytes in, steps out.
+
+use ringfence_buffer::Pool;
+use ringfence_wire::{HEADER_BYTES, RECORD_HEADER_BYTES};
+
+use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, GREETING_BYTES, read_command, read_frame, read_greeting};
+use crate::{Inbound, Payload};
+
+/// Bodies from here on are received straight into a block of their own; below, copying is cheaper than a block.
+pub const LARGE_BODY_BYTES: usize = 32 * 1024;
+
+/// A body that is being received straight into its block.
+pub struct Receiving {
+    header: [u8; HEADER_BYTES],
+    payload: Payload,
+    filled: usize,
+}
+
+impl Receiving {
+    /// Where the next bytes belong.
+    pub fn rest(&mut self) -> &mut [u8] {
+        let end = RECORD_HEADER_BYTES + self.payload.bytes;
+        &mut self.payload.block[RECORD_HEADER_BYTES + self.filled..end]
+    }
+
+    /// `bytes` more have arrived; the message when it is whole.
+    pub fn filled(mut self, bytes: usize) -> Result<([u8; HEADER_BYTES], Payload), Self> {
+        self.filled += bytes;
+        if self.filled == self.payload.bytes { Ok((self.header, self.payload)) } else { Err(self) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Greeting,
+    Handshake,
+    Open,
+}
+
+/// What the bytes at hand led to.
+pub enum Step<'a> {
+    /// The peer's greeting is whole: `consumed` bytes of it.
+    Greeted {
+        minor: u8,
+    },
+    /// READY of a DEALER.
+    Opened,
+    /// Answer with a PONG.
+    Ping(&'a [u8]),
+    Message {
+        header: &'a [u8; HEADER_BYTES],
+        body: Inbound<'a>,
+    },
+    /// A large body began: go on reading into it.
+    Large(Receiving),
+    /// Nothing for the node (PONG, unknown command).
+    Skip,
+    /// Not whole yet.
+    More,
+    /// A large body, and no block for it now: come back when the pool has room.
+    NoRoom,
+}
+
+/// The first step in `bytes`, and how many of them it used up.
+///
+/// # Errors
+/// [`Broken`]: the connection must end.
+pub fn step<'a>(stage: Stage, bytes: &'a [u8], max: usize, pool: &mut Pool) -> Result<(Step<'a>, usize), Broken> {
+    if stage == Stage::Greeting {
+        return Ok(match read_greeting(&bytes[..bytes.len().min(GREETING_BYTES)])? {
+            Some(minor) => (Step::Greeted { minor }, GREETING_BYTES),
+            None => (Step::More, 0),
+        });
+    }
+    let Some(frame) = read_frame(bytes)? else { return Ok((Step::More, 0)) };
+    if frame.command {
+        if frame.bytes > COMMAND_BYTES_MAX {
+            return Err(Broken("a command above its limit"));
+        }
+        let end = frame.head + frame.bytes;
+        let Some(body) = bytes.get(frame.head..end) else { return Ok((Step::More, 0)) };
+        return Ok((on_command(stage, body)?, end));
+    }
+    if stage == Stage::Handshake {
+        return Err(Broken("a message before READY"));
+    }
+    if frame.bytes != HEADER_BYTES {
+        return Err(Broken("a first frame that is not a header of 128 bytes"));
+    }
+    let header_end = frame.head + HEADER_BYTES;
+    let Some(header) = bytes.get(frame.head..header_end) else { return Ok((Step::More, 0)) };
+    let header: &[u8; HEADER_BYTES] = header.try_into().expect("128 bytes");
+    if !frame.more {
+        return Ok((Step::Message { header, body: Inbound::Small(&[]) }, header_end));
+    }
+    on_body(header, header_end, bytes, max, pool)
+}
+
+fn on_command(stage: Stage, body: &[u8]) -> Result<Step<'_>, Broken> {
+    match (stage, read_command(body)?) {
+        (Stage::Handshake, Command::Ready { socket_type: b"DEALER" }) => Ok(Step::Opened),
+        (Stage::Handshake, Command::Ready { .. }) => Err(Broken("a socket that is not a DEALER")),
+        (Stage::Open, Command::Ping(context)) => Ok(Step::Ping(context)),
+        (Stage::Open, Command::Pong | Command::Other) => Ok(Step::Skip),
+        _ => Err(Broken("a command out of its place")),
+    }
+}
+
+fn on_body<'a>(
+    header: &'a [u8; HEADER_BYTES],
+    header_end: usize,
+    bytes: &'a [u8],
+    max: usize,
+    pool: &mut Pool,
+) -> Result<(Step<'a>, usize), Broken> {
+    let Some(frame) = read_frame(&bytes[header_end..])? else { return Ok((Step::More, 0)) };
+    if frame.command || frame.more {
+        return Err(Broken("a message of more than two frames"));
+    }
+    if frame.bytes > max {
+        return Err(Broken("a body above the limit"));
+    }
+    let start = header_end + frame.head;
+    if frame.bytes < LARGE_BODY_BYTES {
+        let Some(body) = bytes.get(start..start + frame.bytes) else { return Ok((Step::More, 0)) };
+        return Ok((Step::Message { header, body: Inbound::Small(body) }, start + frame.bytes));
+    }
+    let Some(mut block) = pool.take(RECORD_HEADER_BYTES + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
+    let here = &bytes[start..bytes.len().min(start + frame.bytes)];
+    block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + here.len()].copy_from_slice(here);
+    let receiving = Receiving { header: *header, payload: Payload { block, bytes: frame.bytes }, filled: 0 };
+    Ok(match receiving.filled(here.len()) {
+        Ok((_, payload)) => (Step::Message { header, body: Inbound::Large(payload) }, start + here.len()),
+        Err(receiving) => (Step::Large(receiving), start + here.len()),
+    })
+}

@@ -1,0 +1,238 @@
+//! One connection of the native transport: its socket, what it has received so far, what waits to be written.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+
+use ringfence_buffer::Pool;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+
+use crate::inbound::{Receiving, Stage, Step, step};
+use crate::outbound::{Queue, SLICES_MAX};
+use crate::zmtp::{Broken, greeting, ping, pong, ready};
+use crate::{Connection, Inbound, Incoming, Limits};
+
+/// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
+const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// After a large body only the next message's heads are read by themselves, so that its body goes straight into a block.
+const HEADS_BYTES: usize = 1024;
+
+/// Why reading stopped for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The socket is empty, or others have their turn.
+    Done,
+    /// The pool has no block for the next body.
+    NoRoom,
+    /// The connection must end.
+    Closed(&'static str),
+}
+
+pub struct Peer {
+    pub connection: Connection,
+    pub socket: OwnedFd,
+    pub queue: Queue,
+    pub stage: Stage,
+    /// Speaks ZMTP 3.1, so it may be sent a PING.
+    pub pings: bool,
+    pub opened_ms: u64,
+    pub heard_ms: u64,
+    pub pinged_ms: u64,
+    /// When bytes last left, or the queue was last empty.
+    pub progress_ms: u64,
+    /// What epoll was told to watch.
+    pub watches: (bool, bool),
+    /// Not read until the pool has room.
+    pub starved: bool,
+    pub closing: bool,
+    leftover: Vec<u8>,
+    receiving: Option<Receiving>,
+    after_large: bool,
+}
+
+impl Peer {
+    pub fn new(connection: Connection, socket: OwnedFd, now_ms: u64) -> Self {
+        let mut queue = Queue::default();
+        queue.push_raw(&greeting());
+        Self {
+            connection,
+            socket,
+            queue,
+            stage: Stage::Greeting,
+            pings: false,
+            opened_ms: now_ms,
+            heard_ms: now_ms,
+            pinged_ms: now_ms,
+            progress_ms: now_ms,
+            watches: (false, false),
+            starved: false,
+            closing: false,
+            leftover: Vec::new(),
+            receiving: None,
+            after_large: false,
+        }
+    }
+
+    /// Read and hand out what is there. `scratch` is shared by all peers; what remains of it is kept here.
+    pub fn read(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
+        let mut handed = 0;
+        while handed < TURN_BYTES_MAX {
+            let received = if self.receiving.is_some() {
+                self.receive_large(pool, take)
+            } else {
+                self.receive_small(scratch, limits, pool, take)
+            };
+            match received {
+                Ok(bytes) => handed += bytes,
+                Err(turn) => return turn,
+            }
+            self.heard_ms = limits.now_ms;
+        }
+        Turn::Done
+    }
+
+    /// Go on after [`Turn::NoRoom`] with the bytes that are here already.
+    pub fn resume(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
+        let have = self.leftover.len();
+        scratch[..have].copy_from_slice(&self.leftover);
+        self.parse(&scratch[..have], limits, pool, take).err().unwrap_or(Turn::Done)
+    }
+
+    /// Straight into the block that the body will be written from.
+    fn receive_large(&mut self, pool: &mut Pool, take: Take<'_>) -> Result<usize, Turn> {
+        let mut receiving = self.receiving.take().expect("asked for by read");
+        let bytes = match received(recv(&self.socket, receiving.rest(), RecvFlags::empty())) {
+            Ok(bytes) => bytes,
+            Err(turn) => {
+                self.receiving = Some(receiving);
+                return Err(turn);
+            }
+        };
+        match receiving.filled(bytes) {
+            Err(receiving) => self.receiving = Some(receiving),
+            Ok((header, payload)) => {
+                self.after_large = true;
+                let connection = self.connection;
+                take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn receive_small(
+        &mut self,
+        scratch: &mut [u8],
+        limits: &Turns,
+        pool: &mut Pool,
+        take: Take<'_>,
+    ) -> Result<usize, Turn> {
+        let have = self.leftover.len();
+        let end = if self.after_large { (have + HEADS_BYTES).min(scratch.len()) } else { scratch.len() };
+        let bytes = received(recv(&self.socket, &mut scratch[have..end], RecvFlags::empty()))?;
+        scratch[..have].copy_from_slice(&self.leftover);
+        self.after_large = false;
+        self.parse(&scratch[..have + bytes], limits, pool, take)?;
+        Ok(bytes)
+    }
+
+    /// Hand out every whole message of `bytes`; what is left over is kept.
+    fn parse(&mut self, bytes: &[u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Result<(), Turn> {
+        let (mut at, mut outcome) = (0, Ok(()));
+        self.starved = false;
+        loop {
+            let (step, used) =
+                step(self.stage, &bytes[at..], limits.message_bytes, pool).map_err(|Broken(why)| Turn::Closed(why))?;
+            at += used;
+            match step {
+                Step::More => break,
+                Step::NoRoom => {
+                    self.starved = true;
+                    outcome = Err(Turn::NoRoom);
+                    break;
+                }
+                Step::Large(receiving) => self.receiving = Some(receiving),
+                Step::Message { header, body } => {
+                    self.after_large = matches!(body, Inbound::Large(_));
+                    take(Incoming::Request { connection: self.connection, header, body }, pool);
+                }
+                Step::Greeted { minor } => {
+                    self.pings = minor >= 1;
+                    self.stage = Stage::Handshake;
+                    self.queue.push_raw(&ready());
+                }
+                Step::Opened => {
+                    self.stage = Stage::Open;
+                    take(Incoming::Opened(self.connection), pool);
+                }
+                Step::Ping(context) => self.queue.push_raw(&pong(context)),
+                Step::Skip => {}
+            }
+        }
+        self.leftover.clear();
+        self.leftover.extend_from_slice(&bytes[at..]);
+        if self.leftover.is_empty() && self.leftover.capacity() > HEADS_BYTES {
+            self.leftover = Vec::new(); // an idle connection costs little
+        }
+        outcome
+    }
+
+    /// Write what is queued as far as the socket takes it. `false`: the connection is gone.
+    pub fn write(&mut self, now_ms: u64) -> bool {
+        while self.queue.waiting_bytes() > 0 {
+            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(SLICES_MAX);
+            self.queue.slices(&mut slices);
+            match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+                Ok(written) => {
+                    self.queue.advance(written);
+                    self.progress_ms = now_ms;
+                }
+                Err(Errno::AGAIN) => return true,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+        self.progress_ms = now_ms;
+        true
+    }
+
+    /// Time has passed. `Err`: the connection must end, and why.
+    pub fn tick(&mut self, limits: &Limits, now_ms: u64) -> Result<(), &'static str> {
+        let since = |then: u64| now_ms.saturating_sub(then);
+        if self.stage != Stage::Open {
+            return if since(self.opened_ms) > limits.handshake_ms { Err("no handshake in time") } else { Ok(()) };
+        }
+        if self.queue.waiting_bytes() > 0 && since(self.progress_ms) > limits.stalled_ms {
+            return Err("the peer does not read");
+        }
+        // A peer whose socket we do not read may well have spoken.
+        if self.starved || !self.watches.0 {
+            self.heard_ms = now_ms;
+        }
+        if self.pings && since(self.heard_ms.max(self.pinged_ms)) >= limits.heartbeat_ms {
+            self.pinged_ms = now_ms;
+            self.queue.push_raw(&ping(3 * limits.heartbeat_ms));
+        }
+        if self.pings && since(self.heard_ms) > 3 * limits.heartbeat_ms {
+            Err("silent for three heartbeats")
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// What holds for one round of reading.
+pub struct Turns {
+    pub message_bytes: usize,
+    pub now_ms: u64,
+}
+
+pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool);
+
+fn received(outcome: Result<(usize, usize), Errno>) -> Result<usize, Turn> {
+    match outcome {
+        Ok((0, _)) => Err(Turn::Closed("the peer closed it")),
+        Ok((bytes, _)) => Ok(bytes),
+        Err(Errno::AGAIN | Errno::INTR) => Err(Turn::Done), // level-triggered: epoll says it again
+        Err(_) => Err(Turn::Closed("the socket failed")),
+    }
+}
