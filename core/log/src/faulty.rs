@@ -1,1 +1,441 @@
-//! See lib.rs.
+//! A [`Storage`] in memory that breaks every promise a disk does not make: the seeded twin of `Disk`.
+//!
+//! Until a file is synced its writes are pending. A crash keeps or drops each 512-byte sector of each pending write by
+//! itself, in the order of a shuffle, and keeps a prefix of the pending name changes (a journalling file system keeps
+//! their order). A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels do: a later
+//! sync that succeeds proves nothing about them. The same seed and the same calls give the same outcome.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::{Storage, StorageError};
+
+/// What a disk writes at once.
+const SECTOR_BYTES: usize = 512;
+const EIO: i32 = 5;
+
+/// How often what goes wrong; all off at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Of a thousand syncs, how many fail.
+    pub sync_errors_per_mille: u16,
+    /// Of a thousand writes, how many fail after a part of them was taken.
+    pub write_errors_per_mille: u16,
+    /// Of a thousand reads, how many fail.
+    pub read_errors_per_mille: u16,
+    /// Space for all files together; `None` = endless.
+    pub capacity_bytes: Option<u64>,
+}
+
+/// What was done since, for tests that ask whether something happened at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub syncs: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub failures: u64,
+    pub sectors_dropped: u64,
+    pub crashes: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { position: usize, bytes: Vec<u8> },
+    Length(usize),
+    Punch { position: usize, bytes: usize },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    /// What a read sees.
+    live: Vec<u8>,
+    /// What a crash leaves for certain.
+    durable: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Set(String, u64),
+    Remove(String),
+    Rename(String, String),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    random: u64,
+    faults: Faults,
+    tally: Tally,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    pending_names: Vec<NameChange>,
+    inodes: BTreeMap<u64, Inode>,
+    next_inode: u64,
+    /// Counts crashes: handles and locks of a former life do nothing.
+    life: u64,
+    locked: bool,
+}
+
+/// See the module. Clones share one disk.
+#[derive(Clone, Debug)]
+pub struct Faulty {
+    state: Arc<Mutex<State>>,
+}
+
+/// An open file of a [`Faulty`].
+#[derive(Debug)]
+pub struct FaultyFile {
+    inode: u64,
+    life: u64,
+    name: String,
+}
+
+struct Lock {
+    state: Arc<Mutex<State>>,
+    life: u64,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.life == self.life {
+            state.locked = false;
+        }
+    }
+}
+
+impl State {
+    /// xorshift64*: small, and the same everywhere (Vigna 2016).
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn happens(&mut self, per_mille: u16) -> bool {
+        let happens = per_mille > 0 && self.draw() % 1000 < u64::from(per_mille);
+        self.tally.failures += u64::from(happens);
+        happens
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.inodes.values().map(|inode| inode.live.len() as u64).sum()
+    }
+
+    /// Keep or drop each sector of the pending writes of one file, in a shuffled order.
+    fn lose(&mut self, inode: u64) {
+        let Some(file) = self.inodes.get_mut(&inode) else { return };
+        let pending = std::mem::take(&mut file.pending);
+        let mut left = file.durable.clone();
+        let mut sectors: Vec<(usize, Vec<u8>)> = Vec::new();
+        for change in pending {
+            match change {
+                Change::Write { position, bytes } => {
+                    sectors.extend(
+                        bytes
+                            .chunks(SECTOR_BYTES)
+                            .enumerate()
+                            .map(|(number, sector)| (position + number * SECTOR_BYTES, sector.to_vec())),
+                    );
+                }
+                // Metadata of a file reaches its journal in order: kept, or dropped with what follows it.
+                other if self.draw() % 2 == 0 => apply(&mut left, &other),
+                _ => break,
+            }
+        }
+        for at in (1..sectors.len()).rev() {
+            let with = usize::try_from(self.draw() % (at as u64 + 1)).expect("below a length");
+            sectors.swap(at, with);
+        }
+        let keep_per_mille = self.draw() % 1001;
+        for (position, bytes) in sectors {
+            if self.draw() % 1000 < keep_per_mille {
+                apply(&mut left, &Change::Write { position, bytes });
+            } else {
+                self.tally.sectors_dropped += 1;
+            }
+        }
+        let file = self.inodes.get_mut(&inode).expect("looked up above");
+        file.live.clone_from(&left);
+        file.durable = left;
+    }
+
+    fn apply_name(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+        match change {
+            NameChange::Set(name, inode) => drop(names.insert(name.clone(), *inode)),
+            NameChange::Remove(name) => drop(names.remove(name)),
+            NameChange::Rename(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+        }
+    }
+
+    fn rename_pending(&mut self, change: NameChange) {
+        Self::apply_name(&mut self.names, &change);
+        self.pending_names.push(change);
+    }
+
+    fn file(&mut self, file: &FaultyFile) -> Result<&mut Inode, StorageError> {
+        if file.life != self.life {
+            return Err(failed("using a file of before the crash", &file.name));
+        }
+        self.inodes.get_mut(&file.inode).ok_or_else(|| StorageError::Missing(file.name.clone()))
+    }
+}
+
+fn apply(content: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write { position, bytes } => {
+            let end = position + bytes.len();
+            if content.len() < end {
+                content.resize(end, 0);
+            }
+            content[*position..end].copy_from_slice(bytes);
+        }
+        Change::Length(bytes) => content.resize(*bytes, 0),
+        Change::Punch { position, bytes } => {
+            let end = (position + bytes).min(content.len());
+            content[(*position).min(end)..end].fill(0);
+        }
+    }
+}
+
+fn failed(what: &str, name: &str) -> StorageError {
+    StorageError::Io { what: format!("{what} {name}"), os_error: EIO }
+}
+
+impl Faulty {
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // A zero state would stay zero.
+        let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Self { state: Arc::new(Mutex::new(State { random, ..State::default() })) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.state().faults = faults;
+    }
+
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.state().tally
+    }
+
+    /// The power is cut and comes back: pending writes and names are lost in part, open files and locks are gone.
+    pub fn crash(&self) {
+        let state = &mut *self.state();
+        state.life += 1;
+        state.locked = false;
+        state.tally.crashes += 1;
+        for inode in state.inodes.keys().copied().collect::<Vec<_>>() {
+            state.lose(inode);
+        }
+        let pending = std::mem::take(&mut state.pending_names);
+        let kept = usize::try_from(state.draw() % (pending.len() as u64 + 1)).expect("below a length");
+        for change in &pending[..kept] {
+            State::apply_name(&mut state.durable_names, change);
+        }
+        state.names.clone_from(&state.durable_names);
+        let named: Vec<u64> = state.names.values().copied().collect();
+        state.inodes.retain(|inode, _| named.contains(inode));
+    }
+
+    /// The process is killed: what was written stays, open files and locks are gone.
+    pub fn kill(&self) {
+        let state = &mut *self.state();
+        state.life += 1;
+        state.locked = false;
+    }
+
+    /// Flip the bits of `mask` in one stored byte, as bit rot does.
+    ///
+    /// # Panics
+    /// There is no such byte.
+    pub fn flip(&self, name: &str, position: usize, mask: u8) {
+        let state = &mut *self.state();
+        let inode = *state.names.get(name).expect("a file of that name");
+        let file = state.inodes.get_mut(&inode).expect("names lead to files");
+        file.live[position] ^= mask;
+        if let Some(byte) = file.durable.get_mut(position) {
+            *byte ^= mask;
+        }
+    }
+
+    /// What a file holds now.
+    #[must_use]
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
+        let state = self.state();
+        let inode = state.names.get(name)?;
+        Some(state.inodes.get(inode)?.live.clone())
+    }
+}
+
+impl Storage for Faulty {
+    type File = FaultyFile;
+
+    fn lock(&self) -> Result<Box<dyn Any + Send>, StorageError> {
+        let state = &mut *self.state();
+        if std::mem::replace(&mut state.locked, true) {
+            return Err(StorageError::Locked);
+        }
+        Ok(Box::new(Lock { state: Arc::clone(&self.state), life: state.life }))
+    }
+
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        let state = self.state();
+        let length = |inode: &u64| state.inodes.get(inode).map_or(0, |file| file.live.len() as u64);
+        Ok(state.names.iter().map(|(name, inode)| (name.clone(), length(inode))).collect())
+    }
+
+    fn open(&self, name: &str) -> Result<FaultyFile, StorageError> {
+        let state = self.state();
+        let inode = *state.names.get(name).ok_or_else(|| StorageError::Missing(name.to_owned()))?;
+        Ok(FaultyFile { inode, life: state.life, name: name.to_owned() })
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        let length = usize::try_from(bytes).map_err(|_| StorageError::Full)?;
+        let known = state.names.get(name).copied();
+        let has = known.and_then(|inode| state.inodes.get(&inode)).map_or(0, |file| file.live.len() as u64);
+        let more = bytes.saturating_sub(has);
+        if state.faults.capacity_bytes.is_some_and(|capacity| state.used_bytes() + more > capacity) {
+            if known.is_some() {
+                state.rename_pending(NameChange::Remove(name.to_owned()));
+            }
+            return Err(StorageError::Full);
+        }
+        let inode = known.unwrap_or_else(|| {
+            state.next_inode += 1;
+            state.inodes.insert(state.next_inode, Inode::default());
+            state.next_inode
+        });
+        if known.is_none() {
+            state.rename_pending(NameChange::Set(name.to_owned(), inode));
+        }
+        let file = state.inodes.get_mut(&inode).expect("made or found above");
+        if file.live.len() < length {
+            file.live.resize(length, 0);
+            file.pending.push(Change::Length(length));
+        }
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        if !state.names.contains_key(from) {
+            return Err(StorageError::Missing(from.to_owned()));
+        }
+        state.rename_pending(NameChange::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        if state.names.contains_key(name) {
+            state.rename_pending(NameChange::Remove(name.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        if state.happens(state.faults.sync_errors_per_mille) {
+            return Err(failed("syncing", "the store's directory"));
+        }
+        for change in std::mem::take(&mut state.pending_names) {
+            State::apply_name(&mut state.durable_names, &change);
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &FaultyFile, buffer: &mut [u8], position: u64) -> Result<usize, StorageError> {
+        let state = &mut *self.state();
+        state.tally.reads += 1;
+        if state.happens(state.faults.read_errors_per_mille) {
+            return Err(failed("reading", &file.name));
+        }
+        let content = &state.file(file)?.live;
+        let start = usize::try_from(position).unwrap_or(usize::MAX).min(content.len());
+        let bytes = buffer.len().min(content.len() - start);
+        buffer[..bytes].copy_from_slice(&content[start..start + bytes]);
+        Ok(bytes)
+    }
+
+    fn write(&self, file: &FaultyFile, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        state.tally.writes += 1;
+        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let fails = state.happens(state.faults.write_errors_per_mille);
+        if fails {
+            let sectors = (bytes.len() / SECTOR_BYTES) as u64;
+            let kept = usize::try_from(state.draw() % (sectors + 1)).expect("below a length") * SECTOR_BYTES;
+            bytes.truncate(kept);
+        }
+        let position = usize::try_from(position).map_err(|_| StorageError::Full)?;
+        let end = position + bytes.len();
+        let (capacity, used) = (state.faults.capacity_bytes, state.used_bytes());
+        let inode = state.file(file)?;
+        let grows = end.saturating_sub(inode.live.len()) as u64;
+        if capacity.is_some_and(|capacity| used + grows > capacity) {
+            return Err(StorageError::Full);
+        }
+        let change = Change::Write { position, bytes };
+        apply(&mut inode.live, &change);
+        inode.pending.push(change);
+        if fails { Err(failed("writing", &file.name)) } else { Ok(()) }
+    }
+
+    fn sync(&self, file: &FaultyFile) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        state.tally.syncs += 1;
+        state.file(file)?;
+        if state.happens(state.faults.sync_errors_per_mille) {
+            // The page cache still shows the writes; the disk may never have them, and no later sync will say so.
+            let shown = state.file(file)?.live.clone();
+            state.lose(file.inode);
+            state.file(file)?.live = shown;
+            return Err(failed("syncing", &file.name));
+        }
+        let inode = state.file(file)?;
+        for change in std::mem::take(&mut inode.pending) {
+            apply(&mut inode.durable, &change);
+        }
+        Ok(())
+    }
+
+    fn punch(&self, file: &FaultyFile, position: u64, bytes: u64) -> Result<(), StorageError> {
+        self.change(file, |_| Change::Punch {
+            position: usize::try_from(position).unwrap_or(usize::MAX),
+            bytes: usize::try_from(bytes).unwrap_or(0),
+        })
+    }
+
+    fn cut(&self, file: &FaultyFile, bytes: u64) -> Result<(), StorageError> {
+        self.change(file, |_| Change::Length(usize::try_from(bytes).unwrap_or(0)))
+    }
+}
+
+impl Faulty {
+    fn change(&self, file: &FaultyFile, make: impl Fn(&Inode) -> Change) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        let inode = state.file(file)?;
+        let change = make(inode);
+        apply(&mut inode.live, &change);
+        inode.pending.push(change);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "faulty_tests.rs"]
+mod tests;
