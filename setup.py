@@ -107,7 +107,7 @@ kernels = cythonize(
     [cython("frame"), cython("group"), cython("slots")],
     build_dir="build/cython",
     include_path=["native"],
-    compiler_directives={"language_level": 3},
+    compiler_directives={"language_level": 3, "autotestdict": False},
     quiet=True,
 )
 setup(

@@ -1,7 +1,8 @@
-from collections.abc import Buffer, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Buffer
 
 def slots(batch: object, key: Sequence[str], *, level: int = -1) -> NDArray[np.uint16]:
     """Slot of every row."""

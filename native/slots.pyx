@@ -35,10 +35,13 @@ cdef dict NAMES = {
 }
 
 
-cdef int _buffer_count(key_kind kind) except -1:
-    if kind in (KEY_NULL, KEY_STRUCT):
+cdef int _buffer_count(key_column *column) except -1:
+    """Buffers that an array has at least, its validity included."""
+    if column.kind == KEY_NULL:
         return 0
-    return 3 if kind in (KEY_BYTES, KEY_VIEW) else 2
+    if column.kind == KEY_STRUCT or column.list_size >= 0:
+        return 1
+    return 3 if column.kind in (KEY_BYTES, KEY_VIEW) else 2
 
 
 cdef void _free_children(key_column *column) noexcept:
@@ -91,7 +94,7 @@ cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str p
         column.kind, column.width, column.list_size = KEY_DICTIONARY, INDEX_BYTES[format], -1
     else:
         _kind(column, format, path)
-    if array.n_buffers < _buffer_count(column.kind):
+    if array.n_buffers < _buffer_count(column):
         raise BatchError(f"column {path!r}: {array.n_buffers} buffers for format {format!r}", column=path)
     if array.null_count != 0 and array.n_buffers > 0:
         column.valid = <const uint8_t *> array.buffers[0]

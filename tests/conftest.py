@@ -12,7 +12,7 @@ DATA_DEFAULT = ROOT.parent / "shared" / "data"
 
 
 def public_data(*parts: str) -> Path:
-    """A file or folder of the public test data. A test that needs it fails without it: a skip would pass unseen."""
+    """A file or folder of the public test data. Without it a test fails: a skip would pass unseen."""
     folder = Path(os.environ.get("RINGFENCE_DATA", DATA_DEFAULT))
     path = folder.joinpath(*parts)
     if not path.exists():
