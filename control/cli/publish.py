@@ -1,0 +1,119 @@
+"""`ringfence publish`: a file into a topic."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ringfence.control.cli.connection import address_option, connected
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
+from ringfence.control.cli.tables import BATCH_ROWS, Source
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ringfence import Producer
+
+WAITING_MAX = 256
+"""Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option(
+    "--create", is_flag=True, help="Create the topic with the first file's columns if it does not exist."
+)
+@click.option("--key", "keys", multiple=True, metavar="COLUMN", help="With --create: key columns.")
+@click.option("--partitions", type=int, default=1, show_default=True, help="With --create: partitions.")
+@click.option(
+    "--producer", "name", metavar="NAME", help="Publish as this named producer; fences its predecessor."
+)
+@click.option("--batch-rows", type=click.IntRange(1, 1 << 24), default=BATCH_ROWS, show_default=True,
+              help="Rows of one send.")  # fmt: skip
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0, show_default=True,
+              help="Seconds within which each send must get its outcome, retries included.")  # fmt: skip
+@address_option
+@json_option
+def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, **options: Any) -> int:
+    """Send the rows of Parquet or Arrow FILEs to TOPIC; `-` is an Arrow stream on stdin.
+
+    Returns when every row is on the node's disk. With --json each acknowledged send is a line, and the last
+    line is the sum.
+
+    \b
+    Example:
+      ringfence publish lineitem lineitem.parquet --create --key l_orderkey --partitions 8
+    """  # noqa: D301
+    began = time.monotonic()
+    sent = _Sent(as_json=as_json)
+    with connected(address) as client:
+        for place, file in enumerate(files):
+            with Source(file, batch_rows=options["batch_rows"]) as source:
+                if options["create"] and place == 0:
+                    keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
+                    client.create_topic(
+                        topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
+                    )
+                producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
+                with producer, progress(file, source.rows, quiet=as_json) as bar:
+                    _send(producer, source, sent, bar)
+    sent.tell(topic, time.monotonic() - began)
+    return Exit.OK
+
+
+def _send(producer: Producer, source: Source, sent: _Sent, bar: Progress) -> None:
+    """Send all of a source; outcomes are taken as they come, so that a failure ends the work early."""
+    waiting: deque[tuple[Future[Any], int, int]] = deque()
+    for batch in source:
+        waiting.append((producer.send(batch), batch.num_rows, batch.nbytes))
+        while waiting and (waiting[0][0].done() or len(waiting) > WAITING_MAX):
+            sent.take(*waiting.popleft(), bar)
+    while waiting:
+        sent.take(*waiting.popleft(), bar)
+
+
+class _Sent:
+    """What was acknowledged so far."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.rows = self.size = self.sends = 0
+        self._partitions: Counter[int] = Counter()
+
+    def take(self, future: Future[Any], rows: int, size: int, bar: Progress) -> None:
+        appended = future.result()
+        self.rows += rows
+        self.size += size
+        self.sends += 1
+        for part in appended:
+            self._partitions[part.partition] += part.rows
+        bar.advance(rows=rows, size=size)
+        if self._as_json:
+            places = [
+                {"partition": part.partition, "first_offset": part.first_offset, "rows": part.rows}
+                for part in appended
+            ]
+            emit({"rows": rows, "bytes": size, "appended": places})
+
+    def tell(self, topic: str, seconds: float) -> None:
+        values = {
+            "topic": topic,
+            "rows": self.rows,
+            "bytes": self.size,
+            "sends": self.sends,
+            "seconds": round(seconds, 3),
+            "partitions": {str(key): self._partitions[key] for key in sorted(self._partitions)},
+        }
+        if self._as_json:
+            emit({"done": True, **values})
+            return
+        rate = f"{shown_bytes(self.size / seconds)}/s" if seconds > 0 else "-"
+        click.echo(
+            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} partitions are on "
+            f"disk, {seconds:.2f} s, {rate}"
+        )

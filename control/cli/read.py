@@ -1,0 +1,161 @@
+"""`ringfence read`: rows of a topic to a terminal, a pipe or a file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+import pyarrow as pa
+
+from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import emit, json_option, progress, show_table
+from ringfence.control.cli.tables import Sink
+
+if TYPE_CHECKING:
+    from ringfence import Client
+
+LIMIT_SHOWN = 20
+"""Rows of a table on a terminal unless --limit asks for more."""
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
+@click.option("--start", metavar="OFFSET|TIME|earliest|latest", default="earliest", show_default=True,
+              help="Where to begin; an offset needs one --partition, a time its zone.")  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on with new rows until interrupted.")
+@click.option("--limit", type=click.IntRange(min=1), help="End after so many rows.")
+@click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
+@click.option(
+    "--output", metavar="FILE.parquet|FILE.arrow|-", help="Write a file; - is an Arrow stream on stdout."
+)
+@address_option
+@timeout_option
+@json_option
+def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **options: Any) -> int:
+    """Read rows of TOPIC up to its end as of now, or on and on with --follow.
+
+    Without --output rows are shown as a table (20 of them unless --limit says otherwise); with --json each row
+    is a line.
+
+    \b
+    Example:
+      ringfence read lineitem --columns l_orderkey,l_comment --limit 5
+      ringfence read lineitem --output lineitem.parquet
+      ringfence read events --follow --json | jq .id
+    """  # noqa: D301
+    if options["output"] is not None and as_json:
+        raise click.UsageError("--json writes rows to stdout, --output writes a file: choose one")
+    partitions = list(options["partitions"])
+    columns = None if options["columns"] is None else [name.strip() for name in options["columns"].split(",")]
+    start = _start(options["start"], partitions)
+    with connected(address, timeout_s) as client:
+        reader = client.read(
+            topic, partition=partitions or None, start=start, follow=options["follow"], columns=columns
+        )
+        with reader:
+            if options["output"] is not None:
+                schema = _schema(client, topic, columns)
+                _to_file(
+                    reader,
+                    schema,
+                    options["output"],
+                    options["limit"],
+                    _total(client, topic, partitions, options),
+                )
+            elif as_json:
+                for batch in limited(reader, options["limit"]):
+                    for row in batch.to_pylist():
+                        emit(row)
+            else:
+                limit = options["limit"] or (None if options["follow"] else LIMIT_SHOWN)
+                _to_table(limited(reader, limit), follow=options["follow"])
+    return Exit.OK
+
+
+def limited(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """The first `limit` rows of the batches; None = all."""
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if left == 0:
+            return
+
+
+def _start(text: str, partitions: list[int]) -> Any:
+    if text in {"earliest", "latest"}:
+        return text
+    if text.isdigit():
+        if len(partitions) != 1:
+            raise click.UsageError(
+                f"--start {text}: an offset counts in one partition, name it with --partition"
+            )
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--start {text!r}: earliest, latest, an offset, or a time as 2026-01-31T12:00+00:00"
+        ) from None
+    if moment.tzinfo is None:
+        raise click.UsageError(f"--start {text}: a time needs its zone, as {text}+00:00")
+    return moment
+
+
+def _schema(client: Client, topic: str, columns: list[str] | None) -> pa.Schema:
+    schema = pa.ipc.read_schema(pa.py_buffer(client.topic(topic).schemas[-1]))
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+
+def _total(client: Client, topic: str, partitions: list[int], options: dict[str, Any]) -> int | None:
+    """How many rows will come, for the progress bar; None where nobody knows."""
+    if options["follow"] or options["start"] != "earliest":
+        return None
+    rows = client.count(topic, partition=partitions or None)
+    return rows if options["limit"] is None else min(rows, options["limit"])
+
+
+def _to_file(
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str, limit: int | None, total: int | None
+) -> None:
+    sink = Sink(path)
+    whole = False
+    rows = 0
+    try:
+        sink.begin(schema)
+        with progress(path, total) as bar:
+            for batch in limited(batches, limit):
+                sink.write(batch)
+                rows += batch.num_rows
+                bar.advance(rows=batch.num_rows, size=batch.nbytes)
+        whole = True
+    except KeyboardInterrupt:
+        # Following ends by Ctrl-C, and what was read until then is a file.
+        whole = rows > 0
+        raise
+    finally:
+        sink.end(whole=whole)
+    if path != "-":
+        click.echo(f"{path}: {rows:,} rows", err=True)
+
+
+def _to_table(batches: Iterator[pa.RecordBatch], *, follow: bool) -> None:
+    """One table of all rows, or with --follow a table of each batch as it comes."""
+    if follow:
+        for batch in batches:
+            show_table("", batch.schema.names, [list(row.values()) for row in batch.to_pylist()])
+        return
+    kept = list(batches)
+    if not kept:
+        click.echo("no rows", err=True)
+        return
+    rows = itertools.chain.from_iterable(batch.to_pylist() for batch in kept)
+    show_table("", kept[0].schema.names, [list(row.values()) for row in rows])

@@ -1,0 +1,143 @@
+"""Files of rows: Parquet, Arrow files and Arrow streams, read and written batch by batch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ringfence.control.cli.output import refuse_binary_to_terminal
+
+_ARROW = (".arrow", ".ipc", ".feather")
+_PARQUET = (".parquet", ".pq")
+_FILE_MAGIC = b"ARROW1"
+BATCH_ROWS = 65_536
+"""Rows of one send: 8 MiB of TPC-H lineitem, which is where the disk bounds a node and not the call."""
+
+
+class Source:
+    """Batches of one file, with its schema. View types become plain ones: a slice of a view keeps its whole buffers."""
+
+    def __init__(self, path: str, *, batch_rows: int = BATCH_ROWS, columns: list[str] | None = None) -> None:
+        """`path` may be `-` for an Arrow stream on stdin. UsageError when it cannot be read."""
+        self.path, self._batch_rows, self._columns = path, batch_rows, columns
+        self.rows: int | None = None
+        self._stack = ExitStack()
+        try:
+            self._open()
+        except (OSError, pa.ArrowException) as error:
+            self._stack.close()
+            raise click.UsageError(f"{path}: {error}") from error
+        self.schema = plain_schema(self._schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in self._batches:
+                yield from self._pieces(batch)
+        except (OSError, pa.ArrowException) as error:
+            raise click.UsageError(f"{self.path}: {error}") from error
+
+    def _open(self) -> None:
+        if self.path == "-":
+            self._read_stream(sys.stdin.buffer)
+        elif Path(self.path).suffix.lower() in _PARQUET:
+            file = self._stack.enter_context(pq.ParquetFile(self.path))
+            self._schema, self.rows = file.schema_arrow, file.metadata.num_rows
+            if self._columns is not None:
+                self._schema = pa.schema([self._schema.field(name) for name in self._columns])
+            self._batches = file.iter_batches(self._batch_rows, columns=self._columns)
+        elif Path(self.path).suffix.lower() in _ARROW:
+            mapped = self._stack.enter_context(pa.memory_map(self.path))
+            self._read_arrow(mapped)
+        else:
+            raise click.UsageError(f"{self.path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
+
+    def _read_arrow(self, mapped: Any) -> None:
+        if mapped.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
+            mapped.seek(0)
+            self._read_stream(mapped)
+            return
+        reader = pa.ipc.open_file(mapped)
+        self._schema = reader.schema
+        self.rows = sum(reader.get_batch(place).num_rows for place in range(reader.num_record_batches))
+        self._batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
+
+    def _read_stream(self, source: Any) -> None:
+        reader = self._stack.enter_context(pa.ipc.open_stream(source))
+        self._schema, self._batches = reader.schema, reader
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        plain = batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
+        for start in range(0, plain.num_rows, self._batch_rows):
+            yield plain.slice(start, self._batch_rows)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with plain strings and binaries in place of views, and without the file's own metadata."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    fields = [pa.field(field.name, plain.get(field.type, field.type), field.nullable) for field in schema]
+    return pa.schema(fields)
+
+
+class Sink:
+    """Writes batches to a Parquet file, an Arrow file, or as an Arrow stream to stdout.
+
+    A file appears under its name when it is whole; a broken-off read leaves none.
+    """
+
+    def __init__(self, path: str) -> None:
+        """`-` is stdout, which must not be a terminal. UsageError for another suffix."""
+        self.path = path
+        self._writer: Any = None
+        self._file: Any = None
+        suffix = Path(path).suffix.lower()
+        if path == "-":
+            refuse_binary_to_terminal("an Arrow stream")
+        elif suffix not in _PARQUET + _ARROW:
+            raise click.UsageError(f"--output {path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
+        elif not Path(path).absolute().parent.is_dir():
+            raise click.UsageError(f"--output {path}: the folder does not exist")
+        self._part = Path(path + ".part")
+        self._is_parquet = suffix in _PARQUET
+
+    def begin(self, schema: pa.Schema) -> None:
+        """Open the file; also a read of no rows gives a file with its columns."""
+        if self.path == "-":
+            self._writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
+        elif self._is_parquet:
+            self._writer = pq.ParquetWriter(self._part, schema, compression="zstd")
+        else:
+            self._file = pa.OSFile(str(self._part), "wb")
+            self._writer = pa.ipc.new_file(self._file, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        assert self._writer is not None, "begin first"
+        self._writer.write_batch(batch)
+
+    def end(self, *, whole: bool) -> None:
+        """Close; a part that is not whole is removed."""
+        if self._writer is not None and (whole or self.path != "-"):
+            self._writer.close()
+        if self._file is not None:
+            self._file.close()
+        if self.path == "-":
+            sys.stdout.buffer.flush()
+        elif whole:
+            self._part.replace(self.path)
+        else:
+            self._part.unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+"""A native node that only answers orders: for tests of what is above it. System tests drive the real one."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ringfence.native import messages
+from ringfence.native._node import crc32c, crc32c_seal
+from ringfence.native.wire import (
+    ANSWER_STRUCT,
+    REQUEST_STRUCT,
+    AnswerHeader,
+    Opcode,
+    RequestFlags,
+    RequestHeader,
+)
+
+
+class FakeNode:
+    """Every order succeeds at once unless `refuses` has a reason for its name."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = settings
+        self.orders: list[tuple[Any, ...]] = []
+        self.refuses: dict[str, str] = {}
+        self.holds: set[str] = set()
+        self.held: list[int] = []
+        self.outcomes: list[tuple[Any, ...]] = []
+        self.answers: dict[int, tuple[AnswerHeader, bytes]] = {}
+        self.found: list[dict[str, Any]] = []
+        self.resume: dict[int, dict[str, Any]] = {}
+        self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
+        self.broken: str | None = None
+        self.stopped = False
+        self._eventfd = os.eventfd(0, os.EFD_NONBLOCK)
+        self._number = 0
+
+    def recover(self) -> dict[str, Any]:
+        empty = {"files": 0, "bytes": 0, "records": 0, "seconds": 0.0, "cut_bytes": 0}
+        return {**empty, "partitions": self.found}
+
+    def listen(self, addresses: list[str]) -> list[str]:
+        self.orders.append(("listen",))
+        return [address.replace(":0", ":4711") if address.endswith(":0") else address for address in addresses]
+
+    def fileno(self) -> int:
+        return self._eventfd
+
+    def poll(self, limit: int = 256) -> list[tuple[Any, ...]]:
+        if self.broken is not None:
+            raise RuntimeError(self.broken)
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            pass
+        taken, self.outcomes = self.outcomes[:limit], self.outcomes[limit:]
+        return taken
+
+    def counters(self) -> dict[str, int]:
+        if self.broken is not None:
+            raise RuntimeError(self.broken)
+        return {"requests": len(self.answers)}
+
+    def partitions(self) -> list[dict[str, Any]]:
+        return list(self.hosted.values())
+
+    def set_ready(self, body: bytes) -> None:
+        self.ready = messages.decode(messages.Ready, body)
+
+    def stop(self, timeout_s: float) -> None:
+        self.stopped = True
+
+    def answer(self, connection: int, header: bytes, body: bytes) -> None:
+        fields = AnswerHeader(*ANSWER_STRUCT.unpack(header))
+        assert fields.body_crc == crc32c(body)
+        assert fields.body_bytes == len(body)
+        self.answers[fields.request_id] = (fields, body)
+
+    # ---- orders -----------------------------------------------------------------------------------
+
+    def _order(self, name: str, *values: Any, result: dict[str, Any] | None = None) -> int:
+        self._number += 1
+        self.orders.append((name, *values))
+        if name in self.holds:
+            self.held.append(self._number)
+        else:
+            self.tell(("order", self._number, self.refuses.get(name), result or {}))
+        return self._number
+
+    def install_topic(self, topic: int, schemas: list[bytes], key_columns: tuple[int, ...], size: int, age: int) -> int:
+        return self._order("install_topic", topic, len(schemas), tuple(key_columns), size, age)
+
+    def install_table(
+        self, topic: int, generation: int, version: int, table: bytes, partitions: list[Any], redirect: bytes
+    ) -> int:
+        self.table = messages.decode(messages.Table, table)
+        messages.decode(messages.Redirected, redirect)
+        return self._order("install_table", topic, generation, version, len(partitions))
+
+    def remove_topic(self, topic: int) -> int:
+        return self._order("remove_topic", topic)
+
+    def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
+        if "open" not in self.refuses:
+            self.hosted[topic, partition] = {
+                "topic": topic, "partition": partition, "start_offset": 0, "end_offset": 100, "bytes": 5,
+                "quarantined": None, "owner_epoch": epoch, "fence": 0,
+            }  # fmt: skip
+        return self._order("open", topic, partition, lo, hi, epoch)
+
+    def drop(self, topic: int, partition: int) -> int:
+        self.hosted.pop((topic, partition), None)
+        return self._order("drop", topic, partition)
+
+    def truncate(self, topic: int, partition: int, before_offset: int) -> int:
+        return self._order("truncate", topic, partition, before_offset)
+
+    def open_producer(self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes) -> int:
+        values = (topic, partition, producer_id, producer_epoch, name)
+        return self._order("open_producer", *values, result=self.resume.get(partition))
+
+    # ---- what a test does ---------------------------------------------------------------------------
+
+    def tell(self, outcome: tuple[Any, ...]) -> None:
+        self.outcomes.append(outcome)
+        os.eventfd_write(self._eventfd, 1)
+
+    def release(self) -> None:
+        for number in self.held:
+            self.tell(("order", number, None, {}))
+        self.held.clear()
+
+    def request(self, request_id: int, opcode: int, body: messages.Message | bytes | None, deadline_ms: int = 0) -> None:
+        packed = body if isinstance(body, bytes) else b"" if body is None else messages.encode(body)
+        header = RequestHeader(
+            opcode=opcode, flags=RequestFlags.CONTROL, request_id=request_id, deadline_ms=deadline_ms,
+            body_bytes=len(packed), body_crc=crc32c(packed),
+        )  # fmt: skip
+        sealed = bytearray(REQUEST_STRUCT.pack(*header))
+        crc32c_seal(sealed)
+        self.tell(("request", 7, bytes(sealed), packed))
+
+    def names(self) -> list[str]:
+        return [order[0] for order in self.orders]
+
+
+OPCODES = Opcode

@@ -1,0 +1,89 @@
+"""Settings: four sources, one order, no unknown keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringfence.control.runtime.settings import Settings, flag_name, load, parse_size
+from ringfence.native.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in Settings.model_fields:
+        monkeypatch.delenv(f"RINGFENCE_{key.upper()}", raising=False)
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def test_flags_win_over_variables_over_the_file_over_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = written(tmp_path, 'data_dir = "from-file"\nshards = 2\nbudget_bytes = "64MiB"\nlisten = ["ipc://a"]\n')
+    monkeypatch.setenv("RINGFENCE_SHARDS", "3")
+    monkeypatch.setenv("RINGFENCE_BUDGET_BYTES", "128 MiB")
+    monkeypatch.setenv("RINGFENCE_LISTEN", "tcp://127.0.0.1:1, ipc://b")
+    found = load({"budget_bytes": "256MiB"}, config)
+    assert found.data_dir == Path("from-file")
+    assert found.shards == 3
+    assert found.budget_bytes == 256 << 20
+    assert found.listen == ("tcp://127.0.0.1:1", "ipc://b")
+    assert found.request_ms == 30_000
+
+
+def test_unknown_keys_are_errors_wherever_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"node\.toml.*'shard' is no setting"):
+        load({"data_dir": "d"}, written(tmp_path, "shard = 2\n"))
+    with pytest.raises(ConfigError, match="colour"):
+        load({"data_dir": "d", "colour": "red"})
+    monkeypatch.setenv("RINGFENCE_SHARD", "2")
+    with pytest.raises(ConfigError, match="RINGFENCE_SHARD is no setting"):
+        load({"data_dir": "d"})
+
+
+def test_values_outside_their_range_name_key_value_and_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="shards='0' of --shards: .*greater than or equal to 1"):
+        load({"data_dir": "d", "shards": "0"})
+    with pytest.raises(ConfigError, match=r"shards=99 of settings file .*node\.toml"):
+        load({"data_dir": "d"}, written(tmp_path, "shards = 99\n"))
+    monkeypatch.setenv("RINGFENCE_TRANSPORT", "carrier pigeon")
+    with pytest.raises(ConfigError, match="transport='carrier pigeon' of RINGFENCE_TRANSPORT"):
+        load({"data_dir": "d"})
+
+
+def test_a_missing_directory_names_its_flag() -> None:
+    with pytest.raises(ConfigError, match="pass --data, or set RINGFENCE_DATA_DIR"):
+        load({})
+
+
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load({"data_dir": "d"}, tmp_path / "nope.toml")
+    with pytest.raises(ConfigError, match="is no TOML"):
+        load({"data_dir": "d"}, written(tmp_path, "shards = = 2"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("1k", 1_000), ("1KiB", 1_024), ("1.5 GB", 1_500_000_000), ("2GiB", 2 << 30), ("64MB", 64_000_000)],
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_every_setting_says_what_it_is_and_why() -> None:
+    for key, field in Settings.model_fields.items():
+        assert field.description, f"{key} has no description"
+        assert len(field.description) > 30, f"{key}: {field.description!r} says too little"
+        assert flag_name(key) == flag_name(key).lower()
+        for unit in ("bytes", "ms"):
+            if key.endswith("_" + unit):
+                assert unit in field.description, f"{key}: the unit is not named"
