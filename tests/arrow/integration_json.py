@@ -114,7 +114,7 @@ def nested(kind: pa.DataType, column: Column, dictionaries: Dictionaries) -> pa.
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
-def array(kind: pa.DataType, column: Column, dictionaries: Dictionaries) -> pa.Array:  # noqa: PLR0911
+def array(kind: pa.DataType, column: Column, dictionaries: Dictionaries) -> pa.Array:
     """`column` as an array of type `kind`."""
     count = column["count"]
     if isinstance(kind, pa.BaseExtensionType):

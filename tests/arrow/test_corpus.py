@@ -10,7 +10,7 @@ import pytest
 import ringfence
 from ringfence.native import messages, wire
 from tests.arrow import integration_json
-from tests.conftest import PUBLIC_DATA
+from tests.conftest import public_data
 from tests.system.harness import SCHEMA, NodeProcess, batch
 from tests.system.raw import Answer, RawClient, RawTopic
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ARROW = PUBLIC_DATA / "arrow"
+ARROW = public_data("arrow")
 GOLDEN = sorted((ARROW / "arrow-ipc-stream" / "integration").glob("*/*.stream"))
 DAMAGED = sorted(
     [
@@ -109,7 +109,7 @@ def test_a_golden_stream_is_read_back_equal_to_its_json_or_refused_with_a_reason
 
 
 def test_the_public_files_are_all_here() -> None:
-    assert (len(GOLDEN), len(DAMAGED)) == (36, 68), f"RINGFENCE_DATA is {PUBLIC_DATA}"
+    assert (len(GOLDEN), len(DAMAGED)) == (36, 68), f"looked in {ARROW}"
 
 
 @pytest.mark.parametrize("path", DAMAGED, ids=lambda path: path.name[-24:])

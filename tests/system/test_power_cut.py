@@ -62,13 +62,13 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.timeout(300)
-def test_acknowledged_rows_survive_power_cuts(disk: Disk) -> None:
+def test_acknowledged_rows_survive_power_cuts(disk: Disk, soak: int) -> None:
     node = NodeProcess(disk.mount_point / "data", options=("--segment-bytes", str(32 << 20)))
     node.start()
     with ringfence.connect(node.address) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
     loads = [Load(node.address, "t", producer, rows=200).start() for producer in range(2)]
-    for _ in range(CUTS):
+    for _ in range(CUTS * soak):
         time.sleep(1.0)
         disk.cut_power()
         node.kill()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from ringfence.native import messages, wire
-from tests.wire import vectors
+from tests.wire import catalogue, vectors
 
 VECTORS = json.loads(vectors.JSON.read_text())
 BODIES = {
@@ -81,6 +81,6 @@ def test_a_push_has_the_body_of_the_answer() -> None:
 
 
 def test_the_published_batch_is_readable_arrow() -> None:
-    schema = pa.ipc.read_schema(pa.BufferReader(vectors.SCHEMA_MESSAGE))
-    batch = pa.ipc.read_record_batch(pa.py_buffer(vectors.BATCH_MESSAGE), schema)
-    assert batch.equals(vectors.ROWS)
+    schema = pa.ipc.read_schema(pa.BufferReader(catalogue.SCHEMA_MESSAGE))
+    batch = pa.ipc.read_record_batch(pa.py_buffer(catalogue.BATCH_MESSAGE), schema)
+    assert batch.equals(catalogue.ROWS)
