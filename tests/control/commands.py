@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from ringfence.control.model.commands import (
@@ -61,7 +63,7 @@ def _ranges(draw: st.DrawFn) -> tuple[SlotRange, ...]:
     """Often a sound tiling, else one with a hole, an overlap or an end that is missing."""
     cuts = sorted(draw(st.sets(st.integers(1, 65_535), max_size=4)))
     bounds = [0, *cuts, 65_536]
-    ranges = [SlotRange(lo, end - 1) for lo, end in zip(bounds, bounds[1:], strict=False)]
+    ranges = [SlotRange(lo, end - 1) for lo, end in pairwise(bounds)]
     match draw(st.sampled_from(["sound"] * 4 + ["short", "hole", "overlap", "empty"])):
         case "short":
             ranges.pop()

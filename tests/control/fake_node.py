@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -11,7 +12,6 @@ from ringfence.native.wire import (
     ANSWER_STRUCT,
     REQUEST_STRUCT,
     AnswerHeader,
-    Opcode,
     RequestFlags,
     RequestHeader,
 )
@@ -42,7 +42,7 @@ class FakeNode:
 
     def listen(self, addresses: list[str]) -> list[str]:
         self.orders.append(("listen",))
-        return [address.replace(":0", ":4711") if address.endswith(":0") else address for address in addresses]
+        return [address[:-2] + ":4711" if address.endswith(":0") else address for address in addresses]
 
     def fileno(self) -> int:
         return self._eventfd
@@ -50,10 +50,8 @@ class FakeNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]:
         if self.broken is not None:
             raise RuntimeError(self.broken)
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._eventfd)
-        except BlockingIOError:
-            pass
         taken, self.outcomes = self.outcomes[:limit], self.outcomes[limit:]
         return taken
 
@@ -69,9 +67,11 @@ class FakeNode:
         self.ready = messages.decode(messages.Ready, body)
 
     def stop(self, timeout_s: float) -> None:
+        assert timeout_s > 0
         self.stopped = True
 
     def answer(self, connection: int, header: bytes, body: bytes) -> None:
+        assert connection == 7
         fields = AnswerHeader(*ANSWER_STRUCT.unpack(header))
         assert fields.body_crc == crc32c(body)
         assert fields.body_bytes == len(body)
@@ -88,7 +88,9 @@ class FakeNode:
             self.tell(("order", self._number, self.refuses.get(name), result or {}))
         return self._number
 
-    def install_topic(self, topic: int, schemas: list[bytes], key_columns: tuple[int, ...], size: int, age: int) -> int:
+    def install_topic(
+        self, topic: int, schemas: list[bytes], key_columns: tuple[int, ...], size: int, age: int
+    ) -> int:
         return self._order("install_topic", topic, len(schemas), tuple(key_columns), size, age)
 
     def install_table(
@@ -116,7 +118,9 @@ class FakeNode:
     def truncate(self, topic: int, partition: int, before_offset: int) -> int:
         return self._order("truncate", topic, partition, before_offset)
 
-    def open_producer(self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes) -> int:
+    def open_producer(
+        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+    ) -> int:
         values = (topic, partition, producer_id, producer_epoch, name)
         return self._order("open_producer", *values, result=self.resume.get(partition))
 
@@ -131,7 +135,9 @@ class FakeNode:
             self.tell(("order", number, None, {}))
         self.held.clear()
 
-    def request(self, request_id: int, opcode: int, body: messages.Message | bytes | None, deadline_ms: int = 0) -> None:
+    def request(
+        self, request_id: int, opcode: int, body: messages.Message | bytes | None, deadline_ms: int = 0
+    ) -> None:
         packed = body if isinstance(body, bytes) else b"" if body is None else messages.encode(body)
         header = RequestHeader(
             opcode=opcode, flags=RequestFlags.CONTROL, request_id=request_id, deadline_ms=deadline_ms,
@@ -143,6 +149,3 @@ class FakeNode:
 
     def names(self) -> list[str]:
         return [order[0] for order in self.orders]
-
-
-OPCODES = Opcode

@@ -29,6 +29,14 @@ from tests.control.commands import INIT, create, entry
 GOLDEN = Path(__file__).parent / "snapshot_format_1.bin"
 GOLDEN_DIGEST = "df2e6cbf7f55ed67a4576f821624a000"
 
+HOLDER = """
+import pathlib, sys
+from ringfence.control.store.directory import open_directory
+directory = open_directory(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
 
 def filled(directory: DataDirectory, last: int) -> MetadataState:
     """A store with topics created by entries 2..last; the state."""
@@ -61,10 +69,8 @@ def test_an_empty_directory_becomes_a_store_and_keeps_its_identity(tmp_path: Pat
 
 def test_a_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", "import sys,pathlib\nfrom ringfence.control.store.directory import open_directory\n"
-         "d = open_directory(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()", str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
     with pytest.raises(StoreLockedError, match=f"process {holder.pid} uses"):

@@ -104,7 +104,7 @@ def test_a_flipped_byte_of_a_durable_record_is_damage_and_changes_nothing(tmp_pa
 
 
 def test_a_payload_that_contains_a_record_is_no_record(tmp_path: Path) -> None:
-    """A client's bytes must not be able to make a torn tail look like damage, which would refuse the start."""
+    """A client's bytes must not make a torn tail look like damage, which would refuse the start."""
     path = tmp_path / "j"
     forged = records.pack(nonce=b"guess", kind=records.SEAL, term=9, index=99, synced=99, payload=b"")
     ends = made(path, [ENTRIES[0]], [Payload(2, 1, forged * 4)])

@@ -20,9 +20,11 @@ from ringfence.native.messages import AnyMessage
 from ringfence.native.wire import AnswerHeader, Code, Opcode, Status
 from tests.control.fake_node import FakeNode
 
-SCHEMA = schema_message(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())]))
-WIDER = schema_message(
-    pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n", pa.int32())])
+Patch = pytest.MonkeyPatch
+SCHEMA = schema_message(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name",
+pa.string())])) WIDER = schema_message(
+    pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n",
+    pa.int32())])
 )
 CREATE = messages.TopicCreate(name="t", schema=SCHEMA, key=["id"], partitions=3)
 
@@ -56,7 +58,7 @@ class Bench:
 
 def run(
     root: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: Patch,
     work: Callable[[Bench], Awaitable[None]],
     *,
     prepare: Callable[[FakeNode], None] = lambda _: None,
@@ -84,7 +86,7 @@ def run(
     asyncio.run(whole())
 
 
-def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         info = await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
         assert info.created
@@ -103,7 +105,7 @@ def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkey
 
 
 def test_a_restart_opens_everything_under_new_epochs_before_it_listens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     epochs: list[int] = []
 
@@ -123,7 +125,7 @@ def test_a_restart_opens_everything_under_new_epochs_before_it_listens(
     run(tmp_path, monkeypatch, second)
 
 
-def test_a_free_port_is_told_once_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_free_port_is_told_once_it_is_known(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         assert bench.node.addresses == ["tcp://127.0.0.1:4711"]
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
@@ -133,7 +135,7 @@ def test_a_free_port_is_told_once_it_is_known(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_named_producer_fences_every_partition_and_gets_what_was_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     async def work(bench: Bench) -> None:
         info = await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
@@ -141,21 +143,19 @@ def test_a_named_producer_fences_every_partition_and_gets_what_was_left(
         bench.native.resume[second] = {"sequence": 4, "send": 9, "note": b"row 9", "offset": 40, "rows": 5}
         body = messages.ProducerOpen(topic="t", name="loader")
         first = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
-        point = messages.ResumePoint(partition=second, sequence=4, send=9, note=b"row 9", first_offset=40, rows=5)
-        assert first.resume == [point]
-        opened = [order for order in bench.native.orders if order[0] == "open_producer"]
-        assert {order[2] for order in opened} == {part.partition for part in info.partitions}
-        assert {order[3:] for order in opened} == {(first.producer_id, first.producer_epoch, b"loader")}
-        again = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
-        assert again.producer_id == first.producer_id
-        assert again.producer_epoch > first.producer_epoch
-        bench.native.refuses["open_producer"] = "the disk is gone"
-        assert await bench.refused(Opcode.PRODUCER_OPEN, body) == Code.INTERNAL
+        point = messages.ResumePoint(partition=second, sequence=4, send=9, note=b"row 9", first_offset=40,
+        rows=5) assert first.resume == [point] opened = [order for order in bench.native.orders if order[0] ==
+        "open_producer"] assert {order[2] for order in opened} == {part.partition for part in info.partitions}
+        assert {order[3:] for order in opened} == {(first.producer_id, first.producer_epoch, b"loader")} again
+        = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened) assert again.producer_id ==
+        first.producer_id assert again.producer_epoch > first.producer_epoch
+        bench.native.refuses["open_producer"] = "the disk is gone" assert await
+        bench.refused(Opcode.PRODUCER_OPEN, body) == Code.INTERNAL
 
     run(tmp_path, monkeypatch, work)
 
 
-def test_unnamed_producers_get_ids_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unnamed_producers_get_ids_of_their_own(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
         body = messages.ProducerOpen(topic="t", count=10)
@@ -173,7 +173,7 @@ def test_unnamed_producers_get_ids_of_their_own(tmp_path: Path, monkeypatch: pyt
     run(tmp_path, monkeypatch, work)
 
 
-def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         info = await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
         bench.native.orders.clear()
@@ -183,7 +183,8 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
         assert bench.native.names() == ["install_topic", "install_table"]
         part = info.partitions[0].partition
         await bench.ok(
-            Opcode.TOPIC_TRUNCATE, messages.TopicTruncate(name="t", partition=part, before_offset=7), messages.TopicInfo
+            Opcode.TOPIC_TRUNCATE, messages.TopicTruncate(name="t", partition=part, before_offset=7),
+            messages.TopicInfo
         )
         assert ("truncate", info.topic, part, 7) in bench.native.orders
         beyond = messages.TopicTruncate(name="t", before_offset=101)
@@ -202,7 +203,7 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
 
 
 def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     async def first(bench: Bench) -> None:
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
@@ -217,13 +218,14 @@ def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
     run(tmp_path, monkeypatch, second)
 
 
-def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         index = bench.node.proposer.applied.index
         refused = bench.refused
         bad_name = messages.TopicCreate(name="a b", schema=SCHEMA)
         assert await refused(Opcode.TOPIC_CREATE, bad_name) == Code.INVALID_ARGUMENT
-        assert await refused(Opcode.TOPIC_CREATE, messages.TopicCreate(name="t", schema=b"x")) == Code.BAD_BODY
+        garbage = messages.TopicCreate(name="t", schema=b"x")
+        assert await refused(Opcode.TOPIC_CREATE, garbage) == Code.BAD_BODY
         none = messages.TopicCreate(name="t", schema=SCHEMA, partitions=0)
         assert await refused(Opcode.TOPIC_CREATE, none) == Code.INVALID_ARGUMENT
         three = messages.TopicCreate(name="t", schema=SCHEMA, replication=3)
@@ -239,7 +241,7 @@ def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: Patch
 ) -> None:
     async def work(bench: Bench) -> None:
         bench.native.holds.add("open")
@@ -252,19 +254,18 @@ def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(
     run(tmp_path, monkeypatch, work)
 
 
-def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         names = [f"t{number}" for number in range(7)]
         await asyncio.gather(*(
-            bench.node._requests._routes[Opcode.TOPIC_CREATE].handle(messages.TopicCreate(name=name, schema=SCHEMA))
-            for name in names
+            bench.node._requests._routes[Opcode.TOPIC_CREATE].handle(messages.TopicCreate(name=name,
+            schema=SCHEMA)) for name in names
         ))  # fmt: skip
         found: list[str] = []
         after = ""
         while True:
-            page = await bench.ok(Opcode.TOPIC_LIST, messages.TopicList(after=after, limit=3), messages.Topics)
-            found += [info.name for info in page.topics]
-            if not page.more:
+            page = await bench.ok(Opcode.TOPIC_LIST, messages.TopicList(after=after, limit=3),
+            messages.Topics) found += [info.name for info in page.topics] if not page.more:
                 break
             after = found[-1]
         assert found == [f"public/default/{name}" for name in names]
@@ -274,7 +275,7 @@ def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: pytest.Monk
     run(tmp_path, monkeypatch, work)
 
 
-def test_worries_are_reasons_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worries_are_reasons_and_end(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         bench.native.tell(("disk_full", 0, True))
         bench.native.tell(("quarantined", 2, 3, "record 9: CRC"))
@@ -292,7 +293,7 @@ def test_worries_are_reasons_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run(tmp_path, monkeypatch, work)
 
 
-def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch: Patch) -> None:
     found = {"topic": 99, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 1, "fence": 0,
              "quarantined": None}  # fmt: skip
 
@@ -302,7 +303,8 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
     async def work(bench: Bench) -> None:
         status = await bench.ok(Opcode.STATUS, None, messages.Status)
         assert status.reasons == [
-            "unknown data: 12 rows of partition 7 of topic 99, which the metadata does not name; kept as they are"
+            "unknown data: 12 rows of partition 7 of topic 99, which the metadata does not name; kept as "
+            "they are"
         ]
         assert "drop" not in bench.native.names()
 
@@ -310,7 +312,7 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
     run(tmp_path, monkeypatch, work, prepare=lambda native: native.found.append(found))
 
 
-def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch: Patch) -> None:
     found = {"topic": 2, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 500, "fence": 0,
              "quarantined": None}  # fmt: skip
 
@@ -321,7 +323,7 @@ def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch
         run(tmp_path, monkeypatch, never, prepare=lambda native: native.found.append(found))
 
 
-def test_a_dead_engine_fails_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_engine_fails_the_node(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         bench.native.broken = "the engine's thread panicked"
         bench.native.tell(("disk_full", 0, True))
@@ -334,7 +336,7 @@ def test_a_dead_engine_fails_the_node(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:1", "tcp://192.168.1.1:1", "tcp://example.com:1", "tcp://*:1"])
 def test_listening_off_loopback_must_be_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
+    tmp_path: Path, monkeypatch: Patch, address: str
 ) -> None:
     async def nothing(_: Bench) -> None:
         """Started."""

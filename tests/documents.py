@@ -1,0 +1,84 @@
+"""Tables of docs/operations.md out of the code: `python -m tests.documents` writes, a test compares."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tomllib
+from pathlib import Path
+
+from ringfence.control.cli.exits import MEANINGS
+from ringfence.control.runtime.settings import Settings, flag_name
+from ringfence.native import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "operations.md"
+
+
+def settings() -> str:
+    rows = ["| flag, `RINGFENCE_` variable, key | default | what, unit, reason |", "|---|---|---|"]
+    for key, field in Settings.model_fields.items():
+        default = "" if field.is_required() else f"`{field.default}`"
+        rows.append(f"| `--{flag_name(key)}`, `{key.upper()}`, `{key}` | {default} | {field.description} |")
+    return "\n".join(rows)
+
+
+def exit_codes() -> str:
+    rows = [f"| {code.value} | {meaning} |" for code, meaning in MEANINGS.items()]
+    return "\n".join(["| code | meaning |", "|---|---|", *rows])
+
+
+def metrics() -> str:
+    counters = (ROOT / "core" / "node" / "src" / "counters.rs").read_text()
+    block = counters.split("counters! {", 1)[1].split("\n}", 1)[0]
+    found = re.findall(r"(\w+): \"([^\"]+)\"", block)
+    assert found, "counters.rs has another shape now"
+    return "\n".join(
+        ["| metric | counts |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in found)]
+    )
+
+
+def codes() -> str:
+    spec = tomllib.loads((ROOT / "core" / "wire" / "wire.toml").read_text())
+    rows = ["| refusal | retriable | meaning |", "|---|---|---|"]
+    for name, item in spec["codes"].items():
+        meaning = item["doc"] or name.replace("_", " ")
+        rows.append(f"| `{name}` | {'yes' if item['retriable'] else 'no'} | {meaning} |")
+    return "\n".join(rows)
+
+
+def error_classes() -> str:
+    rows = ["| class | means, and what to do |", "|---|---|"]
+    for name, kind in vars(errors).items():
+        own = (
+            inspect.isclass(kind)
+            and issubclass(kind, errors.RingfenceError)
+            and kind.__module__ == errors.__name__
+        )
+        if own and not name.startswith("_"):
+            first = (inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " ")
+            parent = kind.__mro__[1].__name__
+            rows.append(f"| `{name}` ({parent}) | {first} |")
+    return "\n".join(rows)
+
+
+TABLES = {
+    "settings": settings,
+    "exit codes": exit_codes,
+    "metrics": metrics,
+    "refusals": codes,
+    "errors": error_classes,
+}
+
+
+def filled(text: str) -> str:
+    """The document with the table behind each `<!-- table: NAME -->` line made anew."""
+
+    def table(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n"
+
+    return re.sub(r"<!-- table: ([a-z ]+) -->\n(?:\|[^\n]*\n)*", table, text)
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(filled(DOCUMENT.read_text()))
