@@ -5,13 +5,24 @@
 //!   partition? By hand and without allocation, because it runs once over every byte that is stored.
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
 //! - [`Encoder`]: the producer's side: rows of a batch, gathered by partition, straight into such bodies.
+//!
+//! The way of a body through the check: `check` walks the messages (`message`), inflates compressed buffers (`inflate`), hands out
+//! arrays and buffers that lie within the body (`buffers`), holds them against the plan (`validate`), and hashes the keys (`slots`).
 #![forbid(unsafe_code)]
 
+mod bits;
+mod buffers;
+mod check;
+mod compile;
 mod encode;
 mod error;
 mod fault;
+mod inflate;
+mod message;
+mod plan;
 mod schema;
 mod slots;
+mod validate;
 
 pub use encode::{Encoder, Gathered, schema_message};
 pub use error::{BodyError, EncodeError, SchemaError};

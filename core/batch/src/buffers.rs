@@ -1,0 +1,138 @@
+//! Walks the arrays and buffers of one batch in the order of the schema, and lets no range out of the body.
+
+use arrow::ipc;
+use flatbuffers::Vector;
+
+use crate::fault::Fault;
+
+/// Values in one array: what int32 offsets can address. Lengths that no buffer backs (nulls, run ends) are bounded by it too.
+const LENGTH_MAX: i64 = i32::MAX as i64;
+
+/// Data buffers of one view column: pyarrow and polars write far fewer; each costs the reader a slice.
+const VARIADIC_MAX: i64 = 1 << 16;
+
+/// Where the next array, buffer and variadic count stand. A copy reads the same ones again.
+#[derive(Clone, Copy)]
+pub(crate) struct Cursor<'a> {
+    nodes: Vector<'a, ipc::FieldNode>,
+    source: Source<'a>,
+    variadic: Option<Vector<'a, i64>>,
+    node_at: usize,
+    pub buffer_at: usize,
+    variadic_at: usize,
+    /// End of the buffers handed out so far: later ones lie behind it, so no byte counts twice.
+    used: usize,
+}
+
+/// The bytes of buffers: in the body itself, or inflated.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    Body { list: Vector<'a, ipc::Buffer>, body: &'a [u8] },
+    Inflated { ranges: &'a [(usize, usize)], bytes: &'a [u8] },
+}
+
+impl Source<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Body { list, .. } => list.len(),
+            Self::Inflated { ranges, .. } => ranges.len(),
+        }
+    }
+}
+
+/// An array as its batch declares it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared {
+    pub length: usize,
+    pub nulls: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub fn new(batch: &ipc::RecordBatch<'a>, source: Source<'a>) -> Result<Self, Fault> {
+        let nodes = batch.nodes().ok_or(Fault::Missing { what: "arrays" })?;
+        let variadic = batch.variadicBufferCounts();
+        Ok(Self { nodes, source, variadic, node_at: 0, buffer_at: 0, variadic_at: 0, used: 0 })
+    }
+
+    /// The length and nulls of the next array.
+    pub fn node(&mut self) -> Result<Declared, Fault> {
+        if self.node_at >= self.nodes.len() {
+            return Err(Fault::Count { what: "arrays", found: self.nodes.len(), need: self.node_at + 1 });
+        }
+        let node = self.nodes.get(self.node_at);
+        self.node_at += 1;
+        let (length, nulls) = (node.length(), node.null_count());
+        if !(0..=LENGTH_MAX).contains(&length) {
+            return Err(Fault::Length { found: length, need: LENGTH_MAX.unsigned_abs() });
+        }
+        if !(0..=length).contains(&nulls) {
+            return Err(Fault::NullCount { declared: nulls, counted: length.unsigned_abs() });
+        }
+        let size = |value: i64| usize::try_from(value).unwrap_or(usize::MAX);
+        Ok(Declared { length: size(length), nulls: size(nulls) })
+    }
+
+    /// The next buffer, whole.
+    pub fn buffer(&mut self) -> Result<&'a [u8], Fault> {
+        let index = self.buffer_at;
+        if index >= self.source.len() {
+            return Err(Fault::Count { what: "buffers", found: self.source.len(), need: index + 1 });
+        }
+        self.buffer_at += 1;
+        match self.source {
+            Source::Body { list, body } => {
+                let (bytes, used) = slice(index, *list.get(index), body, self.used)?;
+                self.used = used;
+                Ok(bytes)
+            }
+            Source::Inflated { ranges, bytes } => {
+                let (start, length) = ranges[index];
+                Ok(bytes.get(start..start + length).unwrap_or_default())
+            }
+        }
+    }
+
+    /// The next buffer, cut to the `need` bytes that its array uses.
+    pub fn buffer_of(&mut self, need: usize) -> Result<&'a [u8], Fault> {
+        let buffer = self.buffer()?;
+        let short = Fault::Short { buffer: self.buffer_at - 1, need: need as u64, have: buffer.len() };
+        buffer.get(..need).ok_or(short)
+    }
+
+    /// How many data buffers the next view array has.
+    pub fn variadic(&mut self) -> Result<usize, Fault> {
+        let counts = self.variadic.ok_or(Fault::Missing { what: "variadic counts" })?;
+        if self.variadic_at >= counts.len() {
+            return Err(Fault::Count { what: "variadic counts", found: counts.len(), need: self.variadic_at + 1 });
+        }
+        let count = counts.get(self.variadic_at);
+        self.variadic_at += 1;
+        if !(0..=VARIADIC_MAX).contains(&count) {
+            return Err(Fault::Variadic { found: count });
+        }
+        usize::try_from(count).map_err(|_| Fault::Variadic { found: count })
+    }
+
+    /// Nothing may be left when the schema is through.
+    pub fn finish(&self) -> Result<(), Fault> {
+        let count = |what, found, need| if found == need { Ok(()) } else { Err(Fault::Count { what, found, need }) };
+        count("arrays", self.nodes.len(), self.node_at)?;
+        count("buffers", self.source.len(), self.buffer_at)?;
+        count("variadic counts", self.variadic.map_or(0, |counts| counts.len()), self.variadic_at)
+    }
+}
+
+/// The bytes of one buffer, and the end of all used bytes behind it. Empty buffers may stand anywhere in the body.
+pub(crate) fn slice(index: usize, buffer: ipc::Buffer, body: &[u8], used: usize) -> Result<(&[u8], usize), Fault> {
+    let (offset, length) = (buffer.offset(), buffer.length());
+    let wrong = Fault::Range { buffer: index, offset, length, body: body.len() };
+    let (Ok(start), Ok(size)) = (usize::try_from(offset), usize::try_from(length)) else { return Err(wrong) };
+    if size == 0 && start <= body.len() {
+        return Ok((&[], used));
+    }
+    let end = start.checked_add(size).ok_or(wrong)?;
+    if !start.is_multiple_of(8) || start < used {
+        return Err(wrong);
+    }
+    Ok((body.get(start..end).ok_or(wrong)?, end))
+}

@@ -1,0 +1,164 @@
+//! The check of one untrusted body: messages, dictionaries, arrays, keys.
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+
+use arrow::ipc;
+
+use crate::buffers::{Cursor, Source};
+use crate::error::BodyError;
+use crate::fault::Fault;
+use crate::inflate::Inflater;
+use crate::message::{self, Frame};
+use crate::plan::Plan;
+use crate::schema::SchemaPlan;
+use crate::slots::body::{self as keys, DictionaryPart};
+use crate::validate::{Checker, Need};
+
+/// Dictionary batches in one body: as many as a schema may have fields, so one each and room for deltas.
+const DICTIONARY_MESSAGES_MAX: usize = ringfence_wire::COLUMNS_MAX;
+
+/// Memory that the checks of one thread reuse. Bodies without dictionaries and compression need none of it.
+#[derive(Default)]
+struct Scratch {
+    inflater: Inflater,
+    /// Values of each dictionary so far.
+    values: Vec<Option<u64>>,
+    parts: Vec<DictionaryPart>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// A fault and the top-level column that has it.
+type Found = (Option<usize>, Fault);
+
+impl SchemaPlan {
+    /// Is `body` (without extension) a sound run of dictionary batches and one record batch of `rows` rows, with every key's slot in
+    /// `slots`? `None` or the full range: slots are not computed.
+    ///
+    /// # Errors
+    /// [`BodyError`] names the column and the row.
+    pub fn check(&self, body: &[u8], rows: u32, slots: Option<RangeInclusive<u16>>) -> Result<(), BodyError> {
+        SCRATCH.with_borrow_mut(|scratch| {
+            scratch.inflater.clear();
+            scratch.parts.clear();
+            scratch.values.clear();
+            scratch.values.resize(self.plan.dictionaries.len(), None);
+            self.run(scratch, body, rows, slots).map_err(|(column, fault)| {
+                let column = column.map(|column| self.schema().field(column).name().clone());
+                BodyError { column, fault }
+            })
+        })
+    }
+
+    fn run(
+        &self,
+        scratch: &mut Scratch,
+        body: &[u8],
+        rows: u32,
+        slots: Option<RangeInclusive<u16>>,
+    ) -> Result<(), Found> {
+        let whole = |fault| (None, fault);
+        if rows == 0 {
+            return Err(whole(Fault::ZeroRows));
+        }
+        let options = message::batch_options();
+        let mut at = 0;
+        let frame = loop {
+            let frame = message::open(body, at, &options).map_err(whole)?;
+            let Some(dictionary) = frame.message.header_as_dictionary_batch() else { break frame };
+            dictionary_batch(&self.plan, scratch, at, &frame, &dictionary).map_err(whole)?;
+            at = frame.end;
+        };
+        let header = frame.message.header_type().0;
+        let batch = frame.message.header_as_record_batch().ok_or(Fault::Header { found: header }).map_err(whole)?;
+        if frame.end != body.len() {
+            return Err(whole(Fault::Trailing { bytes: body.len() - frame.end }));
+        }
+        if batch.length() != i64::from(rows) {
+            return Err(whole(Fault::Rows { header: rows.into(), batch: batch.length() }));
+        }
+        let first = scratch.inflater.inflate(&batch, frame.body).map_err(whole)?;
+        let cursor = cursor(&batch, frame.body, &scratch.inflater, first).map_err(whole)?;
+        self.columns(cursor, scratch, rows as usize)?;
+        let Some(slots) = slots.filter(|slots| *slots != (0..=u16::MAX) && !self.key_columns().is_empty()) else {
+            return Ok(());
+        };
+        let keys = keys::Keys {
+            plan: &self.plan,
+            key_columns: self.key_columns(),
+            schema: self.schema(),
+            body,
+            parts: &scratch.parts,
+            inflater: &scratch.inflater,
+        };
+        keys.require(cursor, rows as usize, &slots).map_err(whole)
+    }
+
+    fn columns(&self, mut cursor: Cursor<'_>, scratch: &Scratch, rows: usize) -> Result<(), Found> {
+        let checker = Checker { plan: &self.plan, dictionary_values: &scratch.values };
+        let nodes = &self.plan.nodes;
+        for column in 0..self.plan.columns.len() - 1 {
+            let at = self.plan.columns[column];
+            let named = |fault| (Some(column), fault);
+            let array = checker.array(nodes, at, &mut cursor, Need::Exactly(rows)).map_err(named)?;
+            if array.nulls > 0 && !nodes[at].nullable {
+                return Err(named(Fault::Nulls { count: array.nulls as u64 }));
+            }
+        }
+        cursor.finish().map_err(|fault| (None, fault))
+    }
+}
+
+/// Take one dictionary batch into account. A dictionary's values come once, deltas behind them.
+fn dictionary_batch(
+    plan: &Plan,
+    scratch: &mut Scratch,
+    at: usize,
+    frame: &Frame<'_>,
+    dictionary: &ipc::DictionaryBatch<'_>,
+) -> Result<(), Fault> {
+    if scratch.parts.len() >= DICTIONARY_MESSAGES_MAX {
+        return Err(Fault::DictionaryMessages { limit: DICTIONARY_MESSAGES_MAX });
+    }
+    let id = dictionary.id();
+    let unknown = Fault::DictionaryId { id };
+    let index = plan.dictionaries.iter().position(|known| known.id == id).ok_or(unknown)?;
+    let before = scratch.values[index];
+    if dictionary.isDelta() != before.is_some() {
+        return Err(unknown);
+    }
+    let batch = dictionary.data().ok_or(Fault::Missing { what: "dictionary values" })?;
+    let first = scratch.inflater.inflate(&batch, frame.body)?;
+    let mut cursor = cursor(&batch, frame.body, &scratch.inflater, first)?;
+    let checker = Checker { plan, dictionary_values: &scratch.values };
+    let array = checker.array(&plan.dictionaries[index].nodes, 0, &mut cursor, Need::Any)?;
+    cursor.finish()?;
+    if batch.length() != array.length as i64 {
+        return Err(Fault::Length { found: batch.length(), need: array.length as u64 });
+    }
+    let start = before.unwrap_or(0);
+    scratch.parts.push(DictionaryPart { dictionary: index, start, at, first_range: first });
+    scratch.values[index] = Some(start + array.length as u64);
+    Ok(())
+}
+
+/// A cursor over the buffers of a batch: in the body, or from range `first` on in the inflater.
+pub(crate) fn cursor<'a>(
+    batch: &ipc::RecordBatch<'a>,
+    body: &'a [u8],
+    inflater: &'a Inflater,
+    first: Option<usize>,
+) -> Result<Cursor<'a>, Fault> {
+    let list = batch.buffers().ok_or(Fault::Missing { what: "buffers" })?;
+    let source = match first {
+        None => Source::Body { list, body },
+        Some(first) => {
+            let ranges = inflater.ranges.get(first..first + list.len()).unwrap_or_default();
+            Source::Inflated { ranges, bytes: &inflater.bytes }
+        }
+    };
+    Cursor::new(batch, source)
+}

@@ -1,0 +1,196 @@
+//! Strings and binaries: from any of their three forms into any other. Null rows get no bytes, whatever stood there.
+
+use arrow::buffer::{Buffer, NullBuffer};
+
+use super::rows::Rows;
+use super::source::{Target, Text};
+
+/// Bytes that stand in the view itself.
+const INLINE_BYTES: usize = 12;
+
+/// One form of strings, read by row.
+trait Read {
+    /// Buffer, start and length of the value of `row`.
+    fn value(&self, row: usize) -> (&[u8], usize, usize);
+}
+
+struct Narrow<'a>(&'a [i32], &'a [u8]);
+struct Wide<'a>(&'a [i64], &'a [u8]);
+/// Views, the same as bytes, and the data buffers.
+struct Views<'a>(&'a [u128], &'a [u8], &'a [Buffer]);
+
+impl Read for Narrow<'_> {
+    #[inline(always)]
+    fn value(&self, row: usize) -> (&[u8], usize, usize) {
+        let (start, end) = (self.0[row], self.0[row + 1]);
+        (self.1, start as usize, (end - start) as usize)
+    }
+}
+
+impl Read for Wide<'_> {
+    #[inline(always)]
+    fn value(&self, row: usize) -> (&[u8], usize, usize) {
+        let (start, end) = (self.0[row], self.0[row + 1]);
+        (self.1, start as usize, (end - start) as usize)
+    }
+}
+
+impl Read for Views<'_> {
+    #[inline(always)]
+    fn value(&self, row: usize) -> (&[u8], usize, usize) {
+        let view = self.0[row];
+        let length = view as u32 as usize;
+        if length <= INLINE_BYTES {
+            return (self.1, row * 16 + 4, length);
+        }
+        (self.2[(view >> 64) as u32 as usize].as_slice(), (view >> 96) as u32 as usize, length)
+    }
+}
+
+/// Bytes of the values of `rows` that stand behind the offsets or views.
+pub(super) fn data_bytes(from: &Text, to: Target, nulls: Option<&NullBuffer>, rows: &Rows<'_>) -> usize {
+    if let (Rows::Range { start, rows }, None, true) = (rows, nulls, to != Target::Views) {
+        match from {
+            Text::Narrow { offsets, .. } => return (offsets[start + rows] - offsets[*start]) as usize,
+            Text::Wide { offsets, .. } => return (offsets[start + rows] - offsets[*start]) as usize,
+            Text::Views { .. } => {}
+        }
+    }
+    let inline = if to == Target::Views { INLINE_BYTES } else { 0 };
+    let mut total = 0;
+    let mut add = |valid: bool, length: usize| total += if valid && length > inline { length } else { 0 };
+    let valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
+    match from {
+        Text::Narrow { offsets, .. } => {
+            rows.each(|row| add(valid(row), (offsets[row + 1] - offsets[row]) as usize));
+        }
+        Text::Wide { offsets, .. } => {
+            rows.each(|row| add(valid(row), (offsets[row + 1] - offsets[row]) as usize));
+        }
+        Text::Views { views, .. } => rows.each(|row| add(valid(row), views[row] as u32 as usize)),
+    }
+    total
+}
+
+/// Write offsets or views into `index` and the values' bytes into `data`, which have exactly the bytes they need.
+pub(super) fn write(
+    from: &Text,
+    to: Target,
+    nulls: Option<&NullBuffer>,
+    rows: &Rows<'_>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    match from {
+        Text::Narrow { offsets, bytes } => {
+            if let (Rows::Range { start, rows }, None, Target::Narrow) = (rows, nulls, to) {
+                return whole(&offsets[*start..=start + rows], bytes, index, data);
+            }
+            put(&Narrow(offsets, bytes), to, nulls, rows, index, data);
+        }
+        Text::Wide { offsets, bytes } => put(&Wide(offsets, bytes), to, nulls, rows, index, data),
+        Text::Views { views, data: buffers } => {
+            put(&Views(views, views.inner().as_slice(), buffers), to, nulls, rows, index, data);
+        }
+    }
+}
+
+/// A run of rows without nulls in its own form: one copy of the bytes, offsets from 0.
+fn whole(offsets: &[i32], bytes: &[u8], index: &mut [u8], data: &mut [u8]) {
+    let first = offsets[0];
+    for (out, offset) in index.as_chunks_mut::<4>().0.iter_mut().zip(offsets) {
+        *out = (offset - first).to_le_bytes();
+    }
+    data.copy_from_slice(&bytes[first as usize..first as usize + data.len()]);
+}
+
+fn put(
+    from: &impl Read,
+    to: Target,
+    nulls: Option<&NullBuffer>,
+    rows: &Rows<'_>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    match (to, nulls) {
+        (Target::Narrow, None) => put_offsets::<4>(from, |_| true, rows, index, data),
+        (Target::Narrow, Some(nulls)) => put_offsets::<4>(from, |row| nulls.is_valid(row), rows, index, data),
+        (Target::Wide, None) => put_offsets::<8>(from, |_| true, rows, index, data),
+        (Target::Wide, Some(nulls)) => put_offsets::<8>(from, |row| nulls.is_valid(row), rows, index, data),
+        (Target::Views, None) => put_views(from, |_| true, rows, index, data),
+        (Target::Views, Some(nulls)) => put_views(from, |row| nulls.is_valid(row), rows, index, data),
+    }
+}
+
+fn put_offsets<const W: usize>(
+    from: &impl Read,
+    valid: impl Fn(usize) -> bool,
+    rows: &Rows<'_>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    let Some((first, rest)) = index.as_chunks_mut::<W>().0.split_first_mut() else { return };
+    *first = [0; W];
+    let mut ends = rest.iter_mut();
+    let mut at = 0;
+    rows.each(|row| {
+        if valid(row) {
+            let (bytes, start, length) = from.value(row);
+            copy(bytes, start, length, data, at);
+            at += length;
+        }
+        if let Some(end) = ends.next() {
+            // The layout has refused totals that do not fit the offsets' width.
+            end.copy_from_slice(&(at as u64).to_le_bytes()[..W]);
+        }
+    });
+}
+
+fn put_views(
+    from: &impl Read,
+    valid: impl Fn(usize) -> bool,
+    rows: &Rows<'_>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    let mut views = index.as_chunks_mut::<16>().0.iter_mut();
+    let mut at = 0;
+    rows.each(|row| {
+        let Some(view) = views.next() else { return };
+        *view = [0; 16];
+        if !valid(row) {
+            return;
+        }
+        let (bytes, start, length) = from.value(row);
+        view[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        if length <= INLINE_BYTES {
+            view[4..4 + length].copy_from_slice(&bytes[start..start + length]);
+            return;
+        }
+        view[4..8].copy_from_slice(&bytes[start..start + 4]);
+        view[12..].copy_from_slice(&(at as u32).to_le_bytes());
+        copy(bytes, start, length, data, at);
+        at += length;
+    });
+}
+
+/// Copy one value. Short ones move as whole blocks where both sides have room: what is written behind the value is overwritten by the next
+/// one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
+#[inline(always)]
+fn copy(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
+    if length <= 16 && block::<16>(from, start, to, at) || length <= 64 && length > 16 && block::<64>(from, start, to, at) {
+        return;
+    }
+    to[at..at + length].copy_from_slice(&from[start..start + length]);
+}
+
+#[inline(always)]
+fn block<const W: usize>(from: &[u8], start: usize, to: &mut [u8], at: usize) -> bool {
+    match (from.get(start..start + W), to.get_mut(at..at + W)) {
+        (Some(from), Some(to)) => {
+            to.copy_from_slice(from);
+            true
+        }
+        _ => false,
+    }
+}

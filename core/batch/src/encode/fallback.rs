@@ -1,0 +1,73 @@
+//! Columns that are not flat: arrow-rs `take`, then its IPC writer. The result is checked as a node would check it, because the ids of
+//! dictionaries are the writer's own choice.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::Schema;
+use arrow::ipc::MetadataVersion;
+use arrow::ipc::writer::{IpcWriteContext, DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
+use arrow::record_batch::RecordBatch;
+use ringfence_wire::BODY_ALIGN_BYTES;
+
+use super::rows::Rows;
+use crate::error::{EncodeError, SchemaError};
+use crate::schema::SchemaPlan;
+
+pub(super) fn messages(
+    plan: &SchemaPlan,
+    columns: Vec<ArrayRef>,
+    rows: &[Rows<'_>],
+) -> Result<Vec<Vec<u8>>, EncodeError> {
+    let arrow = |error: arrow::error::ArrowError| EncodeError::Arrow(error.to_string());
+    let mut out = Vec::with_capacity(rows.len());
+    for rows in rows {
+        if rows.len() == 0 {
+            out.push(Vec::new());
+            continue;
+        }
+        let chosen = match rows {
+            Rows::Range { start, rows } => columns.iter().map(|column| column.slice(*start, *rows)).collect(),
+            Rows::Order(order) => {
+                let order = UInt32Array::from(order.to_vec());
+                columns.iter().map(|column| take(column, &order, None)).collect::<Result<Vec<_>, _>>().map_err(arrow)?
+            }
+        };
+        let batch = RecordBatch::try_new(Arc::clone(plan.schema()), chosen).map_err(arrow)?;
+        let message = message(&batch).map_err(arrow)?;
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        plan.check(&message, count, None).map_err(|error| EncodeError::Arrow(error.to_string()))?;
+        out.push(message);
+    }
+    Ok(out)
+}
+
+fn options() -> Result<IpcWriteOptions, arrow::error::ArrowError> {
+    IpcWriteOptions::try_new(BODY_ALIGN_BYTES, false, MetadataVersion::V5)
+}
+
+fn message(batch: &RecordBatch) -> Result<Vec<u8>, arrow::error::ArrowError> {
+    let options = options()?;
+    let mut tracker = DictionaryTracker::new(false);
+    let generator = IpcDataGenerator::default();
+    // The tracker learns the dictionaries' ids from the schema, in its order.
+    let _ = generator.schema_to_bytes_with_dictionary_tracker(batch.schema_ref(), &mut tracker, &options);
+    let (dictionaries, data) = generator.encode(batch, &mut tracker, &options, &mut IpcWriteContext::default())?;
+    let mut out = Vec::new();
+    for dictionary in dictionaries {
+        write_message(&mut out, dictionary, &options)?;
+    }
+    write_message(&mut out, data, &options)?;
+    Ok(out)
+}
+
+pub(super) fn schema_message(schema: &Schema) -> Result<Vec<u8>, SchemaError> {
+    let malformed = |error: arrow::error::ArrowError| SchemaError::Malformed(error.to_string());
+    let options = IpcWriteOptions::try_new(8, false, MetadataVersion::V5).map_err(malformed)?;
+    let mut tracker = DictionaryTracker::new(false);
+    let data = IpcDataGenerator::default().schema_to_bytes_with_dictionary_tracker(schema, &mut tracker, &options);
+    let mut out = Vec::new();
+    write_message(&mut out, data, &options).map_err(malformed)?;
+    Ok(out)
+}

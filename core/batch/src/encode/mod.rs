@@ -1,0 +1,149 @@
+//! The producer's side: rows of a batch, gathered by partition, straight into publish bodies.
+//!
+//! Two steps, so that the caller owns the memory: [`Encoder::gather`] chooses and sizes, [`Gathered::write`] writes one message into
+//! exactly the bytes it needs. For flat columns (fixed width, booleans, strings, binaries, their views, nulls) each value is
+//! copied once, from the batch into the message. Batches with other columns go through arrow-rs `take` and its IPC writer.
+
+mod bits;
+mod bytes;
+mod conform;
+mod fallback;
+mod fixed;
+mod layout;
+mod rows;
+mod source;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+
+use crate::error::{EncodeError, SchemaError};
+use crate::schema::SchemaPlan;
+use layout::Layout;
+use rows::Rows;
+use source::Source;
+
+/// Encodes batches of one topic's schema.
+#[derive(Debug)]
+pub struct Encoder {
+    plan: SchemaPlan,
+}
+
+/// Rows that were chosen and sized, ready to be written: one message a partition.
+#[derive(Debug)]
+pub struct Gathered<'a> {
+    messages: Messages<'a>,
+}
+
+#[derive(Debug)]
+enum Messages<'a> {
+    /// Written when they are asked for.
+    Flat { columns: Vec<Source>, rows: Vec<Rows<'a>>, layouts: Vec<Layout> },
+    /// Written already.
+    Ready(Vec<Vec<u8>>),
+}
+
+impl Encoder {
+    /// # Errors
+    /// [`SchemaError`] as of [`SchemaPlan::new`].
+    pub fn new(schema_message: &[u8]) -> Result<Self, SchemaError> {
+        Ok(Self { plan: SchemaPlan::new(schema_message, &[])? })
+    }
+
+    pub fn schema(&self) -> &SchemaRef {
+        self.plan.schema()
+    }
+
+    /// Size one message for each partition: partition `p` gets the rows `order[bounds[p]..bounds[p + 1]]` of `batch`, in that order.
+    /// Columns are matched by name and cast only where lossless; a missing nullable column becomes nulls.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the column and both types.
+    pub fn gather<'a>(
+        &self,
+        batch: &RecordBatch,
+        order: &'a [u32],
+        bounds: &[u32],
+    ) -> Result<Gathered<'a>, EncodeError> {
+        if let Some(row) = order.iter().find(|row| **row as usize >= batch.num_rows()) {
+            return Err(EncodeError::Selection(format!("row {row} of a batch of {} rows", batch.num_rows())));
+        }
+        let mut rows = Vec::with_capacity(bounds.len().saturating_sub(1));
+        for pair in bounds.windows(2) {
+            let slice = order.get(pair[0] as usize..pair[1] as usize).ok_or_else(|| {
+                EncodeError::Selection(format!("bounds {}..{} of an order of {} rows", pair[0], pair[1], order.len()))
+            })?;
+            rows.push(Rows::Order(slice));
+        }
+        self.encode(batch, rows)
+    }
+
+    /// Size one message of the rows `start..start + rows`, without a gather. It is partition 0 of the result.
+    ///
+    /// # Errors
+    /// [`EncodeError`] names the column and both types.
+    pub fn whole(&self, batch: &RecordBatch, start: usize, rows: usize) -> Result<Gathered<'static>, EncodeError> {
+        if start.checked_add(rows).is_none_or(|end| end > batch.num_rows()) {
+            let have = batch.num_rows();
+            return Err(EncodeError::Selection(format!("rows {start}+{rows} of a batch of {have} rows")));
+        }
+        self.encode(batch, vec![Rows::Range { start, rows }])
+    }
+
+    fn encode<'a>(&self, batch: &RecordBatch, rows: Vec<Rows<'a>>) -> Result<Gathered<'a>, EncodeError> {
+        let columns = conform::columns(self.schema(), batch)?;
+        let fields = self.schema().fields();
+        let sources: Option<Vec<_>> =
+            fields.iter().zip(&columns).map(|(field, column)| Source::new(field.data_type(), column)).collect();
+        let messages = match sources {
+            Some(sources) => {
+                let layouts = rows.iter().map(|rows| Layout::new(fields, &sources, rows)).collect::<Result<_, _>>()?;
+                Messages::Flat { columns: sources, rows, layouts }
+            }
+            None => Messages::Ready(fallback::messages(&self.plan, columns, &rows)?),
+        };
+        Ok(Gathered { messages })
+    }
+}
+
+impl Gathered<'_> {
+    /// Number of messages.
+    pub fn partitions(&self) -> usize {
+        match &self.messages {
+            Messages::Flat { layouts, .. } => layouts.len(),
+            Messages::Ready(messages) => messages.len(),
+        }
+    }
+
+    /// Exact bytes of the message of `partition`; 0 when it has no rows.
+    pub fn bytes(&self, partition: usize) -> usize {
+        match &self.messages {
+            Messages::Flat { layouts, .. } => layouts[partition].bytes(),
+            Messages::Ready(messages) => messages[partition].len(),
+        }
+    }
+
+    /// Write the message of `partition` into `out`, which has exactly `bytes(partition)` bytes of any content. Buffers are 64-byte
+    /// aligned relative to the start of `out`, so a caller that puts an extension in front keeps it a multiple of 64.
+    ///
+    /// # Errors
+    /// [`EncodeError::Output`] for a slice of another length.
+    pub fn write(&self, partition: usize, out: &mut [u8]) -> Result<(), EncodeError> {
+        let need = self.bytes(partition);
+        if out.len() != need {
+            return Err(EncodeError::Output { have: out.len(), need });
+        }
+        match &self.messages {
+            Messages::Flat { columns, rows, layouts } => layouts[partition].write(columns, &rows[partition], out),
+            Messages::Ready(messages) => out.copy_from_slice(&messages[partition]),
+        }
+        Ok(())
+    }
+}
+
+/// A schema as an encapsulated Arrow IPC schema message, as topics are created with.
+///
+/// # Errors
+/// [`SchemaError::Malformed`] if arrow-rs cannot write it.
+pub fn schema_message(schema: &Schema) -> Result<Vec<u8>, SchemaError> {
+    fallback::schema_message(schema)
+}

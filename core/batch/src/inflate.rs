@@ -1,0 +1,102 @@
+//! Compressed buffers. The declared lengths are added up against a limit before a byte is written, so a body cannot grow beyond it.
+
+use std::io::Read;
+
+use arrow::ipc;
+use ringfence_wire::MESSAGE_BYTES_MAX;
+
+use crate::buffers;
+use crate::fault::Fault;
+
+/// Bytes of all buffers of one body, uncompressed: no more than an uncompressed body may have, so compression saves bandwidth and
+/// disk, and never costs a reader more memory.
+pub(crate) const INFLATED_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+
+/// Capacity that is kept from one body to the next; above it the memory goes back.
+const KEPT_BYTES_MAX: usize = 8 << 20;
+
+/// Inflated buffers of one body, and the tools to fill them. Reused, so that steady traffic allocates nothing.
+#[derive(Default)]
+pub(crate) struct Inflater {
+    pub bytes: Vec<u8>,
+    /// (start, length) in `bytes` of each buffer of each compressed message, in order.
+    pub ranges: Vec<(usize, usize)>,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+#[derive(Clone, Copy)]
+enum Codec {
+    Lz4Frame,
+    Zstd,
+}
+
+impl Inflater {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_BYTES_MAX);
+        self.ranges.clear();
+    }
+
+    /// Inflate all buffers of `batch`; returns the index of its first range. `None`: it is not compressed.
+    pub fn inflate(&mut self, batch: &ipc::RecordBatch<'_>, body: &[u8]) -> Result<Option<usize>, Fault> {
+        let Some(compression) = batch.compression() else { return Ok(None) };
+        let codec = match compression.codec() {
+            ipc::CompressionType::LZ4_FRAME => Codec::Lz4Frame,
+            ipc::CompressionType::ZSTD => Codec::Zstd,
+            other => return Err(Fault::Codec { found: other.0 }),
+        };
+        if compression.method() != ipc::BodyCompressionMethod::BUFFER {
+            return Err(Fault::Codec { found: compression.method().0 });
+        }
+        let first = self.ranges.len();
+        let mut used = 0;
+        for (index, buffer) in batch.buffers().into_iter().flatten().enumerate() {
+            let (packed, end) = buffers::slice(index, *buffer, body, used)?;
+            used = end;
+            let start = self.bytes.len();
+            self.append(index, codec, packed)?;
+            self.ranges.push((start, self.bytes.len() - start));
+        }
+        Ok(Some(first))
+    }
+
+    /// One buffer: 8 bytes of uncompressed length (-1: stored as it is), then the compressed bytes.
+    fn append(&mut self, index: usize, codec: Codec, packed: &[u8]) -> Result<(), Fault> {
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let Some((prefix, packed)) = packed.split_first_chunk::<8>() else {
+            return Err(Fault::Short { buffer: index, need: 8, have: packed.len() });
+        };
+        let declared = i64::from_le_bytes(*prefix);
+        let wrong = Fault::Compressed { buffer: index, declared };
+        let length = if declared == -1 { packed.len() } else { usize::try_from(declared).map_err(|_| wrong)? };
+        let start = self.bytes.len();
+        let end = start.checked_add(length).filter(|end| *end <= INFLATED_BYTES_MAX);
+        let end = end.ok_or(Fault::Uncompressed { limit: INFLATED_BYTES_MAX })?;
+        if declared == -1 {
+            self.bytes.extend_from_slice(packed);
+            return Ok(());
+        }
+        self.bytes.resize(end, 0);
+        let out = &mut self.bytes[start..];
+        let filled = match codec {
+            _ if out.is_empty() => true,
+            Codec::Lz4Frame => lz4_frame(packed, out),
+            Codec::Zstd => {
+                if self.zstd.is_none() {
+                    self.zstd = zstd::bulk::Decompressor::new().ok();
+                }
+                let zstd = self.zstd.as_mut().ok_or(wrong)?;
+                zstd.decompress_to_buffer(packed, out).is_ok_and(|written| written == length)
+            }
+        };
+        if filled { Ok(()) } else { Err(wrong) }
+    }
+}
+
+/// Does the frame fill `out` exactly?
+fn lz4_frame(packed: &[u8], out: &mut [u8]) -> bool {
+    let mut decoder = lz4_flex::frame::FrameDecoder::new(packed);
+    decoder.read_exact(out).is_ok() && matches!(decoder.read(&mut [0]), Ok(0))
+}

@@ -1,0 +1,163 @@
+//! A key column as raw buffers, wherever they came from, and its hash. Bytes may stand at any alignment.
+
+use super::hash;
+use super::key_type::Leaf;
+use super::CHUNK_ROWS;
+use crate::bits;
+use crate::plan::IndexType;
+use crate::validate::dictionary_index;
+
+/// One array. All parts are cut to their array: row 0 is their first value.
+#[derive(Debug)]
+pub(crate) struct Column<'a> {
+    /// Bitmap and the position of row 0 in it; `None`: no nulls.
+    pub validity: Option<Bits<'a>>,
+    pub values: Values<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bits<'a> {
+    pub bytes: &'a [u8],
+    pub offset: usize,
+}
+
+impl Bits<'_> {
+    #[inline]
+    fn get(self, row: usize) -> bool {
+        bits::is_set(self.bytes, self.offset + row)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Values<'a> {
+    Bool(Bits<'a>),
+    Fixed { bytes: &'a [u8], leaf: Leaf },
+    FixedBytes { bytes: &'a [u8], width: usize },
+    Bytes { offsets: Offsets<'a>, bytes: &'a [u8] },
+    Views { views: &'a [u8], data: Vec<&'a [u8]> },
+    List { offsets: Offsets<'a>, child: Box<Column<'a>> },
+    FixedList { size: usize, child: Box<Column<'a>> },
+    Struct(Vec<Column<'a>>),
+    /// Values in parts: (index of the first, the part), ascending.
+    Dictionary { indexes: &'a [u8], index: IndexType, parts: Vec<(u64, Column<'a>)> },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offsets<'a> {
+    pub bytes: &'a [u8],
+    pub wide: bool,
+}
+
+impl Offsets<'_> {
+    /// Start and end of `row`; (0, 0) outside.
+    #[inline]
+    fn range(self, row: usize) -> (usize, usize) {
+        let at = |row: usize| -> Option<usize> {
+            if self.wide {
+                let (offsets, _) = self.bytes.as_chunks::<8>();
+                offsets.get(row).and_then(|offset| usize::try_from(i64::from_le_bytes(*offset)).ok())
+            } else {
+                let (offsets, _) = self.bytes.as_chunks::<4>();
+                offsets.get(row).and_then(|offset| usize::try_from(i32::from_le_bytes(*offset)).ok())
+            }
+        };
+        at(row).zip(at(row + 1)).unwrap_or((0, 0))
+    }
+}
+
+fn values<const W: usize>(bytes: &[u8], start: usize, rows: usize) -> &[[u8; W]] {
+    let (values, _) = bytes.as_chunks::<W>();
+    values.get(start..start + rows).unwrap_or_default()
+}
+
+impl Column<'_> {
+    /// Chain the values of rows `start..start + hashes.len()` (at most `CHUNK_ROWS`) onto `hashes`.
+    pub fn hash_rows(&self, start: usize, hashes: &mut [u64]) {
+        let Some(validity) = self.validity else { return self.hash_all(start, hashes) };
+        let mut before = [0; CHUNK_ROWS];
+        let before = &mut before[..hashes.len()];
+        before.copy_from_slice(hashes);
+        self.hash_all(start, hashes);
+        for (row, (hash, before)) in hashes.iter_mut().zip(before).enumerate() {
+            if !validity.get(start + row) {
+                *hash = *before;
+            }
+        }
+    }
+
+    /// As if no row were null.
+    fn hash_all(&self, start: usize, hashes: &mut [u64]) {
+        let rows = hashes.len();
+        match &self.values {
+            Values::Fixed { bytes, leaf } => match leaf {
+                Leaf::Int8 => hash::bytes(values(bytes, start, rows), hashes),
+                Leaf::Int16 => hash::shorts(values(bytes, start, rows), hashes),
+                Leaf::Int32 => hash::halves(values(bytes, start, rows), hashes),
+                Leaf::Int64 => hash::words(values(bytes, start, rows), hashes),
+                Leaf::Float32 => hash::floats(values(bytes, start, rows), hashes),
+                Leaf::Float64 => hash::doubles(values(bytes, start, rows), hashes),
+                Leaf::Decimal32 => hash::sign_extended(values(bytes, start, rows), hashes),
+                Leaf::Decimal128 => hash::low_halves(values(bytes, start, rows), hashes),
+                Leaf::WideDecimal => {
+                    for (value, hash) in values::<16>(bytes, start, rows).iter().zip(hashes) {
+                        *hash = hash::wide_decimal(i128::from_le_bytes(*value), *hash);
+                    }
+                }
+            },
+            _ => {
+                for (row, hash) in (start..).zip(hashes) {
+                    *hash = self.hash_value(row, *hash);
+                }
+            }
+        }
+    }
+
+    /// Chain one value, or nothing if it is null.
+    fn hash_row(&self, row: usize, seed: u64) -> u64 {
+        if self.validity.is_none_or(|validity| validity.get(row)) { self.hash_value(row, seed) } else { seed }
+    }
+
+    fn hash_value(&self, row: usize, seed: u64) -> u64 {
+        match &self.values {
+            Values::Bool(bits) => hash::half(bits.get(row).into(), seed),
+            Values::Fixed { .. } => {
+                let mut hash = [seed];
+                self.hash_all(row, &mut hash);
+                hash[0]
+            }
+            Values::FixedBytes { bytes, width } => {
+                hash::xxh64(bytes.get(row * width..(row + 1) * width).unwrap_or_default(), seed)
+            }
+            Values::Bytes { offsets, bytes } => {
+                let (start, end) = offsets.range(row);
+                hash::xxh64(bytes.get(start..end).unwrap_or_default(), seed)
+            }
+            Values::Views { views, data } => hash::xxh64(view(views, data, row), seed),
+            Values::List { offsets, child } => {
+                let (start, end) = offsets.range(row);
+                (start..end).fold(seed, |hash, item| child.hash_row(item, hash))
+            }
+            Values::FixedList { size, child } => {
+                (row * size..(row + 1) * size).fold(seed, |hash, item| child.hash_row(item, hash))
+            }
+            Values::Struct(fields) => fields.iter().fold(seed, |hash, field| field.hash_row(row, hash)),
+            Values::Dictionary { indexes, index, parts } => {
+                let Some(at) = dictionary_index(indexes, *index, row) else { return seed };
+                let part = parts.partition_point(|(first, _)| *first <= at);
+                let Some((first, values)) = part.checked_sub(1).and_then(|part| parts.get(part)) else { return seed };
+                usize::try_from(at - first).map_or(seed, |row| values.hash_row(row, seed))
+            }
+        }
+    }
+}
+
+/// The bytes of one view; none if it points outside (checked bodies have no such views).
+fn view<'v>(views: &'v [u8], data: &[&'v [u8]], row: usize) -> &'v [u8] {
+    let Some(view) = views.as_chunks::<16>().0.get(row) else { return &[] };
+    let word = |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;
+    let length = word(0);
+    if length <= 12 {
+        return &view[4..4 + length];
+    }
+    data.get(word(8)).and_then(|bytes| bytes.get(word(12)..word(12) + length)).unwrap_or_default()
+}
