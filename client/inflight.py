@@ -79,6 +79,7 @@ class Inflight:
         self._window, self._redirects_max = window, redirects_max
         self._backoff = backoff or Backoff()
         self._death: RingfenceError | None = None
+        self._submitted = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -96,7 +97,8 @@ class Inflight:
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(partition, self._window)
-        entry = self._entries[key] = Entry(key, partition, deadline)
+        self._submitted += 1
+        entry = self._entries[key] = Entry(key, self._submitted, partition, deadline)
         lane.waiting.append(entry)
         self.ready[partition] = None
         return []

@@ -23,6 +23,7 @@ class Entry:
     """One batch on its way."""
 
     key: int
+    number: int  # order of submission
     partition: int
     deadline: float
     sequence: int = -1
@@ -101,13 +102,14 @@ class Lane:
         self.pause_until = max(self.pause_until, at)
 
     def requeue(self, entries: list[Entry]) -> None:
-        """Back to the front of `waiting`, in order, without a sequence (L3)."""
-        for entry in reversed(entries):
+        """Back to `waiting`, in the order of submission, without a sequence (L3)."""
+        for entry in entries:
             self.remove(entry)
             entry.sequence, entry.lost = -1, 0
             entry.reopened += 1
             entry.attempt += 1  # an answer still under way is for the try before
-            self.waiting.appendleft(entry)
+        # Others may have come back before these: all that were ever in flight are ahead of those that never were.
+        self.waiting = deque(sorted([*entries, *self.waiting], key=lambda entry: entry.number))
 
     def first_in_flight(self) -> Entry | None:
         return next(iter(self.flight.values()), None)
