@@ -1,4 +1,7 @@
-"""`ringfence bench`: how fast a running node takes and gives rows. The full comparison is `python -m benchmarks`."""
+"""`ringfence bench`: how fast a running node takes and gives rows.
+
+The full comparison is `python -m benchmarks`.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,8 @@ def command(
 ) -> int:
     """Send rows for some seconds, read them back, and show rates and the time to an answer.
 
-    Uses a topic of its own and deletes it. The figures include this process: it makes, routes and encodes rows
-    on the same machine.
+    Uses a topic of its own and deletes it. The figures include this process: it makes, routes and encodes
+    rows on the same machine.
 
     \b
     Example:

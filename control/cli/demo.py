@@ -107,8 +107,9 @@ def _tell(done: list[Step], *, as_json: bool) -> int:
 def _row(step: Step) -> list[Any]:
     hashed = None if step.digest is None else f"{step.digest:016x}"
     rate = None if not step.size else f"{shown_bytes(step.size / step.seconds)}/s"
-    return [step.name, step.rows, shown_bytes(step.size) if step.size else None, hashed, f"{step.seconds:.2f}",
-            f"{step.rows / step.seconds:,.0f}", rate]  # fmt: skip
+    size = shown_bytes(step.size) if step.size else None
+    per_second = f"{step.rows / step.seconds:,.0f}"
+    return [step.name, step.rows, size, hashed, f"{step.seconds:.2f}", per_second, rate]
 
 
 def _say(text: str, *, quiet: bool) -> None:

@@ -29,7 +29,10 @@ SENDS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One way that all rows went. `digest` is the content hash, None where a step sees none; `size` is Arrow bytes."""
+    """One way that all rows went.
+
+    `digest` is the content hash, None where a step sees none; `size` is Arrow bytes.
+    """
 
     name: str
     rows: int

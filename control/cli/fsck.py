@@ -84,7 +84,8 @@ def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[st
         f"{metadata.get('partitions', '?')} partitions"
     )
     click.echo(
-        f"log: {len(files)} files, {report.get('records', 0):,} records, {shown_bytes(report.get('bytes', 0))}"
+        f"log: {len(files)} files, {report.get('records', 0):,} records, "
+        f"{shown_bytes(report.get('bytes', 0))}"
     )
     if damage:
         columns = ("file", "position", "record_number", "topic", "partition", "why")

@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> int:
         # Who read our output has enough. Nothing more may be written, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    except Exception as error:  # noqa: BLE001 - whatever it is, people get one line
+    except Exception as error:
         if debug:
             raise
         return _failure(error, as_json=as_json)

@@ -114,6 +114,7 @@ class _Sent:
             return
         rate = f"{shown_bytes(self.size / seconds)}/s" if seconds > 0 else "-"
         click.echo(
-            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} partitions are on "
+            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} partitions "
+            "are on "
             f"disk, {seconds:.2f} s, {rate}"
         )

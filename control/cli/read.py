@@ -39,8 +39,8 @@ LIMIT_SHOWN = 20
 def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **options: Any) -> int:
     """Read rows of TOPIC up to its end as of now, or on and on with --follow.
 
-    Without --output rows are shown as a table (20 of them unless --limit says otherwise); with --json each row
-    is a line.
+    Without --output rows are shown as a table (20 of them unless --limit says otherwise); with --json each
+    row is a line.
 
     \b
     Example:

@@ -38,7 +38,8 @@ def parse_type(text: str) -> pa.DataType:
         return pa.type_for_alias(text)
     except ValueError:
         raise click.UsageError(
-            f"type {text!r} is unknown: int64, string, double, bool, date32, timestamp[us], timestamp[us, UTC], "
+            f"type {text!r} is unknown: int64, string, double, bool, date32, timestamp[us], timestamp[us, "
+            "UTC], "
             "decimal(15,2), list<string>, or take the columns of a file with --schema-of"
         ) from None
 

@@ -23,7 +23,10 @@ BATCH_ROWS = 65_536
 
 
 class Source:
-    """Batches of one file, with its schema. View types become plain ones: a slice of a view keeps its whole buffers."""
+    """Batches of one file, with its schema.
+
+    View types become plain ones: a slice of a view keeps its whole buffers.
+    """
 
     def __init__(self, path: str, *, batch_rows: int = BATCH_ROWS, columns: list[str] | None = None) -> None:
         """`path` may be `-` for an Arrow stream on stdin. UsageError when it cannot be read."""

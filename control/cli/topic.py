@@ -96,7 +96,8 @@ def list_topics(prefix: str, *, address: str, timeout_s: float, as_json: bool) -
         return Exit.OK
     rows = [
         [shown_topic_name(info.name), info.topic, len(info.partitions), _rows(info.partitions),
-         shown_bytes(sum(part.bytes for part in info.partitions)), ",".join(info.key) or None, len(info.schemas)]
+         shown_bytes(sum(part.bytes for part in info.partitions)), ",".join(info.key) or None,
+         len(info.schemas)]
         for info in topics
     ]  # fmt: skip
     show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows)
@@ -221,7 +222,10 @@ def topic_values(info: TopicInfo) -> dict[str, Any]:
         "created": info.created,
         "version": info.version,
         "key": info.key,
-        "columns": [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in _newest(info)],
+        "columns": [
+            {"name": field.name, "type": str(field.type), "nullable": field.nullable}
+            for field in _newest(info)
+        ],
         "schemas": len(info.schemas),
         "replication": info.replication,
         "retention_bytes": info.retention_bytes,

@@ -1,4 +1,7 @@
-"""/health/live, /health/ready, /metrics. Reads only; off unless `http` is set, and on loopback unless `insecure`."""
+"""/health/live, /health/ready, /metrics.
+
+Reads only; off unless `http` is set, and on loopback unless `insecure`.
+"""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ def check_open(state: MetadataState, command: OpenProducers) -> Refused | None:
 def open_unnamed(state: MetadataState, command: OpenProducers, index: Index) -> tuple[MetadataState, Result]:
     """Draw ids; nothing of it is kept in the state, the index is spent.
 
-    Fresh ids carry a fresh epoch, above every epoch that a partition has forgotten: ids out of a block that was
-    drawn long ago would be taken for forgotten ones.
+    Fresh ids carry a fresh epoch, above every epoch that a partition has forgotten: ids out of a block that
+    was drawn long ago would be taken for forgotten ones.
     """
     result = ProducersOpened(producer=ProducerId(drawn(index, 0)), epoch=Epoch(index), count=command.count)
     return state, result

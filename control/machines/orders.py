@@ -24,7 +24,10 @@ class InstallTopic(msgspec.Struct, frozen=True):
 
     @property
     def key_columns(self) -> tuple[int, ...]:
-        """Indexes of the key's columns. Later schemas only add columns behind, so the first one's indexes hold."""
+        """Indexes of the key's columns.
+
+        Later schemas only add columns behind, so the first one's indexes hold.
+        """
         places = {column.name: place for place, column in enumerate(self.topic.schemas[0].columns)}
         return tuple(places[name] for name in self.topic.key)
 

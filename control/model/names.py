@@ -1,7 +1,7 @@
 """Names that people choose: topics and producers.
 
-A topic is `tenant/namespace/name`; a plain name stands for `public/default/name`. The log holds the full form,
-people are shown the short one where it says the same.
+A topic is `tenant/namespace/name`; a plain name stands for `public/default/name`. The log holds the full
+form, people are shown the short one where it says the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A topic's schemas as the log holds them: the Arrow message for programs, the columns for comparison.
 
-The message is opaque to the metadata machine. Who proposes a schema reads its columns (`runtime.schemas`), and
-the machine compares columns only, so that replaying a log never depends on an Arrow library's version.
+The message is opaque to the metadata machine. Who proposes a schema reads its columns (`runtime.schemas`),
+and the machine compares columns only, so that replaying a log never depends on an Arrow library's version.
 """
 
 from __future__ import annotations

@@ -10,7 +10,10 @@ from ringfence.control.model.schemas import SchemaVersion
 
 
 class Replica(msgspec.Struct, frozen=True, array_like=True):
-    """A place of a partition. The store is named beside the node: with another disk it holds nothing of it."""
+    """A place of a partition.
+
+    The store is named beside the node: with another disk it holds nothing of it.
+    """
 
     node: NodeId
     store: bytes
@@ -49,7 +52,10 @@ class NamedProducer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tombstone(msgspec.Struct, frozen=True):
-    """A deleted topic. Only partitions named here may be dropped, and only by stores that are still listed."""
+    """A deleted topic.
+
+    Only partitions named here may be dropped, and only by stores that are still listed.
+    """
 
     topic: TopicId
     name: str

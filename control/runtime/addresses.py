@@ -19,14 +19,18 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
             host = _host_of(address, rest)
             if not insecure and not is_loopback(host):
                 raise ConfigError(
-                    f"listen address {address!r} is off loopback, and this version has neither encryption nor tokens: "
+                    f"listen address {address!r} is off loopback, and this version has neither encryption "
+                    "nor tokens: "
                     "bind 127.0.0.1 and tunnel, or pass --insecure if the network is trusted",
                     key="listen",
                 )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` can only be reached from this machine. Names other than localhost are not trusted to be."""
+    """Whether `host` can only be reached from this machine.
+
+    Names other than localhost are not trusted to be.
+    """
     if host == "localhost":
         return True
     try:

@@ -43,7 +43,10 @@ class _Step:
 
 
 class Follower:
-    """Carries out orders in the order of the entries that gave them. A failed order is a reason, and the rest goes on."""
+    """Carries out orders in the order of the entries that gave them.
+
+    A failed order is a reason, and the rest goes on.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Follower:
             self._wake.set()
 
     async def until(self, index: int) -> list[str]:
-        """Wait until every order up to the entry at `index` has ended; the sentences of those of it that failed."""
+        """Wait until every order up to the entry at `index` has ended; why those of it that failed did."""
         async with self._changed:
             await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])

@@ -1,4 +1,7 @@
-"""Why the node is not all well. One sentence a reason; operators read them in STATUS, /health/ready and the log."""
+"""Why the node is not all well.
+
+One sentence a reason; operators read them in STATUS, /health/ready and the log.
+"""
 
 from __future__ import annotations
 

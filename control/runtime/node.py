@@ -58,7 +58,10 @@ class Node:
         self._chores: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """Serve. Raises ConfigError and StorageError with the way out; the directory is unlocked again then."""
+        """Serve.
+
+        Raises ConfigError and StorageError with the way out; the directory is unlocked again then.
+        """
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
         self._directory = open_directory(self.settings.data_dir)
         try:
@@ -115,7 +118,10 @@ class Node:
         return time.monotonic() - self._began
 
     async def stop(self) -> None:
-        """Refuse new requests, finish those under way, close everything. Returns within `stop_s` and a little."""
+        """Refuse new requests, finish those under way, close everything.
+
+        Returns within `stop_s` and a little.
+        """
         self.health.phase = "stopping"
         await self._requests.finish(self.settings.stop_s / 2)
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
@@ -169,7 +175,7 @@ class Node:
         )
 
     async def _draw_epochs(self) -> None:
-        """One entry gives every partition of this store a new owner epoch; then all of the state becomes orders."""
+        """One entry gives every partition of this store a new epoch; then all of the state becomes orders."""
         identity, known = (
             self._identity,
             self.settings.advertise or addresses.advertised(self.settings.listen),

@@ -68,7 +68,7 @@ class ProducerRequests:
     async def _fence_predecessor(
         self, topic: Topic, name: str, opened: ProducersOpened
     ) -> dict[int, messages.ResumePoint]:
-        """Write the producer record into every ACTIVE partition; the predecessor's last batches by partition."""
+        """Write the producer record into every ACTIVE partition; the predecessor's last batch in each."""
         partitions = [part.partition for part in topic.layout.active()]
         outcomes = await asyncio.gather(
             *(

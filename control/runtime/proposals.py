@@ -1,7 +1,7 @@
 """propose(command) -> index and result. One node commits at once; a cluster will put consensus in this place.
 
-Waiting proposals share a sync: while one group is being written the next one gathers, so that a hundred topics
-created at once cost a few syncs, not a hundred.
+Waiting proposals share a sync: while one group is being written the next one gathers, so that a hundred
+topics created at once cost a few syncs, not a hundred.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SoloProposer:
         on_failed: Callable[[Exception], None],
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`on_applied` hears every entry that changed the state, in order; `on_failed` that the journal is dead."""
+        """`on_applied` hears of each entry that changed the state; `on_failed` of a dead journal."""
         self._store, self._on_applied, self._on_failed, self._now_ms = store, on_applied, on_failed, now_ms
         self._state, self._applied = store.state, store.recovered
         # A start is an election won unopposed: its entries carry a term of their own.

@@ -13,14 +13,16 @@ from ringfence.native.errors import StorageError
 def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:
     """StorageError when the log knows epochs that the metadata has not drawn yet.
 
-    Epochs are indexes: metadata that ends before one of them is an old copy, and would draw the same ids again.
+    Epochs are indexes: metadata that ends before one of them is an old copy, and would draw the same ids
+    again.
     """
     for known in partitions:
         newest = max(int(known["owner_epoch"]), int(known["fence"]))
         if newest > last_index:
             raise StorageError(
                 f"the metadata ends at entry {last_index}, but partition {known['partition']} of topic "
-                f"{known['topic']} was opened at {newest}: the metadata is older than the rows. Restore the newest "
+                f"{known['topic']} was opened at {newest}: the metadata is older than the rows. Restore the "
+                "newest "
                 "metadata, or the log of the same age. Nothing was changed",
                 topic=known["topic"],
                 partition=known["partition"],
@@ -45,7 +47,8 @@ def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health
             rows = int(known["end_offset"]) - int(known["start_offset"])
             health.worsen(
                 f"unknown {place}",
-                f"unknown data: {rows} rows of partition {place[1]} of topic {place[0]}, which the metadata does not "
+                f"unknown data: {rows} rows of partition {place[1]} of topic {place[0]}, which the metadata "
+                "does not "
                 "name; kept as they are",
             )
 

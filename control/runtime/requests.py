@@ -29,7 +29,7 @@ from ringfence.native.wire import (
 
 _LOG = structlog.get_logger("ringfence.requests")
 REQUESTS_MAX: Final = 1_024
-"""Control requests under way; bodies are below 1 MiB, so below 1 GiB in the worst case, and a few MB in practice."""
+"""Control requests under way; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice."""
 
 Handler = Callable[[Any], Awaitable[Message]]
 

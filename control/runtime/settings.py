@@ -1,6 +1,7 @@
 """Settings of a node: defaults, then a TOML file, then RINGFENCE_* variables, then flags; later ones win.
 
-Unknown keys are errors wherever they stand: a misspelt limit that is silently ignored is a limit that is not there.
+Unknown keys are errors wherever they stand: a misspelt limit that is silently ignored is a limit that is not
+there.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UNITS: Final = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 def parse_size(value: object) -> object:
-    """Bytes of `512MiB`, `1.5 GB` or a plain number; anything else is returned for the validator to refuse."""
+    """Bytes of `512MiB`, `1.5 GB` or a number; anything else is returned for the validator to refuse."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value.strip())
@@ -60,7 +61,8 @@ class Settings(BaseSettings):
 
     data_dir: Path = _setting(
         ...,
-        "directory of the store; an empty or absent one becomes a new store. No default: rows deserve a choice",
+        "directory of the store; an empty or absent one becomes a new store. No default: rows deserve a "
+        "choice",
     )
     listen: Addresses = _setting(
         (LISTEN_DEFAULT,), "addresses to bind, tcp:// or ipc://; loopback, because rows travel unencrypted"

@@ -134,7 +134,7 @@ class TopicRequests:
         return messages.SchemaAdded(schema_id=applied.result.schema_id)
 
     def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
-        """The topic that exists, if it is the one that was asked for: a producer must not write into another."""
+        """The topic that exists, if it is what was asked for: a producer must not write into another."""
         columns = columns_of(request.schema)
         differing = [
             what

@@ -98,7 +98,8 @@ def _make_identity(root: Path) -> None:
     strangers = sorted(path.name for path in root.iterdir() if path.name not in _OURS | _NEUTRAL)
     if strangers:
         raise StorageError(
-            f"{root} holds {', '.join(strangers[:5])} but no store.toml: it is no data directory, or its identity is "
+            f"{root} holds {', '.join(strangers[:5])} but no store.toml: it is no data directory, or its "
+            "identity is "
             "lost; restore store.toml from a backup, or choose an empty directory"
         )
     cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
@@ -107,11 +108,15 @@ def _make_identity(root: Path) -> None:
 
 
 def _make_journal(directory: DataDirectory) -> None:
-    """A first start that crashed left an identity alone: go on. With rows or a snapshot there, metadata is lost."""
+    """A first start that crashed left an identity alone: go on.
+
+    With rows or a snapshot there, metadata is lost.
+    """
     rows = next(directory.log.iterdir(), None) if directory.log.exists() else None
     if rows is not None or directory.snapshot.exists():
         raise StorageError(
-            f"{directory.journal} is missing, but {rows or directory.snapshot} is there: restore the metadata from a "
+            f"{directory.journal} is missing, but {rows or directory.snapshot} is there: restore the "
+            "metadata from a "
             "backup. Nothing was changed"
         )
     directory.journal.parent.mkdir(exist_ok=True)

@@ -6,7 +6,8 @@ A group of entries is written and synced at once, then followed by a seal (see `
   cut it, say so.
 - an unreadable place *before* durable records is damage. Refuse to start, change nothing, name the position.
 
-A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses everything.
+A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses
+everything.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Journal:
         return self._end
 
     def append(self, entries: Sequence[Payload]) -> None:
-        """Write and sync a group. When this returns the entries are durable; when it raises they are not kept.
+        """Write and sync a group. When this returns the entries are durable; when it raises they are gone.
 
         Raises:
             OSError: ENOSPC or EDQUOT; the file is as before and may be tried again.
@@ -221,7 +222,8 @@ def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Positi
         raise RecordError(f"the head of {path} is damaged; restore it from a backup", position=0)
     if found != history:
         raise StoreIdentityError(
-            f"{path} is of history {found.hex()}, the data directory of {history.hex()}; put the right one back"
+            f"{path} is of history {found.hex()}, the data directory of {history.hex()}; put the right one "
+            "back"
         )
     return nonce, Position(index, term)
 
@@ -237,7 +239,8 @@ def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[P
             if proof is None:
                 break
             raise RecordError(
-                f"{path}: entry {last.index + 1} is damaged ({record}), while position {proof} proves that it was "
+                f"{path}: entry {last.index + 1} is damaged ({record}), while position {proof} proves that "
+                "it was "
                 "durable; restore the file from a backup or a replica. Nothing was changed",
                 position=position,
             )

@@ -25,7 +25,10 @@ class MetadataStore:
     """The metadata log in a data directory. `state` is the state after `recovered`."""
 
     def __init__(self, directory: DataDirectory, *, read_only: bool = False) -> None:
-        """Recover; `read_only` leaves a torn group where it is, and takes no entries. Raises RecordError, NewerFormatError, StoreIdentityError as journal and snapshot do."""
+        """Recover; `read_only` leaves a torn group where it is, and takes no entries.
+
+        Raises RecordError, NewerFormatError, StoreIdentityError as journal and snapshot do.
+        """
         self._directory = directory
         history = directory.identity.history
         self.journal = Journal(directory.journal, history=history, read_only=read_only)
@@ -81,7 +84,8 @@ class MetadataStore:
             proposal = decode_proposal(payload.data)
         except msgspec.MsgspecError as error:
             raise RecordError(
-                f"{self.journal.path}: entry {payload.index} is whole, but none that this program knows ({error}); "
+                f"{self.journal.path}: entry {payload.index} is whole, but none that this program knows "
+                f"({error}); "
                 "a newer program wrote it: use that one. Nothing was changed",
                 position=payload.index,
             ) from error

@@ -1,10 +1,10 @@
 """Bytes of one journal record.
 
-    u32 magic | u32 crc | u32 payload bytes | u32 kind | u64 term | u64 index | u64 synced | payload | pad to 8
+    u32 magic | u32 crc | u32 payload bytes | u32 kind | u64 term | u64 index | u64 synced | payload | pad
 
-`crc` is CRC-32C of all that follows it up to the payload's end, begun with the file's nonce: a payload that contains
-a record's bytes, by chance or malice, is no record. `synced` is the last index that was durable when the record was
-written; a valid record therefore proves that everything up to its `synced` had been on disk.
+`crc` is CRC-32C of all that follows it up to the payload's end, begun with the file's nonce: a payload that
+contains a record's bytes, by chance or malice, is no record. `synced` is the last index that was durable when
+the record was written; a valid record therefore proves that everything up to its `synced` had been on disk.
 """
 
 from __future__ import annotations

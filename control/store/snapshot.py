@@ -21,7 +21,10 @@ _MAGIC: Final = b"RFSN"
 _HEAD: Final = struct.Struct("<4sHH16sQQQ16s4xI")
 
 CONVERSIONS: dict[int, Callable[[bytes], bytes]] = {}
-"""State format n -> what turns its bytes into those of format n + 1. Entries are never removed: old data opens."""
+"""State format n -> what turns its bytes into those of format n + 1.
+
+Entries are never removed: old data opens.
+"""
 
 
 class Snapshot(NamedTuple):

@@ -21,11 +21,9 @@ from ringfence.native.wire import AnswerHeader, Code, Opcode, Status
 from tests.control.fake_node import FakeNode
 
 Patch = pytest.MonkeyPatch
-SCHEMA = schema_message(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name",
-pa.string())])) WIDER = schema_message(
-    pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("n",
-    pa.int32())])
-)
+ID, NAME = pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())
+SCHEMA = schema_message(pa.schema([ID, NAME]))
+WIDER = schema_message(pa.schema([ID, NAME, pa.field("n", pa.int32())]))
 CREATE = messages.TopicCreate(name="t", schema=SCHEMA, key=["id"], partitions=3)
 
 
@@ -37,10 +35,11 @@ class Bench:
 
     async def ask(self, opcode: Opcode, body: Any, deadline_ms: int = 0) -> tuple[AnswerHeader, bytes]:
         self._last += 1
-        self.native.request(self._last, opcode, body, deadline_ms)
+        number = self._last
+        self.native.request(number, opcode, body, deadline_ms)
         for _ in range(2_000):
-            if self._last in self.native.answers:
-                return self.native.answers[self._last]
+            if number in self.native.answers:
+                return self.native.answers[number]
             await asyncio.sleep(0.001)
         raise AssertionError(f"{opcode.name} was not answered")
 
@@ -143,14 +142,18 @@ def test_a_named_producer_fences_every_partition_and_gets_what_was_left(
         bench.native.resume[second] = {"sequence": 4, "send": 9, "note": b"row 9", "offset": 40, "rows": 5}
         body = messages.ProducerOpen(topic="t", name="loader")
         first = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
-        point = messages.ResumePoint(partition=second, sequence=4, send=9, note=b"row 9", first_offset=40,
-        rows=5) assert first.resume == [point] opened = [order for order in bench.native.orders if order[0] ==
-        "open_producer"] assert {order[2] for order in opened} == {part.partition for part in info.partitions}
-        assert {order[3:] for order in opened} == {(first.producer_id, first.producer_epoch, b"loader")} again
-        = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened) assert again.producer_id ==
-        first.producer_id assert again.producer_epoch > first.producer_epoch
-        bench.native.refuses["open_producer"] = "the disk is gone" assert await
-        bench.refused(Opcode.PRODUCER_OPEN, body) == Code.INTERNAL
+        point = messages.ResumePoint(
+            partition=second, sequence=4, send=9, note=b"row 9", first_offset=40, rows=5
+        )
+        assert first.resume == [point]
+        opened = [order for order in bench.native.orders if order[0] == "open_producer"]
+        assert {order[2] for order in opened} == {part.partition for part in info.partitions}
+        assert {order[3:] for order in opened} == {(first.producer_id, first.producer_epoch, b"loader")}
+        again = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
+        assert again.producer_id == first.producer_id
+        assert again.producer_epoch > first.producer_epoch
+        bench.native.refuses["open_producer"] = "the disk is gone"
+        assert await bench.refused(Opcode.PRODUCER_OPEN, body) == Code.INTERNAL
 
     run(tmp_path, monkeypatch, work)
 
@@ -183,8 +186,9 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
         assert bench.native.names() == ["install_topic", "install_table"]
         part = info.partitions[0].partition
         await bench.ok(
-            Opcode.TOPIC_TRUNCATE, messages.TopicTruncate(name="t", partition=part, before_offset=7),
-            messages.TopicInfo
+            Opcode.TOPIC_TRUNCATE,
+            messages.TopicTruncate(name="t", partition=part, before_offset=7),
+            messages.TopicInfo,
         )
         assert ("truncate", info.topic, part, 7) in bench.native.orders
         beyond = messages.TopicTruncate(name="t", before_offset=101)
@@ -240,9 +244,7 @@ def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeyp
     run(tmp_path, monkeypatch, work)
 
 
-def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
+def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         bench.native.holds.add("open")
         header, _ = await bench.ask(Opcode.TOPIC_CREATE, CREATE, deadline_ms=30)
@@ -258,14 +260,17 @@ def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: Patch) -> N
     async def work(bench: Bench) -> None:
         names = [f"t{number}" for number in range(7)]
         await asyncio.gather(*(
-            bench.node._requests._routes[Opcode.TOPIC_CREATE].handle(messages.TopicCreate(name=name,
-            schema=SCHEMA)) for name in names
+            bench.ok(Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=SCHEMA), messages.TopicInfo)
+            for name in names
         ))  # fmt: skip
         found: list[str] = []
         after = ""
         while True:
-            page = await bench.ok(Opcode.TOPIC_LIST, messages.TopicList(after=after, limit=3),
-            messages.Topics) found += [info.name for info in page.topics] if not page.more:
+            page = await bench.ok(
+                Opcode.TOPIC_LIST, messages.TopicList(after=after, limit=3), messages.Topics
+            )
+            found += [info.name for info in page.topics]
+            if not page.more:
                 break
             after = found[-1]
         assert found == [f"public/default/{name}" for name in names]
@@ -303,8 +308,7 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
     async def work(bench: Bench) -> None:
         status = await bench.ok(Opcode.STATUS, None, messages.Status)
         assert status.reasons == [
-            "unknown data: 12 rows of partition 7 of topic 99, which the metadata does not name; kept as "
-            "they are"
+            "unknown data: 12 rows of partition 7 of topic 99, which the metadata does not name; kept as they are"
         ]
         assert "drop" not in bench.native.names()
 
@@ -334,10 +338,10 @@ def test_a_dead_engine_fails_the_node(tmp_path: Path, monkeypatch: Patch) -> Non
     run(tmp_path, monkeypatch, work)
 
 
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:1", "tcp://192.168.1.1:1", "tcp://example.com:1", "tcp://*:1"])
-def test_listening_off_loopback_must_be_asked_for(
-    tmp_path: Path, monkeypatch: Patch, address: str
-) -> None:
+@pytest.mark.parametrize(
+    "address", ["tcp://0.0.0.0:1", "tcp://192.168.1.1:1", "tcp://example.com:1", "tcp://*:1"]
+)
+def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: Patch, address: str) -> None:
     async def nothing(_: Bench) -> None:
         """Started."""
 
