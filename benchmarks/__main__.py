@@ -1,0 +1,111 @@
+"""`python -m benchmarks`: run engines side by side, print ratios to the limit, keep the record."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import machine, report, runner, warm, workload
+from benchmarks.engines import ENGINES
+
+WARM_BYTES = 8 << 30  # what the buffered engines' files and the pools take
+QUICK_TIME_S_MAX = 480.0  # no workload begins after eight minutes; the longest takes one
+TIME_S_MAX = 7200.0
+QUICK_WORKLOADS = (
+    "lineitem_8mib",
+    "lineitem_1000",
+    "lineitem_100",
+    "row_1",
+    "latency_1000",
+    "lineitem_python_8",
+    "row_1_python",
+)
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _chosen(names: str | None, known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    wanted = tuple(names.split(",")) if names else known
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise click.BadParameter(f"unknown {what} {unknown}; known are {list(known)}")
+    return wanted
+
+
+@click.command()
+@click.option(
+    "--quick", is_flag=True, help="Ends within 10 minutes: fewer requests, the main workloads only."
+)
+@click.option(
+    "--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the result here."
+)
+@click.option("--workloads", metavar="A,B", help="Only these.")
+@click.option("--engines", metavar="A,B", help="Only these; the limit always takes part.")
+@click.option("--rounds", type=click.IntRange(1, 25), help="Turns of each engine; 3 with --quick, else 5.")
+@click.option("--record/--no-record", "keep", default=False, help="Keep the result under benchmarks/record.")
+@click.option("--warm/--no-warm", "warmed", default=True, help="Touch memory before the first turn.")
+def main(
+    *,
+    quick: bool,
+    json_path: Path | None,
+    workloads: str | None,
+    engines: str | None,
+    rounds: int | None,
+    keep: bool,
+    warmed: bool,
+) -> None:
+    """Measure ingest: engines interleaved, medians, ratios to the limit of the same run.
+
+    \b
+    Example:
+      python -m benchmarks --quick --json result.json
+    """  # noqa: D301
+    known = workload.load_all()
+    default = tuple(name for name in QUICK_WORKLOADS if name in known) if quick else tuple(known)
+    names = _chosen(workloads, tuple(known), "workloads") if workloads else default
+    chosen = _chosen(engines, tuple(ENGINES), "engines")
+    rounds = rounds or (3 if quick else 5)
+    warmth = "Memory was not touched before."
+    if warmed:
+        touched, seconds = warm.touch(WARM_BYTES)
+        warmth = f"Memory was warm: {touched >> 20} MiB touched in {seconds:.0f} s before the first turn; each turn began with unmeasured requests."
+        _tell(warmth)
+    begin = time.monotonic()
+    rows = runner.run(
+        [known[name] for name in names],
+        {runner.LIMIT_NAME, *chosen},
+        rounds,
+        quick=quick,
+        tell=_tell,
+        time_s_max=QUICK_TIME_S_MAX if quick else TIME_S_MAX,
+    )
+    result: dict[str, Any] = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "quick": quick,
+        "rounds": rounds,
+        "seconds": round(time.monotonic() - begin, 1),
+        "warmth": warmth,
+        "machine": machine.describe(),
+        "rows": rows,
+    }
+    click.echo(report.markdown(rows))
+    if json_path is not None:
+        report.save(result, json_path)
+    if keep:
+        _tell(f"kept as {report.record(result).relative_to(Path.cwd())}")
+    failed = [row for row in rows if row["failure"]]
+    for row in failed:
+        _tell(json.dumps({key: row[key] for key in ("workload", "engine", "transport", "failure")}))
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

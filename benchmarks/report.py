@@ -1,0 +1,72 @@
+"""Result rows as a table for people, and the record that is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import short_name
+from benchmarks.paths import RECORD
+
+HEADS = (
+    "workload",
+    "engine",
+    "over",
+    "MB/s",
+    "spread",
+    "of limit",
+    "requests/s",
+    "p50 ms",
+    "p99 ms",
+    "CPU ns/B",
+)
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """One line a row, in the order of the run."""
+    lines = ["| " + " | ".join(HEADS) + " |", "|---|---|---" + "|--:" * (len(HEADS) - 3) + "|"]
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    names = [row["workload"], row["engine"], row["transport"]]
+    if "bytes_per_s" not in row:
+        reason = (row["failure"] or "no turn").strip().splitlines()
+        return [*names, f"failed: {reason[-1] if reason else 'unknown'}", *[""] * (len(HEADS) - 4)]
+    ratio = row["ratio_to_limit"]
+    return [
+        *names,
+        f"{row['bytes_per_s'] / 1e6:,.0f}",
+        f"{row['bytes_per_s_spread']:.0%}",
+        "-" if ratio is None else f"{ratio:.2f}",
+        f"{row['requests_per_s']:,}",
+        f"{row['ack_p50_ms']:.2f}",
+        f"{row['ack_p99_ms']:.2f}",
+        f"{row['server_cpu_ns_per_byte']:.2f}",
+    ]
+
+
+def save(result: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def record(result: dict[str, Any]) -> Path:
+    """Keep a result under record/<machine>/<date>, as JSON and as Markdown. The same date is replaced."""
+    folder = RECORD / short_name(result["machine"])
+    path = folder / f"{result['date']}{'-quick' if result['quick'] else ''}.json"
+    save(result, path)
+    machine = result["machine"]
+    facts = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['file_system']}"
+    text = [
+        f"# {result['date']}, {result['rounds']} interleaved turns each",
+        "",
+        f"{facts}, kernel {machine['kernel']}, revision {machine['revision']}. {result['warmth']}",
+        "",
+        markdown(result["rows"]),
+        "",
+    ]
+    path.with_suffix(".md").write_text("\n".join(text))
+    return path

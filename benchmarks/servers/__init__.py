@@ -1,0 +1,1 @@
+"""Servers of the peers, each a process of its own."""
