@@ -41,15 +41,7 @@ impl Listener {
 
     /// A socket file that nobody listens on any more is replaced; anything else at the path is left alone.
     fn ipc(address: &str, path: &Path) -> Result<Self> {
-        if let Ok(found) = std::fs::symlink_metadata(path) {
-            if !found.file_type().is_socket() {
-                return Err(bad(address, "the path is taken by a file that is not a socket"));
-            }
-            if UnixStream::connect(path).is_ok() {
-                return Err(Error::new(ErrorKind::AddrInUse, format!("{address}: another process listens there")));
-            }
-            std::fs::remove_file(path)?;
-        }
+        clear_stale(address, path)?;
         let listener = UnixListener::bind(path).map_err(|error| named(address, &error))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
@@ -63,6 +55,18 @@ impl Drop for Listener {
             let _gone_already = std::fs::remove_file(path);
         }
     }
+}
+
+/// Remove a socket file that nobody listens on; anything else at the path is left alone, and an error.
+pub fn clear_stale(address: &str, path: &Path) -> Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(bad(address, "the path is taken by a file that is not a socket"));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(Error::new(ErrorKind::AddrInUse, format!("cannot listen on {address}: another process does")));
+    }
+    std::fs::remove_file(path)
 }
 
 fn bad(address: &str, why: &str) -> Error {

@@ -5,20 +5,22 @@
 //! TCP holds its sender back, and nothing is dropped.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_buffer::Pool;
 use ringfence_wire::HEADER_BYTES;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::address::Listener;
 use crate::inbound::Stage;
 use crate::peer::{Peer, Take, Turn, Turns};
+use crate::waker::EventWaker;
 use crate::{Connection, Incoming, Limits, Outbound, Transport, Waker};
 
 /// Shared by all connections: at least a small message with its heads twice; one receive brings some hundred rows.
@@ -37,15 +39,6 @@ const SLOT_BITS: u32 = 16;
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = 1 << 63;
 
-struct EventWaker(OwnedFd);
-
-impl Waker for EventWaker {
-    fn wake(&self) {
-        // The counter cannot overflow before it is read; a failed write means that it is set already.
-        let _set_already = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-}
-
 pub struct NativeTransport {
     limits: Limits,
     epoll: OwnedFd,
@@ -59,7 +52,8 @@ pub struct NativeTransport {
     ended: Vec<Connection>,
     starved: Vec<usize>,
     scratch: Box<[u8]>,
-    events: Vec<Event>,
+    /// What epoll said in this round: data and flags.
+    ready: Vec<(u64, EventFlags)>,
     opened: u64,
     started: Instant,
     swept_ms: u64,
@@ -71,8 +65,8 @@ impl NativeTransport {
     /// The kernel gives no epoll or event descriptor.
     pub fn new(limits: Limits) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let waker = Arc::new(EventWaker(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
-        epoll::add(&epoll, &waker.0, EventData::new_u64(WAKER), EventFlags::IN)?;
+        let waker = Arc::new(EventWaker::new()?);
+        epoll::add(&epoll, &*waker, EventData::new_u64(WAKER), EventFlags::IN)?;
         Ok(Self {
             limits: Limits { connections: limits.connections.min(1 << SLOT_BITS), ..limits },
             epoll,
@@ -84,7 +78,7 @@ impl NativeTransport {
             ended: Vec::new(),
             starved: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into(),
-            events: Vec::with_capacity(EVENTS_MAX),
+            ready: Vec::with_capacity(EVENTS_MAX),
             opened: 0,
             started: Instant::now(),
             swept_ms: 0,
@@ -112,9 +106,17 @@ impl NativeTransport {
         let timeout_ms = if self.dirty.is_empty() && self.ended.is_empty() { u64::from(timeout_ms) } else { 0 };
         let timeout_ms = timeout_ms.min(if self.starved.is_empty() { SWEEP_MS } else { 1 });
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(timeout_ms).expect("below a second") * 1_000_000 };
-        self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+        self.ready.clear();
+        let mut events = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok((events, _)) => {
+                self.ready.extend(events.iter().map(|event| {
+                    let (flags, data) = (event.flags, event.data);
+                    (data.u64(), flags)
+                }));
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -236,13 +238,10 @@ impl NativeTransport {
     }
 
     fn dispatch(&mut self, pool: &mut Pool, take: Take<'_>) {
-        let events = std::mem::take(&mut self.events);
-        for event in &events {
-            let (flags, data) = (event.flags, event.data);
-            match data.u64() {
-                WAKER => {
-                    let _drained = rustix::io::read(&self.waker.0, &mut [0; 8]);
-                }
+        let ready = std::mem::take(&mut self.ready);
+        for &(data, flags) in &ready {
+            match data {
+                WAKER => self.waker.drain(),
                 data if data & LISTENER != 0 => {
                     self.accept(usize::try_from(data & !LISTENER).expect("few listeners"), self.now_ms());
                 }
@@ -255,7 +254,7 @@ impl NativeTransport {
                 }
             }
         }
-        self.events = events;
+        self.ready = ready;
     }
 }
 

@@ -1,0 +1,412 @@
+//! The reference transport: one libzmq ROUTER socket. START HERE: [`ZmqTransport::poll`].
+//!
+//! libzmq's I/O thread does greeting, handshake, heartbeats and framing; this thread takes whole messages off the
+//! socket and copies large bodies into blocks. With `ZMQ_ROUTER_NOTIFY` an empty frame tells that a peer came or went.
+//!
+//! What differs from the native transport, because libzmq offers no more:
+//! - All peers share one queue: an exhausted pool stops reading all of them, as one peer cannot be left unread.
+//!   Therefore a peer whose answers pile up beyond `outbound_bytes` is cut at once, not after `stalled_ms`.
+//! - A peer is cut by shutting down libzmq's own socket, so answers in its pipe may be lost with it.
+//! - Bodies in its pipes are counted in messages: `RECEIVE_QUEUE_BYTES` a peer, whatever their size.
+
+use std::ffi::c_int;
+use std::io::{self, ErrorKind};
+use std::net::ToSocketAddrs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringfence_buffer::Pool;
+use ringfence_wire::{HEADER_BYTES, RECORD_HEADER_BYTES};
+
+use crate::inbound::LARGE_BODY_BYTES;
+use crate::waker::EventWaker;
+use crate::zmq_ffi::{Message, Router, tune_malloc};
+use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
+use crate::{Connection, Inbound, Incoming, Limits, Outbound, Payload, Transport, Waker, address};
+
+/// What a peer's receive pipe may hold when all its messages are of the largest size.
+const RECEIVE_QUEUE_BYTES: usize = 256 << 20;
+/// Messages in one pipe: at least so many that the two threads do not wait for each other at each one.
+const QUEUE_MESSAGES: std::ops::RangeInclusive<usize> = 8..=1000;
+/// Messages taken in one round; then queued answers are sent.
+const ROUND_MESSAGES_MAX: usize = 1024;
+/// Larger bodies are sent from where they lie.
+const COPIED_BODY_BYTES_MAX: usize = 4096;
+/// How long answers that libzmq has already taken get before their connection is cut.
+const CLOSING_MS: u64 = 200;
+/// How often time-outs are looked at.
+const SWEEP_MS: u64 = 100;
+/// While answers or a body wait, how soon to try again: libzmq does not tell when a pipe has room.
+const RETRY_MS: u32 = 1;
+
+pub struct ZmqTransport {
+    /// `None` after `shutdown`.
+    router: Option<Router>,
+    limits: Limits,
+    waker: Arc<EventWaker>,
+    peers: Peers,
+    endpoints: Vec<String>,
+    /// A message whose body waits for a block.
+    held: Option<Held>,
+    /// Peers with queued answers.
+    waiting: Vec<Connection>,
+    started: Instant,
+    swept_ms: u64,
+}
+
+struct Held {
+    connection: Connection,
+    header: [u8; HEADER_BYTES],
+    body: Message,
+}
+
+impl ZmqTransport {
+    /// # Errors
+    /// Too many open files, or limits beyond what libzmq's options hold.
+    pub fn new(limits: Limits) -> io::Result<Self> {
+        tune_malloc();
+        let router = Router::new()?;
+        configure(&router, &limits)?;
+        Ok(Self {
+            router: Some(router),
+            limits,
+            waker: Arc::new(EventWaker::new()?),
+            peers: Peers::default(),
+            endpoints: Vec::new(),
+            held: None,
+            waiting: Vec::new(),
+            started: Instant::now(),
+            swept_ms: 0,
+        })
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Take one message off the socket. `false`: nothing there, or its body waits for a block.
+    fn receive(&mut self, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> io::Result<bool> {
+        let Some(router) = &self.router else { return Ok(false) };
+        let (mut id, mut first, mut body) = (Message::empty(), Message::empty(), Message::empty());
+        if !router.receive(&mut id)? || !id.has_more() || !router.receive(&mut first)? {
+            return Ok(false);
+        }
+        let mut whole = !first.has_more();
+        if !whole {
+            router.receive(&mut body)?;
+            whole = !body.has_more();
+            let mut rest = Message::empty();
+            while body.has_more() && router.receive(&mut rest)? && rest.has_more() {}
+        }
+        let notice = whole && first.is_empty() && body.is_empty();
+        match self.peers.find(&id) {
+            Some(gone) if notice => self.peers.remove(gone),
+            Some(connection) => self.message(connection, &first, body, whole, pool, take),
+            None => {
+                let connection = self.opened(&id, pool, take);
+                if !notice {
+                    self.message(connection, &first, body, whole, pool, take);
+                }
+            }
+        }
+        Ok(self.held.is_none())
+    }
+
+    fn opened(&mut self, id: &[u8], pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> Connection {
+        let (connection, accepted) = self.peers.add(id, self.limits.connections, self.now_ms());
+        if accepted {
+            take(Incoming::Opened(connection), pool);
+        }
+        connection
+    }
+
+    fn message(
+        &mut self,
+        connection: Connection,
+        first: &Message,
+        body: Message,
+        whole: bool,
+        pool: &mut Pool,
+        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
+    ) {
+        let Some(peer) = self.peers.get(connection) else { return };
+        if peer.source.is_none() {
+            peer.source = first.source();
+        }
+        if peer.phase != Phase::Open {
+            if peer.phase == Phase::Shut {
+                self.peers.shut(connection); // one too many: now its socket is known
+            }
+            return;
+        }
+        match <&[u8; HEADER_BYTES]>::try_from(&**first) {
+            Ok(header) if whole && body.len() <= self.limits.message_bytes => {
+                self.held = deliver(Held { connection, header: *header, body }, pool, take);
+            }
+            _ => self.peers.shut(connection),
+        }
+    }
+
+    fn sweep(&mut self, now_ms: u64) {
+        if now_ms < self.swept_ms + SWEEP_MS {
+            return;
+        }
+        self.swept_ms = now_ms;
+        for connection in self.peers.numbers() {
+            let Some(peer) = self.peers.get(connection) else { continue };
+            let outstanding_bytes = peer.outstanding_bytes();
+            if outstanding_bytes == 0 {
+                peer.progress_ms = now_ms;
+            }
+            let over = match peer.phase {
+                Phase::Open => now_ms - peer.progress_ms > self.limits.stalled_ms,
+                Phase::Closing { by_ms } => {
+                    now_ms >= by_ms && (outstanding_bytes == 0 || now_ms >= by_ms + self.limits.stalled_ms)
+                }
+                Phase::Shut => false,
+            };
+            if over {
+                self.peers.shut(connection);
+            }
+        }
+    }
+
+    /// Send what is queued for one peer, as far as its pipe goes. `false` while something is left.
+    fn send_queued(&mut self, connection: Connection, now_ms: u64) -> bool {
+        let (Some(router), Some(peer)) = (&self.router, self.peers.get(connection)) else { return true };
+        while let Some((header, body)) = peer.queue.pop_front() {
+            let bytes = HEADER_BYTES + body.bytes().len();
+            match send_one(router, peer, &header, body, self.limits.outbound_bytes) {
+                Sent::Yes => {
+                    peer.waiting_bytes -= bytes;
+                    peer.progress_ms = now_ms;
+                }
+                Sent::Full(body) => {
+                    peer.queue.push_front((header, body));
+                    return false;
+                }
+                Sent::Gone => {
+                    self.peers.shut(connection);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Hand out a message, or give it back when its body needs a block and there is none.
+fn deliver(held: Held, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> Option<Held> {
+    let Held { connection, header, body } = &held;
+    let bytes = body.len();
+    let inbound = if bytes < LARGE_BODY_BYTES {
+        Inbound::Small(body)
+    } else {
+        let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else { return Some(held) };
+        block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
+        Inbound::Large(Payload { block, bytes })
+    };
+    take(Incoming::Request { connection: *connection, header, body: inbound }, pool);
+    None
+}
+
+enum Sent {
+    Yes,
+    Full(Outbound),
+    Gone,
+}
+
+fn send_one(router: &Router, peer: &Peer, header: &[u8; HEADER_BYTES], body: Outbound, limit: usize) -> Sent {
+    let bytes = body.bytes().len();
+    let in_flight_bytes = peer.in_flight_bytes.load(std::sync::atomic::Ordering::Relaxed);
+    if in_flight_bytes > 0 && in_flight_bytes + bytes > limit {
+        return Sent::Full(body);
+    }
+    let Ok(mut id) = Message::copied(&peer.id) else { return Sent::Full(body) };
+    match router.send(&mut id, true) {
+        Ok(()) => {}
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+            return Sent::Full(body);
+        }
+        Err(_) => return Sent::Gone,
+    }
+    // From here on libzmq refuses nothing: a pipe that breaks meanwhile swallows the rest.
+    let sent = Message::copied(header).and_then(|mut header| router.send(&mut header, bytes > 0)).and_then(|()| {
+        let mut frame = match bytes {
+            0 => return Ok(()),
+            1..=COPIED_BODY_BYTES_MAX => Message::copied(body.bytes())?,
+            _ => Message::owned(Box::new(InFlight::new(body, Arc::clone(&peer.in_flight_bytes))))?,
+        };
+        router.send(&mut frame, false)
+    });
+    if sent.is_ok() { Sent::Yes } else { Sent::Gone }
+}
+
+fn configure(router: &Router, limits: &Limits) -> io::Result<()> {
+    const LINGER: c_int = 17;
+    const BACKLOG: c_int = 19;
+    const MAXMSGSIZE: c_int = 22;
+    const SNDHWM: c_int = 23;
+    const RCVHWM: c_int = 24;
+    const ROUTER_MANDATORY: c_int = 33;
+    const IPV6: c_int = 42;
+    const HANDSHAKE_IVL: c_int = 66;
+    const HEARTBEAT_IVL: c_int = 75;
+    const HEARTBEAT_TTL: c_int = 76;
+    const HEARTBEAT_TIMEOUT: c_int = 77;
+    const ROUTER_NOTIFY: c_int = 97;
+    let int = |value: u64| c_int::try_from(value).unwrap_or(c_int::MAX);
+    let queue_messages =
+        (RECEIVE_QUEUE_BYTES / limits.message_bytes.max(1)).clamp(*QUEUE_MESSAGES.start(), *QUEUE_MESSAGES.end());
+    let heartbeat_ms = limits.heartbeat_ms;
+    router.set_i64(MAXMSGSIZE, i64::try_from(limits.message_bytes.max(HEADER_BYTES)).unwrap_or(i64::MAX))?;
+    // ZMQ_HEARTBEAT_TTL is sent in tenths of a second in 16 bits.
+    let ttl_ms = (3 * heartbeat_ms).min(6_553_500);
+    for (option, value) in [
+        (LINGER, 0),
+        (BACKLOG, 1024),
+        (SNDHWM, int(*QUEUE_MESSAGES.end() as u64)),
+        (RCVHWM, int(queue_messages as u64)),
+        (ROUTER_MANDATORY, 1),
+        (IPV6, 1),
+        (HANDSHAKE_IVL, int(limits.handshake_ms)),
+        (HEARTBEAT_IVL, int(heartbeat_ms)),
+        (HEARTBEAT_TIMEOUT, int(2 * heartbeat_ms)), // after the PING, which itself comes after one silent interval
+        (HEARTBEAT_TTL, int(ttl_ms)),
+        (ROUTER_NOTIFY, 1 | 2), // connects and disconnects
+    ] {
+        router.set(option, value)?;
+    }
+    Ok(())
+}
+
+impl Transport for ZmqTransport {
+    fn bind(&mut self, address: &str) -> io::Result<String> {
+        let router = self.router.as_ref().ok_or_else(|| io::Error::from(ErrorKind::NotConnected))?;
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
+        let endpoint = if let Some(rest) = address.strip_prefix("tcp://") {
+            // libzmq resolves no names of its own side; a host name is a loopback name here.
+            let rest = rest.strip_prefix('*').map_or_else(|| rest.to_owned(), |port| format!("0.0.0.0{port}"));
+            let found = rest.to_socket_addrs().map_err(named)?.next();
+            let found = found.ok_or_else(|| named(ErrorKind::AddrNotAvailable.into()))?;
+            let endpoint = router.bind(&format!("tcp://{found}")).map_err(named)?;
+            let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
+            let port = endpoint.rsplit_once(':').map_or("", |(_, port)| port);
+            let told = format!("tcp://{host}:{port}");
+            self.endpoints.push(endpoint);
+            return Ok(told);
+        } else if let Some(path) = address.strip_prefix("ipc://") {
+            address::clear_stale(address, path.as_ref())?;
+            let endpoint = router.bind(address).map_err(named)?;
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+            endpoint
+        } else {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                format!("cannot listen on {address}: it is neither tcp://HOST:PORT nor ipc://PATH"),
+            ));
+        };
+        self.endpoints.push(endpoint.clone());
+        Ok(endpoint)
+    }
+
+    fn poll(
+        &mut self,
+        timeout_ms: u32,
+        pool: &mut Pool,
+        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
+    ) -> io::Result<()> {
+        let Some(router) = &self.router else { return Ok(()) };
+        let retries = self.held.is_some() || !self.waiting.is_empty();
+        let longest_ms = if retries { RETRY_MS } else { u32::try_from(SWEEP_MS).expect("short") };
+        if self.held.is_none() {
+            router
+                .wait(self.waker.as_fd(), if self.peers.ended.is_empty() { timeout_ms.min(longest_ms) } else { 0 })?;
+        } else {
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(timeout_ms.min(RETRY_MS))));
+        }
+        self.waker.drain();
+        if let Some(held) = self.held.take() {
+            let open = self.peers.get(held.connection).is_some_and(|peer| peer.phase == Phase::Open);
+            self.held = if open { deliver(held, pool, take) } else { None };
+        }
+        if self.held.is_none() {
+            for _ in 0..ROUND_MESSAGES_MAX {
+                if !self.receive(pool, take)? {
+                    break;
+                }
+            }
+        }
+        self.sweep(self.now_ms());
+        self.flush();
+        for connection in std::mem::take(&mut self.peers.ended) {
+            take(Incoming::Closed(connection), pool);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, connection: Connection, header: &[u8; HEADER_BYTES], body: Outbound) {
+        let limit = self.limits.outbound_bytes;
+        let Some(peer) = self.peers.get(connection) else { return };
+        if peer.phase != Phase::Open {
+            return;
+        }
+        peer.waiting_bytes += HEADER_BYTES + body.bytes().len();
+        let (waiting_bytes, first) = (peer.waiting_bytes, peer.queue.is_empty());
+        peer.queue.push_back((*header, body));
+        if first {
+            self.waiting.push(connection);
+        } else if waiting_bytes > limit {
+            let now_ms = self.now_ms();
+            if !self.send_queued(connection, now_ms)
+                && self.peers.get(connection).is_some_and(|peer| peer.waiting_bytes > limit)
+            {
+                self.peers.shut(connection);
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        let now_ms = self.now_ms();
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|connection| !self.send_queued(*connection, now_ms));
+        self.waiting = waiting;
+    }
+
+    fn close(&mut self, connection: Connection, at_once: bool) {
+        let by_ms = self.now_ms() + CLOSING_MS;
+        if at_once {
+            self.peers.shut(connection);
+        } else if let Some(peer) = self.peers.get(connection).filter(|peer| peer.phase == Phase::Open) {
+            peer.phase = Phase::Closing { by_ms };
+        }
+    }
+
+    fn waker(&self) -> Arc<dyn Waker> {
+        Arc::clone(&self.waker) as Arc<dyn Waker>
+    }
+
+    fn shutdown(&mut self, linger_ms: u32) {
+        const LINGER: c_int = 17;
+        if let Some(router) = &self.router {
+            for endpoint in self.endpoints.drain(..) {
+                let _unbound_already = router.unbind(&endpoint);
+                if let Some(path) = endpoint.strip_prefix("ipc://") {
+                    let _gone_already = std::fs::remove_file(path);
+                }
+            }
+        }
+        let until_ms = self.now_ms() + u64::from(linger_ms);
+        self.flush();
+        while !self.waiting.is_empty() && self.now_ms() < until_ms {
+            std::thread::sleep(std::time::Duration::from_millis(u64::from(RETRY_MS)));
+            self.flush();
+        }
+        let left_ms = until_ms.saturating_sub(self.now_ms());
+        if let Some(router) = self.router.take() {
+            let _at_once_then = router.set(LINGER, c_int::try_from(left_ms).unwrap_or(c_int::MAX));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The peers of the libzmq transport: routing ids, answers that wait, and who is shut out.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ringfence_wire::HEADER_BYTES;
+
+use crate::zmq_ffi::Source;
+use crate::{Connection, Outbound};
+
+/// One peer, from libzmq's notice that it connected to the one that it is gone.
+pub struct Peer {
+    pub id: Box<[u8]>,
+    pub source: Option<Source>,
+    pub phase: Phase,
+    pub queue: VecDeque<([u8; HEADER_BYTES], Outbound)>,
+    /// Bytes of `queue`.
+    pub waiting_bytes: usize,
+    /// Bytes of large bodies that libzmq has not sent yet.
+    pub in_flight_bytes: Arc<AtomicUsize>,
+    /// When the queue was last empty or became shorter.
+    pub progress_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Open,
+    /// Takes no more requests; cut once its answers are out, at the latest at this time.
+    Closing {
+        by_ms: u64,
+    },
+    /// Broke the protocol, was closed, or is one too many: what it still sends is dropped until it is gone.
+    Shut,
+}
+
+impl Peer {
+    pub fn outstanding_bytes(&self) -> usize {
+        self.waiting_bytes + self.in_flight_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Peers by number and by routing id.
+#[derive(Default)]
+pub struct Peers {
+    by_id: HashMap<Box<[u8]>, Connection>,
+    by_number: HashMap<Connection, Peer>,
+    opened: u64,
+    /// Opened and not yet told to be closed.
+    pub open: usize,
+    /// To be told at the end of the round.
+    pub ended: Vec<Connection>,
+}
+
+impl Peers {
+    pub fn find(&self, id: &[u8]) -> Option<Connection> {
+        self.by_id.get(id).copied()
+    }
+
+    pub fn get(&mut self, connection: Connection) -> Option<&mut Peer> {
+        self.by_number.get_mut(&connection)
+    }
+
+    pub fn numbers(&self) -> Vec<Connection> {
+        self.by_number.keys().copied().collect()
+    }
+
+    /// A peer connected. Beyond `limit` it is shut out from the start.
+    pub fn add(&mut self, id: &[u8], limit: usize, now_ms: u64) -> (Connection, bool) {
+        self.opened += 1;
+        let connection = Connection(self.opened);
+        let accepted = self.open < limit;
+        self.open += usize::from(accepted);
+        let peer = Peer {
+            id: id.into(),
+            source: None,
+            phase: if accepted { Phase::Open } else { Phase::Shut },
+            queue: VecDeque::new(),
+            waiting_bytes: 0,
+            in_flight_bytes: Arc::default(),
+            progress_ms: now_ms,
+        };
+        self.by_id.insert(id.into(), connection);
+        self.by_number.insert(connection, peer);
+        (connection, accepted)
+    }
+
+    /// Shut a peer out and cut its connection; its answers are dropped.
+    pub fn shut(&mut self, connection: Connection) {
+        let Some(peer) = self.by_number.get_mut(&connection) else { return };
+        if let Some(source) = peer.source {
+            source.cut();
+        }
+        peer.queue.clear();
+        peer.waiting_bytes = 0;
+        if peer.phase != Phase::Shut {
+            peer.phase = Phase::Shut;
+            self.open -= 1;
+            self.ended.push(connection);
+        }
+    }
+
+    /// libzmq says that the peer is gone.
+    pub fn remove(&mut self, connection: Connection) {
+        let Some(peer) = self.by_number.remove(&connection) else { return };
+        self.by_id.remove(&peer.id);
+        if peer.phase != Phase::Shut {
+            self.open -= 1;
+            self.ended.push(connection);
+        }
+    }
+}
+
+/// A large body on its way through libzmq, which drops it on its own thread when it was sent.
+pub struct InFlight {
+    body: Outbound,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl InFlight {
+    pub fn new(body: Outbound, bytes: Arc<AtomicUsize>) -> Self {
+        bytes.fetch_add(body.bytes().len(), Ordering::Relaxed);
+        Self { body, bytes }
+    }
+}
+
+impl AsRef<[u8]> for InFlight {
+    fn as_ref(&self) -> &[u8] {
+        self.body.bytes()
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.bytes.fetch_sub(self.body.bytes().len(), Ordering::Relaxed);
+    }
+}
