@@ -53,20 +53,17 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     partitions = list(options["partitions"])
     columns = None if options["columns"] is None else [name.strip() for name in options["columns"].split(",")]
     start = _start(options["start"], partitions)
+    # Before the node is asked: a mistake in the name of the file should not cost a connection.
+    sink = None if options["output"] is None else Sink(options["output"])
     with connected(address, timeout_s) as client:
         reader = client.read(
             topic, partition=partitions or None, start=start, follow=options["follow"], columns=columns
         )
         with reader:
-            if options["output"] is not None:
+            if sink is not None:
                 schema = _schema(client, topic, columns)
-                _to_file(
-                    reader,
-                    schema,
-                    options["output"],
-                    options["limit"],
-                    _total(client, topic, partitions, options),
-                )
+                total = _total(client, topic, partitions, options)
+                _to_file(limited(reader, options["limit"]), schema, sink, total)
             elif as_json:
                 for batch in limited(reader, options["limit"]):
                     for row in batch.to_pylist():
@@ -123,16 +120,13 @@ def _total(client: Client, topic: str, partitions: list[int], options: dict[str,
     return rows if options["limit"] is None else min(rows, options["limit"])
 
 
-def _to_file(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str, limit: int | None, total: int | None
-) -> None:
-    sink = Sink(path)
+def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, total: int | None) -> None:
     whole = False
     rows = 0
     try:
         sink.begin(schema)
-        with progress(path, total) as bar:
-            for batch in limited(batches, limit):
+        with progress(sink.path, total) as bar:
+            for batch in batches:
                 sink.write(batch)
                 rows += batch.num_rows
                 bar.advance(rows=batch.num_rows, size=batch.nbytes)
@@ -143,8 +137,8 @@ def _to_file(
         raise
     finally:
         sink.end(whole=whole)
-    if path != "-":
-        click.echo(f"{path}: {rows:,} rows", err=True)
+    if sink.path != "-":
+        click.echo(f"{sink.path}: {rows:,} rows", err=True)
 
 
 def _to_table(batches: Iterator[pa.RecordBatch], *, follow: bool) -> None:

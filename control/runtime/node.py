@@ -259,11 +259,11 @@ class Node:
             case ("quarantined", topic, partition, why):
                 recovery.quarantined(self.health, topic, partition, why)
             case ("shard_failed", shard, why):
-                self.health.worsen(
-                    f"shard {shard}", f"shard {shard} failed: {why}; restart after checking the disk"
-                )
+                reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
+                self.health.worsen(f"shard {shard}", reason)
             case ("disk_full", shard, True):
-                self.health.worsen(f"disk full {shard}", f"shard {shard}: no space for rows; reads go on")
+                reason = f"disk full: shard {shard} has no space for rows; reads go on"
+                self.health.worsen(f"disk full {shard}", reason)
             case ("disk_full", shard, False):
                 self.health.mend(f"disk full {shard}")
             case _:

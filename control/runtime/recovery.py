@@ -47,9 +47,8 @@ def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health
             rows = int(known["end_offset"]) - int(known["start_offset"])
             health.worsen(
                 f"unknown {place}",
-                f"unknown data: {rows} rows of partition {place[1]} of topic {place[0]}, which the metadata "
-                "does not "
-                "name; kept as they are",
+                f"data without metadata: {rows} rows of partition {place[1]} of topic {place[0]}; "
+                "kept as they are",
             )
 
 

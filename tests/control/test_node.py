@@ -288,9 +288,9 @@ def test_worries_are_reasons_and_end(tmp_path: Path, monkeypatch: Patch) -> None
         status = await bench.ok(Opcode.STATUS, None, messages.Status)
         assert status.state == "degraded"
         assert status.reasons == [
-            "shard 0: no space for rows; reads go on",
+            "disk full: shard 0 has no space for rows; reads go on",
             "partition 3 of topic 2 is quarantined: record 9: CRC",
-            "shard 1 failed: EIO; restart after checking the disk",
+            "storage failed: shard 1: EIO; check the disk, then start the node again",
         ]
         bench.native.tell(("disk_full", 0, False))
         assert len((await bench.ok(Opcode.STATUS, None, messages.Status)).reasons) == 2
@@ -308,7 +308,7 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
     async def work(bench: Bench) -> None:
         status = await bench.ok(Opcode.STATUS, None, messages.Status)
         assert status.reasons == [
-            "unknown data: 12 rows of partition 7 of topic 99, which the metadata does not name; kept as they are"
+            "data without metadata: 12 rows of partition 7 of topic 99; kept as they are"
         ]
         assert "drop" not in bench.native.names()
 

@@ -1,0 +1,198 @@
+"""The command line without a node: help, mistakes, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ringfence.control.cli.exits import MEANINGS, Exit, exit_of
+from ringfence.control.cli.program import COMMANDS
+from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
+from ringfence.control.cli.tables import Sink, Source
+from ringfence.native import errors
+from tests.system.harness import PROGRAM
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+def ringfence(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **options}
+    environment.pop("RINGFENCE_DEBUG", None)
+    command = [str(PROGRAM), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+
+def test_help_is_quick_and_loads_neither_arrow_nor_the_node() -> None:
+    began = time.monotonic()
+    done = ringfence("--help")
+    assert done.returncode == 0
+    # 0.15 s on an idle machine; the bound leaves room for a loaded one.
+    assert time.monotonic() - began < 3
+    for name in COMMANDS:
+        assert name in done.stdout
+    for meaning in MEANINGS.values():
+        assert meaning in done.stdout
+    listing = (
+        "import sys, ringfence.control.cli.program, ringfence\n"
+        "heavy = {'pyarrow', 'numpy', 'zmq', 'fastapi', 'uvicorn', 'pydantic', 'rich', 'pyspark'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Example:" in done.stdout
+    assert f"ringfence {name}" in done.stdout
+    if name != "topic":
+        assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["create", "list", "show", "truncate", "delete"])
+def test_every_topic_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("topic", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence topic {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fly"], "No such command 'fly'"),
+        (["read"], "Missing argument 'TOPIC'"),
+        (["read", "t", "--start", "5"], "name it with --partition"),
+        (["read", "t", "--start", "2026-01-31T12:00"], "needs its zone"),
+        (["read", "t", "--start", "soon"], "earliest, latest, an offset, or a time"),
+        (["read", "t", "--output", "x.csv"], "the suffix is none of"),
+        (["read", "t", "--json", "--output", "x.parquet"], "choose one"),
+        (["publish", "t", "nope.parquet"], "nope.parquet"),
+        (["publish", "t", "rows.csv"], "the suffix is none of"),
+        (["topic", "create", "t"], "--column"),
+        (["topic", "create", "t", "--column", "id"], "NAME:TYPE"),
+        (["topic", "create", "t", "--column", "id:int65"], "type 'int65' is unknown"),
+        (["topic", "create", "t", "--column", "id:int64", "--retention", "7x"], "as 7d"),
+        (["serve"], "pass --data"),
+        (["serve", "--data", "d", "--shards", "many"], "shards='many' of --shards"),
+        (["serve", "--data", "d", "--listen", "http://x"], "tcp://HOST:PORT or ipc://PATH"),
+        (["serve", "--data", "d", "--listen", "tcp://0.0.0.0:0"], "--insecure"),
+        (["status", "--address", "carrier:pigeon"], "carrier:pigeon"),
+    ],
+)
+def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
+    done = subprocess.run(
+        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert done.stdout == ""
+
+
+def test_nobody_there_ends_with_4() -> None:
+    done = ringfence("status", "--timeout", "0.5", RINGFENCE_ADDRESS=NOBODY)
+    assert done.returncode == Exit.UNREACHABLE
+    assert len(done.stderr.strip().splitlines()) == 1
+    as_json = ringfence("topic", "list", "--json", "--timeout", "0.5", RINGFENCE_ADDRESS=NOBODY)
+    told = json.loads(as_json.stderr)
+    assert as_json.returncode == told["exit"] == Exit.UNREACHABLE
+    assert told["error"] == "ConnectError"
+    assert told["retriable"] is True
+
+
+def test_debug_shows_the_traceback() -> None:
+    done = ringfence("--debug", "status", "--timeout", "0.5", RINGFENCE_ADDRESS=NOBODY)
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+
+
+def test_an_unknown_variable_is_an_error(tmp_path: Path) -> None:
+    done = ringfence("serve", "--data", str(tmp_path / "d"), RINGFENCE_BUDGETS="1")
+    assert done.returncode == Exit.USAGE
+    assert "RINGFENCE_BUDGETS is no setting" in done.stderr
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_directory_that_is_none_ends_with_7(tmp_path: Path) -> None:
+    done = ringfence("fsck", "--data", str(tmp_path))
+    assert done.returncode == Exit.STORAGE
+    assert "no data directory" in done.stderr
+    (tmp_path / "thesis.txt").write_text("x")
+    done = ringfence("serve", "--data", str(tmp_path))
+    assert done.returncode == Exit.STORAGE
+    assert "thesis.txt" in done.stderr
+
+
+def test_every_error_class_has_an_exit_code() -> None:
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.RingfenceError)
+    ]
+    without = {kind for kind in kinds if exit_of(kind("x")) is Exit.DEFECT}
+    # The base is never raised itself, and using a closed object is a defect of the command.
+    assert {kind for kind in without if not issubclass(kind, errors.ClosedError)} == {errors.RingfenceError}
+
+
+def test_columns_and_times_are_typed_as_people_do() -> None:
+    assert parse_column("id:int64!") == pa.field("id", pa.int64(), nullable=False)
+    assert parse_column("price:decimal(15,2)") == pa.field("price", pa.decimal128(15, 2))
+    assert parse_column("at:timestamp[us, UTC]") == pa.field("at", pa.timestamp("us", tz="UTC"))
+    assert parse_column("tags:list<string>") == pa.field("tags", pa.list_(pa.string()))
+    assert parse_column("day:date") == pa.field("day", pa.date32())
+    assert parse_duration_ms("7d") == 7 * 86_400_000
+    assert parse_duration_ms("90s") == 90_000
+
+
+ROWS = pa.table({"id": pa.array(range(1000)), "text": pa.array([f"row {n}" for n in range(1000)])})
+
+
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+def test_files_of_every_kind_give_the_same_rows(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / ("rows.parquet" if kind == "parquet" else "rows.arrow")
+    if kind == "parquet":
+        pq.write_table(ROWS, path)
+    else:
+        make = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+        with make(str(path), ROWS.schema) as writer:
+            writer.write_table(ROWS)
+    with Source(str(path), batch_rows=300) as source:
+        batches = list(source)
+    assert max(batch.num_rows for batch in batches) == 300
+    assert pa.Table.from_batches(batches).equals(ROWS)
+
+
+def test_views_become_plain_columns(tmp_path: Path) -> None:
+    path = tmp_path / "views.arrow"
+    views = pa.record_batch({"text": pa.array(["a", "b" * 50], pa.string_view())})
+    with pa.ipc.new_file(str(path), views.schema) as writer:
+        writer.write_batch(views)
+    with Source(str(path)) as source:
+        assert source.schema.field("text").type == pa.string()
+        assert [batch.to_pydict() for batch in source] == [{"text": ["a", "b" * 50]}]
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.arrow"])
+def test_a_broken_off_file_never_appears_under_its_name(name: str, tmp_path: Path) -> None:
+    for whole in (False, True):
+        sink = Sink(str(tmp_path / name))
+        sink.begin(ROWS.schema)
+        for batch in ROWS.to_batches():
+            sink.write(batch)
+        sink.end(whole=whole)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ([name] if whole else [])
+    with Source(str(tmp_path / name)) as source:
+        assert pa.Table.from_batches(list(source)).equals(ROWS)
