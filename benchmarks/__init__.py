@@ -1,7 +1,7 @@
 """Benchmarks: START HERE.
 
-`python -m benchmarks` runs engines side by side, interleaved, and prints each one's ratio to the limit of the same
-run. What a run consists of:
+`python -m benchmarks` runs engines side by side, interleaved, and prints each one's ratio to the limit of the
+same run. What a run consists of:
 
     workloads/*.toml   what is sent, and how many rows must be stored afterwards       -> workload.py
     dataset.py         TPC-H lineitem and a two-column table, as files of publish bodies
@@ -14,6 +14,6 @@ run. What a run consists of:
     micro/             pytest-benchmark: the steps of a batch, one by one
 
 Sender and server are two processes, and one machine holds both and the disk. Absolute figures therefore say
-little; ratios within one run say much. Cold guest memory makes buffered writes three times slower, so memory is
-touched before the first turn and every turn begins with unmeasured requests; the record says so.
+little; ratios within one run say much. Cold guest memory makes buffered writes three times slower, so memory
+is touched before the first turn and every turn begins with unmeasured requests; the record says so.
 """

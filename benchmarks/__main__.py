@@ -67,7 +67,7 @@ def main(
     \b
     Example:
       python -m benchmarks --quick --json result.json
-    """  # noqa: D301
+    """
     known = workload.load_all()
     default = tuple(name for name in QUICK_WORKLOADS if name in known) if quick else tuple(known)
     names = _chosen(workloads, tuple(known), "workloads") if workloads else default
@@ -76,12 +76,15 @@ def main(
     warmth = "Memory was not touched before."
     if warmed:
         touched, seconds = warm.touch(WARM_BYTES)
-        warmth = f"Memory was warm: {touched >> 20} MiB touched in {seconds:.0f} s before the first turn; each turn began with unmeasured requests."
+        warmth = (
+            f"Memory was warm: {touched >> 20} MiB touched in {seconds:.0f} s before the first turn; "
+            "each turn began with unmeasured requests."
+        )
         _tell(warmth)
     begin = time.monotonic()
     rows = runner.run(
         [known[name] for name in names],
-        {runner.LIMIT_NAME, *chosen},
+        (runner.LIMIT_NAME, *chosen),
         rounds,
         quick=quick,
         tell=_tell,

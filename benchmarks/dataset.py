@@ -1,7 +1,7 @@
 """Tables to send, and files of publish bodies made of them. Made once, then kept in the work directory.
 
-Types are utf8, decimal128 and date32: pyarrow reads TPC-H strings as `string_view`, whose slices drag their whole
-buffers along (1,000 rows became 3.6 MB), and peers do not all store views.
+Types are utf8, decimal128 and date32: pyarrow reads TPC-H strings as `string_view`, whose slices drag their
+whole buffers along (1,000 rows became 3.6 MB), and peers do not all store views.
 """
 
 from __future__ import annotations

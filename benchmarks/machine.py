@@ -32,7 +32,7 @@ def _file_system(directory: Path) -> str:
 
 def _revision() -> str:
     done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"],  # noqa: S607 - git of the path
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -11,7 +11,10 @@ RECORD = ROOT / "benchmarks" / "record"
 
 
 def work_directory() -> Path:
-    """`RINGFENCE_BENCH_DIR`, by default `.data/bench` in the checkout: a file system of the disk to be measured."""
+    """`RINGFENCE_BENCH_DIR`, by default `.data/bench` in the checkout.
+
+    It must lie on the disk that is to be measured.
+    """
     directory = Path(os.environ.get("RINGFENCE_BENCH_DIR", ROOT / ".data" / "bench"))
     directory.mkdir(parents=True, exist_ok=True)
     return directory

@@ -17,9 +17,13 @@ def _values(path: Path) -> dict[str, int]:
 
 
 def usage(pid: int) -> dict[str, int]:
-    """Counters of `pid` since its start; keys as in `Turn.server`. Raises FileNotFoundError when it is gone."""
+    """Counters of `pid` since its start; keys as in `Turn.server`.
+
+    Raises FileNotFoundError when it is gone.
+    """
     process = Path(f"/proc/{pid}")
-    # The second field is the program's name in parentheses and may hold blanks; field 3 comes after the last ')'.
+    # The second field is the program's name in parentheses and may hold blanks; field 3 comes after the last
+    # ')'.
     stat = (process / "stat").read_text().rpartition(")")[2].split()
     status, calls = _values(process / "status"), _values(process / "io")
     return {

@@ -59,11 +59,12 @@ def record(result: dict[str, Any]) -> Path:
     path = folder / f"{result['date']}{'-quick' if result['quick'] else ''}.json"
     save(result, path)
     machine = result["machine"]
-    facts = f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['file_system']}"
+    size = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
     text = [
         f"# {result['date']}, {result['rounds']} interleaved turns each",
         "",
-        f"{facts}, kernel {machine['kernel']}, revision {machine['revision']}. {result['warmth']}",
+        f"{machine['processor']}, {size}, {machine['file_system']}, kernel {machine['kernel']}.",
+        f"Revision {machine['revision']}. {result['warmth']}",
         "",
         markdown(result["rows"]),
         "",

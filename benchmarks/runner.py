@@ -1,8 +1,8 @@
 """Turns of several engines, interleaved, and what they say.
 
-A machine's speed drifts by 20-40 % within minutes, so engines take turns (A B C A B C ...) and a ratio compares
-medians of one run. The limit's median over the same transport is the yardstick; an engine over another transport has
-its own.
+A machine's speed drifts by 20-40 % within minutes, so engines take turns (A B C A B C ...) and a ratio
+compares medians of one run. The limit's median over the same transport is the yardstick; an engine over
+another transport has its own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ def _empty(directory: Path) -> Path:
 def run_workload(
     workload: Workload, engines: Sequence[str], rounds: int, *, quick: bool, tell: Callable[[str], None]
 ) -> list[Contest]:
-    """Start all servers, then let them take turns. A failed engine is out of the run; its failure is in the result."""
+    """Start all servers, then let them take turns.
+
+    A failed engine is out of the run; its failure is in the result.
+    """
     contests = contests_of(workload, engines)
     servers: list[Server | None] = []
     with ExitStack() as stack:
@@ -82,9 +85,8 @@ def run_workload(
         for number in range(rounds):
             for contest, server in zip(contests, servers, strict=True):
                 if server is not None and contest.failure is None:
-                    tell(
-                        f"{workload.name}: turn {number + 1} of {rounds}: {contest.engine.name} {contest.transport}"
-                    )
+                    who = f"{contest.engine.name} {contest.transport}"
+                    tell(f"{workload.name}: turn {number + 1} of {rounds}: {who}")
                     _take_turn(contest, server, quick=quick)
     return contests
 

@@ -1,7 +1,8 @@
 """Touch memory before the first turn.
 
-A guest's memory that was never touched costs ten times a re-use, and the page cache takes fresh pages: buffered
-writes ran at 0.35 GB/s cold and 1.0-1.5 warm on the machine this was written on. `O_DIRECT` does not care.
+A guest's memory that was never touched costs ten times a re-use, and the page cache takes fresh pages:
+buffered writes ran at 0.35 GB/s cold and 1.0-1.5 warm on the machine this was written on. `O_DIRECT` does not
+care.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ class Workload:
     """One file of `workloads/`. Every batch has `batch_rows` rows.
 
     `requests` are measured, `warmup` ones before them are not; the `_quick` numbers are those of `--quick`.
-    `window` requests are unanswered at most, over `partitions` x `producers` lanes. Whoever the `sender` is of the
-    other engines, the limit is fed natively. `options` are added to `ringfence serve`.
+    `window` requests are unanswered at most, over `partitions` x `producers` lanes. Whoever the `sender` is
+    of the other engines, the limit is fed natively. `options` are added to `ringfence serve`.
     """
 
     name: str
@@ -51,12 +51,12 @@ class Workload:
         ):
             if requests * self.batch_rows != expected:
                 raise ValueError(
-                    f"workload {self.name}: {requests} requests of {self.batch_rows} rows are not {expected} rows"
+                    f"workload {self.name}: {requests} x {self.batch_rows} rows are not {expected} rows"
                 )
         lanes = self.partitions * self.producers
         if lanes * DEDUPE_WINDOW < self.window:
             raise ValueError(
-                f"workload {self.name}: {lanes} lanes of {DEDUPE_WINDOW} cannot fill a window of {self.window}"
+                f"workload {self.name}: {lanes} lanes of {DEDUPE_WINDOW} are less than {self.window}"
             )
 
     def sizes(self, *, quick: bool) -> tuple[int, int, int]:

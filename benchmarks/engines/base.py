@@ -26,8 +26,9 @@ STOP_TIMEOUT_S = 20.0
 class Turn:
     """One measured run of a workload against one server.
 
-    `server` are the differences over the measured part of what /proc says of the server process: user_ns, system_ns,
-    faults_minor, faults_major, read_calls, write_calls, storage_write_bytes; and resident_bytes_max so far.
+    `server` are the differences over the measured part of what /proc says of the server process: user_ns,
+    system_ns, faults_minor, faults_major, read_calls, write_calls, storage_write_bytes; and
+    resident_bytes_max so far.
     """
 
     requests: int
@@ -64,15 +65,23 @@ class Server(Protocol):
     def pid(self) -> int: ...
 
     def turn(self, *, quick: bool) -> Turn:
-        """Unmeasured requests, then the measured ones. Raises TurnError when an answer was wrong or is missing."""
+        """Unmeasured requests, then the measured ones.
+
+        Raises TurnError when an answer was wrong or is missing.
+        """
 
 
 class Engine(Protocol):
     """`name` as in result rows; `durability` says what an answer promises."""
 
-    name: str
-    durability: str
-    transports: tuple[str, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def durability(self) -> str: ...
+
+    @property
+    def transports(self) -> tuple[str, ...]: ...
 
     def serve(self, workload: Workload, transport: str, directory: Path) -> AbstractContextManager[Server]:
         """A server with an empty store in `directory`, which is the engine's own."""
@@ -86,7 +95,10 @@ class TurnError(Exception):
 def running(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[tuple[int, Any]]:
-    """Start a server and wait for its first line, a JSON object. Yields (pid, that object); stops it afterwards."""
+    """Start a server and wait for its first line, a JSON object.
+
+    Yields (pid, that object); stops it afterwards.
+    """
     with log.open("wb") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
     assert process.stdout is not None

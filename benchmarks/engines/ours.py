@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from benchmarks.workload import Workload
 
 TOPIC = "bench"
-# A turn writes more than this, so that segment files are recycled, as they are in a log that has run for a day.
+# A turn writes more than this, so that segment files are recycled, as they are in a log that has run for a
+# day.
 RETENTION_BYTES = 1 << 30
 
 

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.senders.flight_sender ADDRESS WORKLOAD PID [--quick]`: DoPut with a window of answers.
+"""`python -m benchmarks.senders.flight_sender ADDRESS WORKLOAD PID [--quick]`: DoPut with a window of
+answers.
 
 Bytes are those of the IPC messages that the other engines get, so that rates compare.
 """

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.senders.python_producer ADDRESS TOPIC WORKLOAD PID [--quick]`: the library, as users use it."""
+"""`python -m benchmarks.senders.python_producer ADDRESS TOPIC WORKLOAD PID [--quick]`: the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ ANSWER_TIMEOUT_S = 60.0
 
 
 def run(producer: Any, batches: list[pa.RecordBatch], requests: int, window: int) -> tuple[int, list[float]]:
-    """Send `requests` batches, at most `window` unanswered. Returns rows acknowledged, seconds until each answer."""
+    """Send `requests` batches, at most `window` unanswered.
+
+    Returns rows acknowledged, seconds until each answer.
+    """
     latencies: list[float] = []
     rows = 0
     waiting: deque[Future[Any]] = deque()

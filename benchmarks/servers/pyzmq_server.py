@@ -1,7 +1,7 @@
 """`python -m benchmarks.servers.pyzmq_server ADDRESS FILE`: ROUTER, write, fdatasync, answer.
 
-Takes what is waiting as one group, at most GROUP_MESSAGES of it, so that it is not one sync a request. The file
-begins anew at FILE_BYTES_MAX. An answer is one frame of u64 request ids, those of the group.
+Takes what is waiting as one group, at most GROUP_MESSAGES of it, so that it is not one sync a request. The
+file begins anew at FILE_BYTES_MAX. An answer is one frame of u64 request ids, those of the group.
 """
 
 from __future__ import annotations
