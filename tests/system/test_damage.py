@@ -1,0 +1,135 @@
+"""Damaged and foreign data: exactly what is damaged is held back, everything else serves, nothing is deleted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence.native import wire
+from tests.system import files
+from tests.system.harness import SCHEMA, NodeProcess, batch, cli
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> tuple[NodeProcess, dict[int, list[int]]]:
+    """A stopped node with 4 partitions of 40 batches, and the ids in each partition."""
+    node = NodeProcess(tmp_path / "data")
+    with node, ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
+        with client.producer("t") as producer:
+            for start in range(0, 4_000, 100):
+                producer.send(batch(start, 100)).result(30)
+        ids = {
+            entry.partition: [
+                row for part in client.read("t", partition=entry.partition) for row in part["id"].to_pylist()
+            ]
+            for entry in client.topic("t").partitions
+        }
+    return node, ids
+
+
+def read(client: ringfence.Client, partition: int) -> list[int]:
+    return [row for part in client.read("t", partition=partition) for row in part["id"].to_pylist()]
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
+    stopped: tuple[NodeProcess, dict[int, list[int]]], where: str
+) -> None:
+    node, ids = stopped
+    victim = sorted(ids)[1]
+    found = files.rows_of(node.data, victim)[5]
+    files.flip(found.path, found.position + (60 if where == "header" else wire.RECORD_HEADER_BYTES + 200))
+
+    report = cli("fsck", "--data", str(node.data), "--json")
+    assert report.returncode == 6, report.stdout + report.stderr
+    named = [json.loads(line)["damage"] for line in report.stdout.splitlines() if '"damage"' in line]
+    assert [(one["partition"], one["position"]) for one in named] == [(victim, found.position)], named
+    assert Path(named[0]["file"]).name == found.path.name
+
+    before = files.content_of(node.data)
+    with node, ringfence.connect(node.address) as client:
+        for partition, expected in ids.items():
+            if partition != victim:
+                assert read(client, partition) == expected
+        with pytest.raises(ringfence.QuarantinedError):
+            read(client, victim)
+        outcomes = []
+        with client.producer("t", timeout_s=10) as producer:
+            for row in range(10_000, 10_032):
+                future = producer.send(batch(row, 1))
+                outcomes.append(future.exception(20))
+            producer_errors = {type(error) for error in outcomes if error is not None}
+            assert producer_errors == {ringfence.QuarantinedError}
+            assert None in outcomes, "the other partitions take rows"
+            with pytest.raises(ringfence.RingfenceError):
+                producer.flush()
+        status = cli("status", "--json", address=node.address)
+        assert status.returncode == 9
+        assert str(victim) in status.stdout
+    after = files.content_of(node.data)
+    assert before.keys() <= after.keys(), "nothing is deleted"
+
+
+def test_a_newer_log_format_is_refused_byte_identically_and_opens_again_when_restored(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    node, ids = stopped
+    newest = files.segments(node.data)[-1]
+    original = newest.read_bytes()
+    files.make_newer(newest)
+    before = files.content_of(node.data)
+    with pytest.raises(AssertionError, match="exit code 7") as refused:
+        node.start()
+    assert "newer" in str(refused.value)
+    assert files.content_of(node.data) == before
+    newest.write_bytes(original)
+    with node, ringfence.connect(node.address) as client:
+        assert {partition: read(client, partition) for partition in ids} == ids
+
+
+def test_a_newer_identity_format_is_refused_byte_identically(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    node, _ = stopped
+    identity = node.data / "store.toml"
+    identity.write_text(identity.read_text().replace("format = 1", "format = 2"))
+    before = files.content_of(node.data)
+    with pytest.raises(AssertionError, match="exit code 7"):
+        node.start()
+    assert files.content_of(node.data) == before
+
+
+def test_segment_files_of_another_store_are_refused_and_left_alone(
+    stopped: tuple[NodeProcess, dict[int, list[int]]], tmp_path: Path
+) -> None:
+    node, _ = stopped
+    other = NodeProcess(tmp_path / "other")
+    with other:
+        pass
+    foreign = files.segments(node.data)[0]
+    target = files.segments(other.data)[0] if files.segments(other.data) else None
+    folder = target.parent if target else other.data / "log"
+    (folder / foreign.name).write_bytes(foreign.read_bytes())
+    before = files.content_of(other.data)
+    with pytest.raises(AssertionError, match="exit code 7"):
+        other.start()
+    assert files.content_of(other.data) == before
+
+
+def test_a_torn_tail_is_cut_and_everything_before_it_is_there(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    """Bytes of a group that was never acknowledged: half a record behind the last group."""
+    node, ids = stopped
+    last = max(files.records(node.data), key=lambda found: (found.header.file_number, found.position))
+    end = last.position + last.header.span_bytes
+    with last.path.open("r+b") as file:
+        file.seek(end)
+        torn = bytearray(wire.RECORD_STRUCT.pack(*last.header._replace(group=last.header.group + 1)))
+        file.write(bytes(torn) + b"\x55" * 500)
+    with node, ringfence.connect(node.address) as client:
+        assert {partition: read(client, partition) for partition in ids} == ids

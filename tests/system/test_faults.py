@@ -1,0 +1,144 @@
+"""A failing disk, a full one, a slow one, and peers that mean harm."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence.native import wire
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, read_ids, until
+from tests.system.load import Load
+from tests.system.raw import RawClient
+
+MIB = 1 << 20
+
+
+def fill(client: ringfence.Client, topic: str, batches: int, rows: int = 500) -> None:
+    with client.producer(topic) as producer:
+        for number in range(batches):
+            producer.send(batch(number * rows, rows))
+
+
+def test_a_failed_sync_is_never_retried_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "data", options=("--faults", "fail_sync=40"))
+    node.start()
+    with ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+    load = Load(node.address, "t", 0, rows=20, window=4, timeout_s=8).start()
+    until(lambda: bool(load.errors), 60, "the producer hears of the failed disk")
+    load.finish()
+    assert isinstance(load.errors[0], ringfence.RingfenceError), load.errors
+    node.kill()
+    sound = NodeProcess(tmp_path / "data")
+    with sound, ringfence.connect(sound.address) as client:
+        check_identity(read_ids(client, "t"), {0: load.acknowledged}, {0: load.sent})
+        fill(client, "t", 1)
+    assert load.acknowledged, "something was acknowledged before the disk failed"
+
+
+def test_a_full_disk_refuses_rows_serves_reads_and_goes_on_when_there_is_space(tmp_path: Path) -> None:
+    node = NodeProcess(
+        tmp_path / "data",
+        options=("--faults", "full_after_bytes=40000000,full_for_ms=4000", "--segment-bytes", str(4 * MIB)),
+    )
+    with node, ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+        load = Load(node.address, "t", 0, rows=2_000, window=8, timeout_s=60).start()
+        with RawClient(node.address) as raw:
+            raw.hello()
+            until(
+                lambda: "disk" in str(client.status().reasons).lower(),
+                40,
+                "the node says that its disk is full",
+            )
+            first = next(iter(client.read("t")))
+            assert first.num_rows > 0, "reads go on"
+        until(lambda: not client.status().reasons, 40, "the node goes on by itself")
+        time.sleep(0.5)
+        load.finish()
+        assert load.errors == []
+        check_identity(read_ids(client, "t"), {0: load.acknowledged}, {0: load.sent})
+
+
+def test_memory_stays_within_the_budget_under_overload_with_a_slow_disk(tmp_path: Path) -> None:
+    budget = 64 * MIB
+    node = NodeProcess(
+        tmp_path / "data", options=("--faults", "slow_sync_ms=40", "--budget-bytes", str(budget))
+    )
+    with node, ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=SCHEMA, partitions=4)
+        idle = node.resident_bytes()
+        loads = [
+            Load(node.address, "t", producer, rows=40_000, window=48, timeout_s=120).start()
+            for producer in range(3)
+        ]
+        peak = 0
+        for _ in range(80):
+            peak = max(peak, node.resident_bytes())
+            time.sleep(0.1)
+        for load in loads:
+            load.finish()
+        assert [load.errors for load in loads] == [[], [], []]
+        assert sum(load.sent for load in loads) > 0
+    # The pool is touched at start, so what is resident when idle holds the budget already.
+    assert peak <= idle + budget // 10, (
+        f"idle {idle >> 20} MiB, peak {peak >> 20} MiB, budget {budget >> 20} MiB"
+    )
+
+
+@pytest.mark.timeout(300)
+def test_garbage_connections_disturb_nobody_and_leave_nothing_behind(tmp_path: Path, soak: int) -> None:
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+        load = Load(node.address, "t", 0).start()
+        before = node.resident_bytes()
+        descriptors = len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+        garbage = [
+            b"",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\xff" * 64,
+            bytes(64),
+            b"\xff" + bytes(8) + b"\x7f\x03" + b"z" * 200,
+        ]
+        for number in range(50_000):
+            with socket.socket() as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                one.connect(("127.0.0.1", node.port))
+                if body := garbage[number % len(garbage)]:
+                    one.send(body)
+        until(
+            lambda: len(list(Path(f"/proc/{node.pid}/fd").iterdir())) <= descriptors + 8,
+            30,
+            "descriptors are closed",
+        )
+        assert node.resident_bytes() < before + 64 * MIB
+        load.finish()
+        assert load.errors == []
+        check_identity(read_ids(client, "t"), {0: load.acknowledged}, {0: load.sent})
+
+
+def test_a_client_that_never_reads_harms_nobody_else(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address) as client:
+        info = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
+        fill(client, "t", 200, rows=5_000)
+        before = node.resident_bytes()
+        deaf = RawClient(node.address)
+        deaf.hello()
+        place = {"topic": info.topic, "partition": info.partitions[0].partition}
+
+        def ask() -> None:
+            for _ in range(2_000):
+                deaf.send(wire.Opcode.FETCH, sequence=0, send=8 * MIB, deadline_ms=100, **place)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        for _ in range(20):
+            assert sum(part.num_rows for part in client.read("t")) == 1_000_000
+        assert node.resident_bytes() < before + 256 * MIB
+        thread.join(20)
+        deaf.close()
