@@ -12,6 +12,20 @@ pub struct Identity {
     pub store: [u8; 16],
 }
 
+impl Identity {
+    /// What differs, the widest first.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        [
+            (self.cluster != other.cluster, "cluster"),
+            (self.history != other.history, "history"),
+            (self.store != other.store, "store"),
+        ]
+        .into_iter()
+        .find_map(|(differs, what)| differs.then_some(what))
+    }
+}
+
 /// What a segment file says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileHeader {
@@ -24,6 +38,8 @@ pub struct FileHeader {
     pub first_group: u64,
     /// Length the file was made with.
     pub bytes: u64,
+    /// The shard's file before it in this run, 0 = none: it ends with group `first_group - 1`.
+    pub previous_file: u64,
 }
 
 /// Why a file cannot be read as a segment.
@@ -46,6 +62,7 @@ const FILE_NUMBER: Range<usize> = 64..72;
 const RUN: Range<usize> = 72..80;
 const FIRST_GROUP: Range<usize> = 80..88;
 const BYTES: Range<usize> = 88..96;
+const PREVIOUS_FILE: Range<usize> = 96..104;
 /// The CRC counts from here to the end of the block.
 const CRC_FROM: usize = 8;
 
@@ -63,9 +80,14 @@ impl FileHeader {
         block[CLUSTER].copy_from_slice(&self.identity.cluster);
         block[HISTORY].copy_from_slice(&self.identity.history);
         block[STORE].copy_from_slice(&self.identity.store);
-        for (range, value) in
-            [(FILE_NUMBER, self.file_number), (RUN, self.run), (FIRST_GROUP, self.first_group), (BYTES, self.bytes)]
-        {
+        let words = [
+            (FILE_NUMBER, self.file_number),
+            (RUN, self.run),
+            (FIRST_GROUP, self.first_group),
+            (BYTES, self.bytes),
+            (PREVIOUS_FILE, self.previous_file),
+        ];
+        for (range, value) in words {
             block[range].copy_from_slice(&value.to_le_bytes());
         }
         let crc = crc_of(&block[CRC_FROM..]);
@@ -92,6 +114,7 @@ impl FileHeader {
             run: u64_at(block, RUN),
             first_group: u64_at(block, FIRST_GROUP),
             bytes: u64_at(block, BYTES),
+            previous_file: u64_at(block, PREVIOUS_FILE),
         })
     }
 }
@@ -114,7 +137,7 @@ mod tests {
 
     fn sealed() -> (FileHeader, Vec<u8>) {
         let identity = Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] };
-        let header = FileHeader { identity, shard: 3, file_number: 9, run: 7, first_group: 55, bytes: 1 << 20 };
+        let header = FileHeader { identity, shard: 3, file_number: 9, run: 7, first_group: 55, bytes: 1 << 20, previous_file: 8 };
         let mut block = vec![0xaa; FILE_HEADER_BYTES];
         header.seal(&mut block);
         (header, block)

@@ -42,21 +42,18 @@ impl std::fmt::Display for Mismatch {
 }
 
 impl PartitionHead {
-    /// Number a log record: record number, first offset, a time that never goes back, chain. Local kinds get the next
-    /// number and offset and chain 0. The head itself moves only by [`Self::advance`].
+    /// Number a log record: record number, first offset, a time that never goes back; and its chain. The head itself
+    /// moves only by [`Self::advance`].
     pub fn stamp(&self, header: &mut RecordHeader) {
+        self.number(header);
+        header.chain = if is_log(header.kind) { chain_of(self.chain, header) } else { 0 };
+    }
+
+    /// [`Self::stamp`] without the chain, which a group computes over the bytes that it writes anyway.
+    pub(crate) fn number(&self, header: &mut RecordHeader) {
         header.record_number = self.next_record;
-        header.time_ms = header.time_ms.max(self.last_time_ms);
-        if !is_log(header.kind) {
-            if header.kind != RecordKind::Start as u8 {
-                header.first_offset = self.next_offset;
-            }
-            header.chain = 0;
-            return;
-        }
         header.first_offset = self.next_offset;
-        assert!(header.owner_epoch >= self.owner_epoch, "append under an older epoch (I4): {header:?} after {self:?}");
-        header.chain = chain_of(self.chain, header);
+        header.time_ms = header.time_ms.max(self.last_time_ms);
     }
 
     /// Check a log record that comes numbered, from another replica or from disk.

@@ -1,5 +1,183 @@
-//! From offsets and record numbers to positions.
+//! From offsets, record numbers and times to positions, for one partition. Never on disk: recovery rebuilds it.
+//!
+//! Sparse: an entry each [`INTERVAL_BYTES`] of the partition's own bytes; between two entries a reader walks, forward over
+//! the file or back along `previous_position`. Dense: the last [`TAIL_MAX`] records, where most reads are. Both are bounded:
+//! when a partition has very many entries every second one goes and the interval doubles.
+
+use std::collections::VecDeque;
+
+use ringfence_wire::RecordHeader;
+
+use crate::head::offsets_of;
+use crate::position::Position;
+
+/// One entry per 64 KiB: 100 GiB of one partition are 1.6 million entries before thinning, 16 thousand after.
+pub const INTERVAL_BYTES: u64 = 64 << 10;
+/// 640 KiB for a partition at most.
+const SPARSE_MAX: usize = 16_384;
+/// 2 KiB for a partition at most.
+const TAIL_MAX: usize = 48;
+
+/// A record whose place is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub record: u64,
+    /// Offset of its first row.
+    pub offset: u64,
+    pub position: Position,
+    pub time_ms: u64,
+    /// Bytes of the partition before it, counted from the first record that this index ever saw.
+    pub bytes: u64,
+}
 
 /// Sparse entries and a dense tail.
-#[derive(Clone, Debug, Default)]
-pub struct Index {}
+#[derive(Clone, Debug)]
+pub struct Index {
+    sparse: VecDeque<Entry>,
+    /// Consecutive records up to the last one.
+    tail: VecDeque<Entry>,
+    interval_bytes: u64,
+    bytes: u64,
+    /// The next record begins a sparse entry: a walk must not cross a cut or a gap.
+    cut: bool,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Self { sparse: VecDeque::new(), tail: VecDeque::new(), interval_bytes: INTERVAL_BYTES, bytes: 0, cut: true }
+    }
+}
+
+impl Index {
+    /// Take in the next log record.
+    pub fn add(&mut self, header: &RecordHeader, position: Position) {
+        let entry = Entry {
+            record: header.record_number,
+            offset: header.first_offset,
+            position,
+            time_ms: header.time_ms,
+            bytes: self.bytes,
+        };
+        let since = self.sparse.back().map_or(u64::MAX, |last| self.bytes - last.bytes);
+        if self.cut || since >= self.interval_bytes {
+            self.sparse.push_back(entry);
+            self.cut = false;
+            self.thin();
+        }
+        if self.tail.len() == TAIL_MAX {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(entry);
+        self.bytes += u64::from(header.span_bytes);
+        debug_assert!(offsets_of(header) == 0 || header.rows > 0);
+    }
+
+    fn thin(&mut self) {
+        if self.sparse.len() <= SPARSE_MAX {
+            return;
+        }
+        let mut index = 0;
+        // The first stays: it is where the log start is found. The last stays: the next interval counts from it.
+        let last = self.sparse.len() - 1;
+        self.sparse.retain(|_| {
+            index += 1;
+            index % 2 == 1 || index == last + 1
+        });
+        self.interval_bytes *= 2;
+    }
+
+    /// Records from this number on are gone; the next one may lie anywhere.
+    pub fn truncate(&mut self, next_record: u64) {
+        let mut bytes = self.bytes;
+        for list in [&mut self.sparse, &mut self.tail] {
+            while list.back().is_some_and(|last| last.record >= next_record) {
+                bytes = bytes.min(list.pop_back().expect("just seen").bytes);
+            }
+        }
+        self.bytes = bytes;
+        self.cut = true;
+    }
+
+    /// The next record does not follow the last one: keep no tail and no walk across.
+    pub fn gap(&mut self) {
+        self.tail.clear();
+        self.cut = true;
+    }
+
+    /// Forget what lies below the log start.
+    pub fn trim(&mut self, start_offset: u64) {
+        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset) {
+            self.sparse.pop_front();
+        }
+        if self.sparse.len() * 4 < self.sparse.capacity() {
+            self.sparse.shrink_to_fit();
+        }
+    }
+
+    /// Forget everything: no record before the next one can be read.
+    pub fn clear(&mut self) {
+        *self = Self { bytes: self.bytes, interval_bytes: self.interval_bytes, ..Self::default() };
+    }
+
+    /// Number of the first record that can be found.
+    pub fn first_record(&self) -> Option<u64> {
+        self.sparse.front().map(|entry| entry.record)
+    }
+
+    /// Bytes of all records that this index ever saw and did not lose by a cut.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes from the entry that holds `offset` to the end.
+    pub fn bytes_from(&self, offset: u64) -> u64 {
+        let from = self.sparse.partition_point(|entry| entry.offset <= offset).saturating_sub(1);
+        self.sparse.get(from).map_or(0, |entry| self.bytes - entry.bytes)
+    }
+
+    /// Known records, the first one at or before what `before` is true for, in order, each with the bytes up to the next.
+    /// `before(entry)`: the wanted record is this one or comes later.
+    pub fn from(&self, before: impl Fn(&Entry) -> bool) -> impl Iterator<Item = Entry> + '_ {
+        let tail_first = self.tail.front().map_or(u64::MAX, |entry| entry.record);
+        let in_tail = self.tail.partition_point(&before);
+        let in_sparse = self.sparse.partition_point(&before).saturating_sub(1);
+        // With the wanted record inside the tail, the tail alone is exact.
+        let sparse_until = self.sparse.partition_point(|entry| entry.record < tail_first);
+        let sparse_from = if in_tail > 0 { sparse_until } else { in_sparse };
+        let sparse = self.sparse.range(sparse_from.min(sparse_until)..sparse_until);
+        sparse.chain(self.tail.range(in_tail.saturating_sub(1)..)).copied()
+    }
+
+    /// Start of the first interval that may hold a record at or after this time.
+    pub fn first_since(&self, time_ms: u64) -> Option<u64> {
+        // The interval before the first such entry may end with younger records: it is kept.
+        let at = self.sparse.partition_point(|entry| entry.time_ms < time_ms).saturating_sub(1);
+        self.sparse.get(at).map(|entry| entry.offset)
+    }
+
+    /// Start of the first interval from which at most so many bytes lead to the end; the last interval always stays.
+    pub fn first_within(&self, bytes_max: u64) -> Option<u64> {
+        let at = self.sparse.partition_point(|entry| self.bytes - entry.bytes > bytes_max);
+        self.sparse.get(at).or(self.sparse.back()).map(|entry| entry.offset)
+    }
+
+    /// Give back what an idle partition does not need: at most `entries` sparse ones stay.
+    pub fn shrink(&mut self, entries: usize) {
+        while self.sparse.len() > entries.max(2) {
+            let last = self.sparse.len() - 1;
+            let mut index = 0;
+            self.sparse.retain(|_| {
+                index += 1;
+                index % 2 == 1 || index == last + 1
+            });
+            self.interval_bytes *= 2;
+        }
+        self.sparse.shrink_to_fit();
+        self.tail.shrink_to_fit();
+    }
+
+    /// Memory that the entries take.
+    pub fn memory_bytes(&self) -> usize {
+        (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>()
+    }
+}

@@ -4,32 +4,34 @@ use std::ops::Range;
 
 use ringfence_buffer::Block;
 
-use crate::file_header::FileHeader;
+use crate::group::Begin;
 use crate::storage::StorageError;
 
-/// One step on files besides the group itself.
+/// One step on files besides the group itself; done after the group is durable, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Make a spare of this length: preallocated under its own name, so that a rotation later cannot run out of space.
-    MakeSpare { name: String, bytes: u64 },
-    /// Rename a file that nobody needs into a spare.
-    Recycle { file: u64, name: String, bytes: u64 },
-    /// Delete a file that nobody needs.
-    Delete { name: String },
-    /// Try to make a spare again after the disk was full.
-    Close { file: u64 },
+    /// Give a file of this name this much space, so that a rotation later cannot run out of it.
+    Allocate { name: String, bytes: u64 },
+    /// Make a segment that nobody needs into a file of another name.
+    Recycle { segment: String, name: String, bytes: u64 },
+    /// Remove a segment that nobody needs.
+    Remove { segment: String },
 }
 
 /// The group's bytes: one vectored write at `position`.
 pub(crate) struct Write {
-    pub file: u64,
+    /// Name of the segment.
+    pub segment: String,
+    /// Set for the first group of a file.
+    pub begin: Option<Begin>,
     pub position: u64,
-    /// Set for the first group of a file: the spare that becomes it, and its header.
-    pub begin: Option<(String, FileHeader)>,
+    pub bytes: u64,
+    pub records: u32,
+    /// Length that the file was made with.
+    pub capacity: u64,
     pub blocks: Vec<Block>,
     /// (index in `blocks`, bytes of it), in file order; each begins and ends at a multiple of 4096.
     pub slices: Vec<(u32, Range<usize>)>,
-    pub bytes: u64,
 }
 
 /// Work for the writer of one shard; at most one of a shard is under way.
@@ -46,17 +48,10 @@ pub struct JobDone {
     pub shard: u16,
     pub group: u64,
     pub(crate) job: Job,
-    /// Of the write and its sync. An error other than `Full` fails the shard for good.
+    /// Of the write and its sync.
     pub(crate) outcome: Result<(), StorageError>,
-    /// Of each step.
+    /// Of each step that was tried; none is after a failed write.
     pub(crate) steps: Vec<Result<(), StorageError>>,
-}
-
-impl std::fmt::Debug for Job {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = self.write.as_ref().map_or(0, |write| write.bytes);
-        write!(out, "Job {{ shard: {}, group: {}, bytes: {bytes}, steps: {:?} }}", self.shard, self.group, self.steps)
-    }
 }
 
 impl Job {
@@ -64,5 +59,11 @@ impl Job {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.write.as_ref().map_or(0, |write| write.bytes)
+    }
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Job {{ shard: {}, group: {}, bytes: {}, steps: {:?} }}", self.shard, self.group, self.bytes(), self.steps)
     }
 }

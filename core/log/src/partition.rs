@@ -1,24 +1,76 @@
 //! One partition's log as the engine knows it: head, index, log start, fence, and its pins on files.
 
+use std::sync::Arc;
+
+use ringfence_wire::RecordHeader;
+
+use crate::files::FilePin;
 use crate::head::PartitionHead;
 use crate::index::Index;
-use crate::plan::{From, PlanError, ReadPlan};
-use crate::report::Damage;
+use crate::position::Position;
+use crate::report::{Damage, PartitionReport};
 use crate::retain::Retention;
+use crate::state::LogState;
 
 /// Everything about one partition that is not on disk. At most 4 KiB while it is idle.
 pub struct PartitionLog {
     pub topic: u64,
     pub partition: u64,
-    head: PartitionHead,
-    index: Index,
+    pub(crate) head: PartitionHead,
+    pub(crate) index: Index,
+    pub(crate) start_offset: u64,
+    pub(crate) fence: u64,
+    pub(crate) damage: Option<Box<Damage>>,
+    pub(crate) dropped: bool,
+    /// Files with records of it, oldest first.
+    pub(crate) touches: Vec<Touch>,
+    /// (group, file) of state records, oldest first; the first may be durable.
+    pub(crate) states: Vec<(u64, u64)>,
+    /// (group, offset) of log starts that are not known durable.
+    pub(crate) starts: Vec<(u64, u64)>,
+    pub(crate) start_offset_durable: u64,
+    /// Of a dropped partition: files with records of it that still exist.
+    pub(crate) buried: Vec<u64>,
+    /// The shard that appends it in this run, its last group there and its slot in that group's directory.
+    pub(crate) place: Option<Place>,
+}
+
+/// The partition holds this file.
+pub(crate) struct Touch {
+    pub pin: FilePin,
+    /// While rows in it are at or above the durable log start.
+    pub live: Option<Arc<()>>,
+    /// Behind the last row in it.
+    pub end_offset: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub shard: u16,
+    pub group: u64,
+    pub slot: u32,
 }
 
 impl PartitionLog {
     /// A partition without records.
     #[must_use]
     pub fn new(topic: u64, partition: u64) -> Self {
-        Self { topic, partition, head: PartitionHead::default(), index: Index::default() }
+        Self {
+            topic,
+            partition,
+            head: PartitionHead::default(),
+            index: Index::default(),
+            start_offset: 0,
+            fence: 0,
+            damage: None,
+            dropped: false,
+            touches: Vec::new(),
+            states: Vec::new(),
+            starts: Vec::new(),
+            start_offset_durable: 0,
+            buried: Vec::new(),
+            place: None,
+        }
     }
 
     pub fn head(&self) -> &PartitionHead {
@@ -31,7 +83,7 @@ impl PartitionLog {
 
     /// First offset that may be read.
     pub fn start_offset(&self) -> u64 {
-        todo!()
+        self.start_offset
     }
 
     /// Behind the last appended row, durable or not.
@@ -41,38 +93,130 @@ impl PartitionLog {
 
     /// No append below this epoch.
     pub fn fence(&self) -> u64 {
-        todo!()
+        self.fence
     }
 
-    /// Bytes that its records between log start and end take on disk, by the index (exact to one index interval).
+    /// Bytes that its records between log start and end take on disk, exact to one index interval.
     pub fn bytes(&self) -> u64 {
-        todo!()
+        self.index.bytes_from(self.start_offset)
     }
 
     /// Set while the partition must not be served.
     pub fn quarantine(&self) -> Option<&Damage> {
-        todo!()
+        self.damage.as_deref()
     }
 
-    /// Where to read from `from` on, rows records only, below the mark `until_offset`.
-    ///
-    /// # Errors
-    /// [`PlanError`] when the position is not in this log.
-    pub fn plan(
-        &self,
-        from: From,
-        until_offset: u64,
-        bytes_max: usize,
-        rows_max: u64,
-    ) -> Result<ReadPlan, PlanError> {
-        let _ = (from, until_offset, bytes_max, rows_max);
-        todo!()
+    /// True once nothing of a dropped partition is left on disk: the engine may let go of it.
+    pub fn is_gone(&self) -> bool {
+        self.dropped && self.touches.is_empty() && self.buried.is_empty()
     }
 
-    /// The log start that retention asks for, if it is above the present one. Exact to one index interval; never
-    /// above `until_offset` (the mark).
+    pub fn is_dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Hold the file with this number: for an open stage. `None` if no record of this partition is in it.
+    pub fn pin(&self, file: u64) -> Option<FilePin> {
+        self.touches.iter().find(|touch| touch.pin.number == file).map(|touch| touch.pin.clone())
+    }
+
+    /// Give back memory that an idle partition does not need.
+    pub fn shrink(&mut self) {
+        // 16 entries of 40 bytes, next to at most 48 of the tail: below 3 KiB with the rest.
+        self.index.shrink(16);
+        self.touches.shrink_to_fit();
+        self.states.shrink_to_fit();
+        self.starts.shrink_to_fit();
+    }
+
+    /// Memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.index.memory_bytes()
+            + self.touches.capacity() * size_of::<Touch>()
+            + (self.states.capacity() + self.starts.capacity()) * 16
+    }
+
+    pub fn state(&self) -> LogState {
+        LogState {
+            head: self.head,
+            fence: self.fence,
+            start_offset: self.start_offset,
+            dropped: self.dropped,
+            released: false,
+        }
+    }
+
+    /// The log start that retention asks for, if it is above the present one: exact to one index interval, at most
+    /// `until_offset` (the mark).
     pub fn retention_start(&self, retention: Retention, now_ms: u64, until_offset: u64) -> Option<u64> {
-        let _ = (retention, now_ms, until_offset);
-        todo!()
+        let oldest_ms = match retention.age_ms_max {
+            0 => 0,
+            age => now_ms.saturating_sub(age),
+        };
+        let bytes_max = if retention.bytes_max == 0 { u64::MAX } else { retention.bytes_max };
+        let kept = if self.head.last_time_ms < oldest_ms {
+            Some(self.head.next_offset)
+        } else {
+            self.index.first_since(oldest_ms).max(self.index.first_within(bytes_max))
+        };
+        kept.map(|offset| offset.min(until_offset)).filter(|offset| *offset > self.start_offset)
+    }
+
+    /// A record of this partition lies in this file.
+    pub(crate) fn touch(&mut self, pin: &FilePin, end_offset: u64) {
+        match self.touches.last_mut() {
+            Some(last) if last.pin.number == pin.number => {
+                last.end_offset = last.end_offset.max(end_offset);
+                if end_offset > self.start_offset_durable {
+                    last.live.get_or_insert_with(|| pin.live());
+                }
+            }
+            _ => {
+                let live = (end_offset > self.start_offset_durable).then(|| pin.live());
+                self.touches.push(Touch { pin: pin.clone(), live, end_offset });
+            }
+        }
+    }
+
+    /// Take in a log record that is placed.
+    pub(crate) fn take(&mut self, header: &RecordHeader, position: Position) {
+        self.head.advance(header, position);
+        self.index.add(header, position);
+    }
+
+    /// The log ends at this head.
+    pub(crate) fn cut_to(&mut self, head: PartitionHead) {
+        self.head = head;
+        self.index.truncate(head.next_record);
+        self.start_offset = self.start_offset.min(head.next_offset);
+    }
+
+    /// Move the log start.
+    pub(crate) fn start_at(&mut self, offset: u64) {
+        self.start_offset = self.start_offset.max(offset);
+        self.index.trim(self.start_offset);
+    }
+
+    /// Nothing of it may be read or appended any more.
+    pub(crate) fn mark_dropped(&mut self) {
+        self.dropped = true;
+        self.damage = None;
+        self.index.clear();
+        self.start_offset = self.head.next_offset;
+    }
+
+    pub fn report(&self) -> PartitionReport {
+        PartitionReport {
+            topic: self.topic,
+            partition: self.partition,
+            records: self.head.next_record,
+            start_offset: self.start_offset,
+            end_offset: self.head.next_offset,
+            owner_epoch: self.head.owner_epoch,
+            fence: self.fence,
+            chain: self.head.chain,
+            quarantined: self.damage.as_deref().cloned(),
+        }
     }
 }

@@ -1,11 +1,16 @@
-//! What a reader is asked to do, with the pins that keep its files in place.
+//! What a reader is asked to do, with the pins that keep its files in place. Made by the engine out of the index.
+
+use crate::files::FilePin;
+use crate::index::Entry;
+use crate::partition::PartitionLog;
+use crate::position::Position;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
     /// The record that holds this row, or the next one with rows.
     Offset(u64),
-    /// This record, whatever its kind (copy by record number: every log kind is returned).
+    /// This record, whatever its kind: every log kind is returned (copy by record number).
     Record(u64),
     /// The first record with rows at or after this time.
     Time(u64),
@@ -20,6 +25,22 @@ pub enum PlanError {
     Beyond { end_offset: u64 },
     /// Nothing to read up to the mark.
     Empty,
+    /// The partition is quarantined or dropped.
+    Closed,
+}
+
+/// One stretch between two known records of the partition: the first one is in it, the second is not unless it is the
+/// log's last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub from: Position,
+    pub until: Position,
+    pub from_record: u64,
+    pub until_record: u64,
+    /// Bytes of the partition in it.
+    pub bytes: u64,
+    /// Offset at which the next stretch begins.
+    pub until_offset: u64,
 }
 
 /// One read of one partition. `Send`; holds its files against recycling until dropped.
@@ -27,4 +48,92 @@ pub enum PlanError {
 pub struct ReadPlan {
     pub topic: u64,
     pub partition: u64,
+    pub from: From,
+    /// Rows below are not returned.
+    pub start_offset: u64,
+    /// Rows from here on are not returned.
+    pub until_offset: u64,
+    pub bytes_max: usize,
+    /// 0 = no limit.
+    pub rows_max: u64,
+    pub(crate) hops: Vec<Hop>,
+    pub(crate) pins: Vec<FilePin>,
+}
+
+/// Hops in one plan: 32 MiB of answer are 512 intervals.
+const HOPS_MAX: usize = 1024;
+
+impl PartitionLog {
+    /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0 = any).
+    ///
+    /// # Errors
+    /// [`PlanError`] when the position is not in this log or nothing is there to read.
+    pub fn plan(
+        &self,
+        from: From,
+        until_offset: u64,
+        bytes_max: usize,
+        rows_max: u64,
+    ) -> Result<ReadPlan, PlanError> {
+        if self.damage.is_some() || self.dropped {
+            return Err(PlanError::Closed);
+        }
+        let until_offset = until_offset.min(self.head.next_offset);
+        match from {
+            From::Offset(offset) if offset < self.start_offset => {
+                return Err(PlanError::Retained { start_offset: self.start_offset });
+            }
+            From::Offset(offset) if offset > self.head.next_offset => {
+                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            }
+            From::Record(record) if record > self.head.next_record => {
+                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            }
+            From::Record(record) if self.index.first_record().is_none_or(|first| record < first) => {
+                return Err(PlanError::Retained { start_offset: self.start_offset });
+            }
+            From::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
+            From::Time(_) if self.start_offset >= until_offset => return Err(PlanError::Empty),
+            _ => {}
+        }
+        let start = self.start_offset;
+        let entries = self.index.from(|entry: &Entry| match from {
+            From::Offset(offset) => entry.offset <= offset,
+            From::Record(record) => entry.record <= record,
+            From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
+        });
+        let hops = self.hops(entries, bytes_max);
+        let (Some(first), Some(last)) = (hops.first(), hops.last()) else { return Err(PlanError::Empty) };
+        let files = first.from.file()..=last.until.file();
+        let pins = self.touches.iter().filter(|touch| files.contains(&touch.pin.number));
+        let pins = pins.map(|touch| touch.pin.clone()).collect();
+        let (topic, partition, start_offset) = (self.topic, self.partition, self.start_offset);
+        Ok(ReadPlan { topic, partition, from, start_offset, until_offset, bytes_max, rows_max, hops, pins })
+    }
+
+    fn hops(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Hop> {
+        let mut hops: Vec<Hop> = Vec::new();
+        let mut bytes = 0;
+        let mut entries = entries.peekable();
+        while let Some(entry) = entries.next() {
+            let next = entries.peek();
+            let hop = Hop {
+                from: entry.position,
+                until: next.map_or(self.head.last_position, |next| next.position),
+                from_record: entry.record,
+                until_record: next.map_or(self.head.next_record, |next| next.record),
+                bytes: next.map_or(self.index.bytes(), |next| next.bytes) - entry.bytes,
+                until_offset: next.map_or(self.head.next_offset, |next| next.offset),
+            };
+            hops.push(hop);
+            // The first hop begins before the wanted record: it may hold next to nothing of the answer.
+            if hops.len() > 1 {
+                bytes += hop.bytes;
+            }
+            if bytes >= bytes_max as u64 || hops.len() == HOPS_MAX {
+                break;
+            }
+        }
+        hops
+    }
 }

@@ -1,10 +1,23 @@
-//! Executes read plans on a reader thread.
+//! Executes read plans on a reader thread: finds the partition's records and copies them out, checked.
+//!
+//! Between two indexed records the reader walks forward over the file where the partition's records lie close together,
+//! and back along `previous_position` where other partitions' records fill the space between them.
 
 use ringfence_buffer::Block;
+use ringfence_wire::{BODY_ALIGN_BYTES, RecordHeader, RecordKind, align_up};
 
-use crate::plan::ReadPlan;
+use crate::head::{is_log, offsets_of};
+use crate::plan::{From, Hop, ReadPlan};
+use crate::position::{Position, segment_name};
 use crate::report::Damage;
 use crate::storage::{Storage, StorageError};
+use crate::window::{WINDOW_BYTES, Window};
+
+/// Walk forward when at most this many foreign bytes come with each own one: a window of 1 MiB costs about as much as
+/// eight reads of a block.
+const FOREIGN_MAX: u64 = 8;
+/// A look at one header by a back-link.
+const LOOK_BYTES: u64 = 4096;
 
 /// What one read found: whole records behind one another in the block, each at a multiple of 64; the next one begins at
 /// `align_up(192 + body_bytes, 64)`, which `span_bytes` says too.
@@ -28,29 +41,244 @@ pub struct ReadDone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
     Storage(StorageError),
-    /// The bytes are not what was written.
-    Damaged(Damage),
+    /// The bytes are not what was written; behind the damage the log goes on at `resume_offset`.
+    Damaged { damage: Box<Damage>, resume_offset: u64 },
     /// The first record alone is larger than the block: ask again with one of this size.
     BlockTooSmall { bytes: usize },
 }
 
+impl std::convert::From<StorageError> for ReadError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
 /// One reader thread's state: open files (bounded) and scratch.
 pub struct Reader<S: Storage> {
-    storage: S,
+    window: Window<S>,
+}
+
+enum Step {
+    Skipped,
+    Taken,
+    Full,
 }
 
 impl<S: Storage> Reader<S> {
     #[must_use]
     pub fn new(storage: S) -> Self {
-        Self { storage }
+        Self { window: Window::new(storage) }
     }
 
-    /// Read verbatim records into `block`, up to the plan's limits and the block's length.
+    /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is larger than
+    /// the limit is returned alone. An empty answer says where the next read goes on.
     ///
     /// # Errors
-    /// [`ReadError`].
+    /// [`ReadError`]; damage behind a first sound record is told by the read that begins there.
     pub fn read(&mut self, plan: &ReadPlan, block: &mut Block) -> Result<ReadDone, ReadError> {
-        let _ = (&self.storage, plan, block);
-        todo!()
+        self.window.refresh();
+        let mut done = ReadDone::default();
+        (done.next_offset, done.next_record) = match plan.from {
+            From::Offset(offset) => (offset, plan.hops.first().map_or(0, |hop| hop.from_record)),
+            _ => plan.hops.first().map_or((0, 0), |hop| (plan.start_offset, hop.from_record)),
+        };
+        done.first_offset = done.next_offset;
+        for (index, hop) in plan.hops.iter().enumerate() {
+            for pin in plan.pins.iter().filter(|pin| (hop.from.file()..=hop.until.file()).contains(&pin.number)) {
+                self.window.open(pin)?;
+            }
+            match self.hop(plan, hop, ahead(&plan.hops[index..]), block, &mut done) {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(ReadError::Damaged { .. }) if done.records > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
+
+    /// False when the answer is full.
+    fn hop(
+        &mut self,
+        plan: &ReadPlan,
+        hop: &Hop,
+        ahead: u64,
+        block: &mut Block,
+        done: &mut ReadDone,
+    ) -> Result<bool, ReadError> {
+        if hop.from_record + 1 < hop.until_record && !is_dense(hop) {
+            for position in self.back(plan, hop)? {
+                let header = self.expect(plan, hop, position, LOOK_BYTES)?;
+                if let Step::Full = self.take(plan, hop, position, &header, ahead, block, done)? {
+                    return Ok(false);
+                }
+            }
+            return Ok(true);
+        }
+        let mut position = hop.from;
+        loop {
+            let header = self.expect(plan, hop, position, ahead)?;
+            let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
+            // A record that a truncation cut off may still lie here: its number is not below the next stretch's.
+            if is_ours && header.record_number < hop.until_record {
+                if let Step::Full = self.take(plan, hop, position, &header, ahead, block, done)? {
+                    return Ok(false);
+                }
+                if header.record_number + 1 == hop.until_record {
+                    return Ok(true);
+                }
+            }
+            position = Position::new(position.file(), position.bytes() + u64::from(header.span_bytes));
+            if position > hop.until {
+                return Err(damaged(plan, hop, hop.until, "the log's records do not lead here"));
+            }
+        }
+    }
+
+    /// Positions of the hop's records, in order, found from its end.
+    fn back(&mut self, plan: &ReadPlan, hop: &Hop) -> Result<Vec<Position>, ReadError> {
+        let mut positions = Vec::new();
+        let mut position = hop.until;
+        loop {
+            let header = self.expect(plan, hop, position, LOOK_BYTES)?;
+            if header.topic != plan.topic || header.partition != plan.partition {
+                return Err(damaged(plan, hop, position, "a back-link leads to another partition"));
+            }
+            if header.record_number < hop.until_record {
+                positions.push(position);
+            }
+            if header.record_number <= hop.from_record {
+                break;
+            }
+            let before = Position(header.previous_position);
+            if before >= position || before < hop.from {
+                return Err(damaged(plan, hop, position, "its back-link does not lead to the record before"));
+            }
+            position = before;
+        }
+        positions.reverse();
+        Ok(positions)
+    }
+
+    fn expect(&mut self, plan: &ReadPlan, hop: &Hop, at: Position, ahead: u64) -> Result<RecordHeader, ReadError> {
+        let header = self.window.header(at, ahead)?;
+        header
+            .filter(|header| header.span_bytes as usize >= RecordHeader::SIZE && header.span_bytes.is_multiple_of(64))
+            .ok_or_else(|| damaged(plan, hop, at, "the record header is damaged"))
+    }
+
+    /// Copy the record if it belongs to the answer.
+    #[allow(clippy::too_many_arguments)]
+    fn take(
+        &mut self,
+        plan: &ReadPlan,
+        hop: &Hop,
+        position: Position,
+        header: &RecordHeader,
+        ahead: u64,
+        block: &mut Block,
+        done: &mut ReadDone,
+    ) -> Result<Step, ReadError> {
+        let end_offset = header.first_offset + offsets_of(header);
+        let is_rows = header.kind == RecordKind::Rows as u8;
+        let is_wanted = match plan.from {
+            From::Offset(offset) => is_rows && end_offset > offset,
+            From::Record(record) => header.record_number >= record,
+            From::Time(time_ms) => is_rows && header.time_ms >= time_ms && end_offset > plan.start_offset,
+        };
+        if end_offset > plan.until_offset {
+            return Ok(Step::Full);
+        }
+        if !is_wanted {
+            if done.records == 0 {
+                done.next_record = header.record_number + 1;
+                done.next_offset = done.next_offset.max(end_offset);
+                done.first_offset = done.next_offset;
+            }
+            return Ok(Step::Skipped);
+        }
+        let bytes = align_up(RecordHeader::SIZE + header.body_bytes as usize, BODY_ALIGN_BYTES);
+        let rows = if is_rows { u64::from(header.rows) } else { 0 };
+        if done.bytes + bytes > block.len().min(plan.bytes_max) || (plan.rows_max > 0 && done.rows + rows > plan.rows_max) {
+            if done.records > 0 {
+                return Ok(Step::Full);
+            }
+            if bytes > block.len() {
+                return Err(ReadError::BlockTooSmall { bytes });
+            }
+        }
+        self.copy(plan, hop, position, header, ahead, &mut block[done.bytes..done.bytes + bytes])?;
+        if done.records == 0 {
+            (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
+        }
+        done.bytes += bytes;
+        done.rows += rows;
+        done.records += 1;
+        (done.next_offset, done.next_record) = (end_offset, header.record_number + 1);
+        done.owner_epoch = header.owner_epoch;
+        Ok(Step::Taken)
+    }
+
+    fn copy(
+        &mut self,
+        plan: &ReadPlan,
+        hop: &Hop,
+        position: Position,
+        header: &RecordHeader,
+        ahead: u64,
+        out: &mut [u8],
+    ) -> Result<(), ReadError> {
+        let span = u32::try_from(out.len()).expect("a record is below 4 GiB");
+        let sealed = RecordHeader { span_bytes: span, ..*header }.seal();
+        out[..RecordHeader::SIZE].copy_from_slice(&sealed);
+        let (mut filled, end) = (RecordHeader::SIZE, RecordHeader::SIZE + header.body_bytes as usize);
+        let mut crc = 0;
+        while filled < end {
+            // In steps of 64, so that a position can name where the step begins.
+            let least = (end - filled).min(BODY_ALIGN_BYTES);
+            let from = Position::new(position.file(), position.bytes() + filled as u64);
+            let wanted = ahead.max((end - filled) as u64).min(WINDOW_BYTES as u64);
+            let bytes = self.window.bytes(from, least, wanted)?;
+            if bytes.len() < least {
+                return Err(damaged(plan, hop, position, "the file ends within the body"));
+            }
+            let length = if bytes.len() >= end - filled { end - filled } else { bytes.len() / 64 * 64 };
+            crc = crc32c::crc32c_append(crc, &bytes[..length]);
+            out[filled..filled + length].copy_from_slice(&bytes[..length]);
+            filled += length;
+        }
+        out[end..].fill(0);
+        if crc == header.body_crc { Ok(()) } else { Err(damaged(plan, hop, position, "the body is damaged")) }
+    }
+}
+
+/// How many bytes to load at once: to the end of the stretches that follow in the same file, if they are dense.
+fn ahead(hops: &[Hop]) -> u64 {
+    let Some(first) = hops.first() else { return 0 };
+    let (mut own, mut end) = (0, first.from.bytes());
+    for hop in hops.iter().take_while(|hop| hop.until.file() == first.from.file()) {
+        own += hop.bytes;
+        end = end.max(hop.until.bytes());
+    }
+    let all = end - first.from.bytes();
+    if all <= own.saturating_mul(FOREIGN_MAX) { all.max(first.bytes) } else { first.bytes }
+}
+
+/// True when walking forward costs less than back-links.
+fn is_dense(hop: &Hop) -> bool {
+    hop.from.file() == hop.until.file()
+        && hop.until.bytes() - hop.from.bytes() <= hop.bytes.saturating_mul(FOREIGN_MAX).max(WINDOW_BYTES as u64)
+}
+
+fn damaged(plan: &ReadPlan, hop: &Hop, position: Position, why: &str) -> ReadError {
+    let shard = plan.pins.iter().find(|pin| pin.number == position.file()).map_or(0, |pin| pin.shard);
+    let damage = Damage {
+        file: segment_name(position.file(), shard),
+        position: position.bytes(),
+        topic: plan.topic,
+        partition: plan.partition,
+        record_number: None,
+        why: why.to_owned(),
+    };
+    ReadError::Damaged { damage: Box::new(damage), resume_offset: hop.until_offset }
 }

@@ -1,22 +1,55 @@
 //! Opening a store: from files to partitions.
+//!
+//! 1. Take the lock: one process a store.
+//! 2. Read every segment's header. A newer format or another cluster's, history's or store's file ends it here: nothing
+//!    has been touched. A damaged header is reported; the file's records still speak for themselves.
+//! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions (`rebuild.rs`).
+//! 4. Cut the torn end of each shard's last file, and make the cut durable before anything new is written: from the next
+//!    start on, all that a file of an earlier run holds counts as synced.
+//! 5. Remove prepared files that no shard wants, prepare those that are missing.
+//! 6. Build the shards: each begins a new file with its first group, under numbers that were never used.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ringfence_wire::RecordHeader;
 
+use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
+use crate::files::{FilePin, FileToken};
 use crate::partition::PartitionLog;
-use crate::report::Report;
-use crate::shard::{Options, Shard};
+use crate::position::{parse_segment_name, segment_name};
+use crate::rebuild::Rebuild;
+use crate::report::{Damage, Report};
+use crate::scan::{Bounds, End, Scan};
+use crate::shard::Shard;
+use crate::space::{Prepared, Space, is_prepared_name, reserve_name, spare_name};
 use crate::storage::{Storage, StorageError};
+use crate::stream::Stream;
+use crate::terms::Options;
 
 /// Receives every partition's records in its order (partitions interleave).
 pub trait Visitor {
     /// Everything known of the partition so far is replaced by this; `blob` is what the node gave to `append_state`.
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]);
-    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind.
+    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind; empty when
+    /// the body is damaged.
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]);
     /// Records from this number on never were: forget what they said.
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64);
     /// The partition was dropped.
     fn dropped(&mut self, topic: u64, partition: u64);
+}
+
+/// A visitor that looks at nothing.
+pub struct NoVisitor;
+
+impl Visitor for NoVisitor {
+    fn state(&mut self, _: u64, _: u64, _: &[u8]) {}
+    fn record(&mut self, _: &RecordHeader, _: &[u8]) {}
+    fn truncate(&mut self, _: u64, _: u64, _: u64) {}
+    fn dropped(&mut self, _: u64, _: u64) {}
 }
 
 /// Why a store cannot be opened. Nothing was changed.
@@ -30,27 +63,239 @@ pub enum RecoverError {
     Storage(StorageError),
 }
 
+impl From<StorageError> for RecoverError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl std::fmt::Display for RecoverError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NewerFormat { file, version } => {
+                write!(out, "{file} has format {version}, this program knows {}; use a newer one", ringfence_wire::LOG_FORMAT_VERSION)
+            }
+            Self::ForeignFile { file, what } => {
+                write!(out, "{file} belongs to another {what}; move it out of this store's directory or open its own")
+            }
+            Self::Storage(error) => error.fmt(out),
+        }
+    }
+}
+
+impl std::error::Error for RecoverError {}
+
 /// An open store.
 pub struct Recovered {
     pub shards: Vec<Shard>,
+    /// Sorted by topic and partition; dropped ones included while anything of them is on disk.
     pub partitions: Vec<PartitionLog>,
     pub report: Report,
+    /// Keeps other processes out until it is dropped.
+    pub lock: StoreLock,
+}
+
+/// Keeps other processes out of the store until it is dropped.
+pub struct StoreLock(#[allow(dead_code)] Box<dyn Any + Send>);
+
+/// A segment file that stands in the directory.
+struct Segment {
+    pin: FilePin,
+    bytes: u64,
+    header: Option<FileHeader>,
 }
 
 /// Open the store: lock it, check every record, cut a torn end, build shards and partitions.
 ///
 /// # Errors
 /// [`RecoverError`]; the store was left as it was.
-pub fn recover<S: Storage>(storage: &S, options: &Options, visitor: &mut dyn Visitor) -> Result<Recovered, RecoverError> {
-    let _ = (storage, options, visitor);
-    todo!()
+pub fn recover<S: Storage>(
+    storage: &S,
+    options: &Options,
+    visitor: &mut dyn Visitor,
+) -> Result<Recovered, RecoverError> {
+    let lock = StoreLock(storage.lock()?);
+    let mut rebuild = Rebuild::default();
+    let segments = segments(storage, Some(&options.identity), &mut rebuild.report)?;
+    let ends = scan_all(storage, &segments, &mut rebuild, visitor)?;
+    cut(storage, &segments, &ends, &mut rebuild.report)?;
+    let (partitions, report) = rebuild.finish();
+    let next_group = ends.values().map(|end| end.next_group).max().unwrap_or(1);
+    let shards = shards(storage, options, segments, next_group)?;
+    Ok(Recovered { shards, partitions, report, lock })
 }
 
-/// Read everything, change nothing: each damaged record by name.
+/// Read everything, change nothing: each damaged record by name. The store must not be open elsewhere.
 ///
 /// # Errors
 /// [`RecoverError`], when it cannot be read at all.
 pub fn check<S: Storage>(storage: &S) -> Result<Report, RecoverError> {
-    let _ = storage;
-    todo!()
+    let _lock = StoreLock(storage.lock()?);
+    let mut rebuild = Rebuild::default();
+    let segments = segments(storage, None, &mut rebuild.report)?;
+    let ends = scan_all(storage, &segments, &mut rebuild, &mut NoVisitor)?;
+    rebuild.report.cut_bytes = ends.values().map(|end| end.torn_bytes).sum();
+    Ok(rebuild.finish().1)
+}
+
+/// Step 2.
+fn segments<S: Storage>(
+    storage: &S,
+    identity: Option<&Identity>,
+    report: &mut Report,
+) -> Result<BTreeMap<u64, Segment>, RecoverError> {
+    let mut segments = BTreeMap::new();
+    let mut stream = Stream::default();
+    let mut first = identity.copied();
+    for (name, bytes) in storage.list()? {
+        let Some((number, shard)) = parse_segment_name(&name) else { continue };
+        stream.reset();
+        let file = storage.open(&name)?;
+        let block = stream.bytes(storage, &file, 0, FILE_HEADER_BYTES)?;
+        let header = match FileHeader::open(&block[..block.len().min(FILE_HEADER_BYTES)]) {
+            Ok(header) => {
+                let identity = first.get_or_insert(header.identity);
+                if let Some(what) = identity.difference(&header.identity) {
+                    return Err(RecoverError::ForeignFile { file: name, what });
+                }
+                Some(header).filter(|header| header.file_number == number)
+            }
+            Err(FileHeaderError::Newer(version)) => return Err(RecoverError::NewerFormat { file: name, version }),
+            Err(FileHeaderError::Damaged) => None,
+        };
+        if header.is_none() {
+            report.damage.push(Damage {
+                file: name,
+                position: 0,
+                topic: 0,
+                partition: 0,
+                record_number: None,
+                why: "the file header is damaged; its records are read all the same".to_owned(),
+            });
+        }
+        report.files += 1;
+        segments.insert(number, Segment { pin: FileToken::new(number, shard), bytes, header });
+    }
+    Ok(segments)
+}
+
+/// Step 3.
+fn scan_all<S: Storage>(
+    storage: &S,
+    segments: &BTreeMap<u64, Segment>,
+    rebuild: &mut Rebuild,
+    visitor: &mut dyn Visitor,
+) -> Result<BTreeMap<u64, End>, RecoverError> {
+    let mut stream = Stream::default();
+    let mut ends = BTreeMap::new();
+    for (number, segment) in segments {
+        let file = storage.open(&segment_name(*number, segment.pin.shard))?;
+        let next = next_in_run(segments, *number);
+        let bounds = Bounds {
+            file_number: *number,
+            first_group: segment.header.map_or(0, |header| header.first_group),
+            bytes: segment.bytes,
+            is_proved: next.is_some() || !is_last_run(segments, segment),
+        };
+        let scan = Scan::new(storage, &file, &mut stream, bounds);
+        let end = scan.run(&mut |found| rebuild.group(&segment.pin, found, visitor))?;
+        let followed = next.and_then(|next| next.header).filter(|header| header.previous_file == *number);
+        if let Some(next) = followed.filter(|next| next.first_group != end.next_group) {
+            rebuild.missing_groups(&segment.pin, end.position, end.next_group, next.first_group);
+        }
+        ends.insert(*number, end);
+    }
+    rebuild.report.bytes = stream.bytes;
+    Ok(ends)
+}
+
+/// The file of the same shard and run that was begun after this one.
+fn next_in_run(segments: &BTreeMap<u64, Segment>, number: u64) -> Option<&Segment> {
+    let this = &segments[&number];
+    let run = this.header.map(|header| header.run);
+    segments.range(number + 1..).map(|(_, segment)| segment).find(|segment| {
+        // Without a sound header the run is not known: any later file of the shard then counts as a proof.
+        let same_run = run.is_none() || segment.header.is_none_or(|header| Some(header.run) == run);
+        segment.pin.shard == this.pin.shard && same_run
+    })
+}
+
+/// True for files of the newest run. One with a damaged header is not: nothing is ever cut from it (L6).
+fn is_last_run(segments: &BTreeMap<u64, Segment>, segment: &Segment) -> bool {
+    let newest = segments.values().filter_map(|segment| segment.header).map(|header| header.run).max();
+    segment.header.map(|header| header.run) == newest
+}
+
+/// Step 4.
+fn cut<S: Storage>(
+    storage: &S,
+    segments: &BTreeMap<u64, Segment>,
+    ends: &BTreeMap<u64, End>,
+    report: &mut Report,
+) -> Result<(), RecoverError> {
+    for (number, segment) in segments {
+        let end = &ends[number];
+        let is_last = next_in_run(segments, *number).is_none() && is_last_run(segments, segment);
+        if !is_last || end.position >= segment.bytes {
+            continue;
+        }
+        report.cut_bytes += end.torn_bytes;
+        let file = storage.open(&segment_name(*number, segment.pin.shard))?;
+        storage.cut(&file, end.position)?;
+        storage.sync(&file)?;
+    }
+    Ok(())
+}
+
+/// Steps 5 and 6.
+fn shards<S: Storage>(
+    storage: &S,
+    options: &Options,
+    segments: BTreeMap<u64, Segment>,
+    next_group: u64,
+) -> Result<Vec<Shard>, RecoverError> {
+    let segment_bytes = options.segment_bytes.next_multiple_of(4096);
+    let mut left: Vec<String> = Vec::new();
+    for (name, bytes) in storage.list()?.into_iter().filter(|(name, _)| is_prepared_name(name)) {
+        if bytes == segment_bytes {
+            left.push(name);
+        } else {
+            storage.remove(&name)?;
+        }
+    }
+    let numbers = Arc::new(AtomicU64::new(segments.keys().next_back().map_or(1, |last| last + 1)));
+    let reserve_bytes = (options.reserve_bytes / u64::from(options.shards)).next_multiple_of(4096);
+    let mut shards = Vec::new();
+    for shard in 0..options.shards {
+        let mut space = Space::new(shard, options.identity, numbers.clone(), segment_bytes, reserve_bytes);
+        // The reserve first: with a full disk it is what lets an operator move log starts up.
+        let reserve = match reserve_bytes {
+            0 => Prepared::No,
+            bytes => prepare(storage, &reserve_name(shard, 0), bytes)?,
+        };
+        let name = spare_name(shard, 0);
+        if let Some(position) = left.iter().position(|left| *left == name).or(left.len().checked_sub(1)) {
+            storage.rename(&left.swap_remove(position), &name)?;
+        }
+        space.set_prepared(prepare(storage, &name, segment_bytes)?, reserve);
+        shards.push(Shard::new(*options, space, next_group));
+    }
+    for name in left {
+        storage.remove(&name)?;
+    }
+    for (number, segment) in segments {
+        let count = shards.len();
+        let files = &mut shards[usize::from(segment.pin.shard) % count].space.files;
+        files.insert(number, (segment.pin, segment.bytes));
+    }
+    storage.sync_directory()?;
+    Ok(shards)
+}
+
+fn prepare<S: Storage>(storage: &S, name: &str, bytes: u64) -> Result<Prepared, RecoverError> {
+    match storage.allocate(name, bytes) {
+        Ok(()) => Ok(Prepared::Ready { bytes, recycled: false }),
+        Err(StorageError::Full) => Ok(Prepared::No),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -1,4 +1,11 @@
 //! Which files may go, and which partitions owe a state record first.
+//!
+//! A partition lets go of a file when the durable log start has passed every row of it there *and* a durable state record
+//! of it stands in a newer file. States are carried forward only out of files that hold nothing else any more. A
+//! quarantined partition lets go of nothing (L6); a dropped one keeps the file of its drop record until every older file
+//! with records of it is gone, so that they never come back to life.
+
+use std::collections::BTreeSet;
 
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
@@ -10,12 +17,80 @@ pub struct Retention {
     pub age_ms_max: u64,
 }
 
-/// Give up pins that are no longer needed, hand free files to their shards, and name the partitions whose state must be
-/// carried forward (`Shard::append_state`) before more can go. Call after a rotation, a moved log start, and every few seconds.
+/// Partitions named by one call: each owes a state record, and a call comes every few seconds.
+const STATES_MAX: usize = 1024;
+
+/// Give up pins that are no longer needed, hand free files to their shards, and name the partitions (topic, partition)
+/// whose state must be carried forward by `Shard::append_state` before more can go. Call after a rotation, a moved log
+/// start, and every few seconds. `partitions` are all partitions of the store: one that is left out keeps its files.
 pub fn retain<'a>(
     shards: &mut [Shard],
     partitions: impl Iterator<Item = &'a mut PartitionLog>,
 ) -> Vec<(u64, u64)> {
-    let _ = (shards, partitions.count());
-    todo!()
+    let files: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.files.keys().copied()).collect();
+    let mut waiting = Vec::new();
+    for log in partitions {
+        let shard = log.place.and_then(|place| shards.get(usize::from(place.shard)));
+        let durable_group = shard.map_or(0, Shard::durable_group);
+        log.settle(durable_group, &files);
+        waiting.extend(log.waits_for_state(durable_group).map(|file| (log.topic, log.partition, file)));
+    }
+    let mut idle = BTreeSet::new();
+    for shard in shards {
+        let closed: Vec<_> = shard.space.closed().cloned().collect();
+        for pin in closed {
+            // Two: the list above and the shard's own.
+            if std::sync::Arc::strong_count(&pin) == 2 {
+                shard.space.release(pin.number);
+            } else if !pin.is_live() {
+                idle.insert(pin.number);
+            }
+        }
+    }
+    let mut owing: Vec<_> = waiting.into_iter().filter(|(_, _, file)| idle.contains(file)).collect();
+    owing.dedup_by_key(|(topic, partition, _)| (*topic, *partition));
+    owing.truncate(STATES_MAX);
+    owing.into_iter().map(|(topic, partition, _)| (topic, partition)).collect()
+}
+
+impl PartitionLog {
+    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `files`: those that exist.
+    fn settle(&mut self, durable_group: u64, files: &BTreeSet<u64>) {
+        while self.starts.first().is_some_and(|(group, _)| *group <= durable_group) {
+            let (_, offset) = self.starts.remove(0);
+            self.start_offset_durable = self.start_offset_durable.max(offset);
+        }
+        let durable = self.states.partition_point(|(group, _)| *group <= durable_group);
+        self.states.drain(..durable.saturating_sub(1));
+        if self.damage.is_some() {
+            return;
+        }
+        let state_file = self.states.first().filter(|(group, _)| *group <= durable_group).map(|(_, file)| *file);
+        for touch in &mut self.touches {
+            if touch.end_offset <= self.start_offset_durable {
+                touch.live = None;
+            }
+        }
+        self.touches.retain(|touch| {
+            let superseded = state_file.is_some_and(|file| file > touch.pin.number);
+            if self.dropped && superseded && files.contains(&touch.pin.number) {
+                self.buried.push(touch.pin.number);
+            }
+            touch.live.is_some() || !superseded
+        });
+        if self.dropped {
+            self.buried.retain(|file| files.contains(file));
+            // Nothing older is left that the drop record would have to outlive.
+            if self.buried.is_empty() && self.touches.iter().all(|touch| state_file == Some(touch.pin.number)) {
+                self.touches.clear();
+            }
+        }
+    }
+
+    /// Files that it holds only for want of a newer state record; none while one is on its way.
+    fn waits_for_state(&self, durable_group: u64) -> impl Iterator<Item = u64> + '_ {
+        let is_pending = self.states.iter().any(|(group, _)| *group > durable_group);
+        let none = is_pending || self.damage.is_some();
+        self.touches.iter().filter(move |touch| !none && touch.live.is_none()).map(|touch| touch.pin.number)
+    }
 }

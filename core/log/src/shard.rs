@@ -1,92 +1,56 @@
 //! One shard: fills commit groups in memory, plans files, hands jobs to its writer. Pure; lives on the engine's thread.
+//!
+//! A group takes records until it or its file is full or the writer asks for it; then the next one opens. No timer is
+//! involved: while one group is written, the next one fills. `local.rs` appends what is this store's own.
+
+use std::collections::VecDeque;
 
 use ringfence_buffer::{Block, Pool};
-use ringfence_wire::RecordHeader;
+use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 
-use crate::file_header::Identity;
-use crate::head::{Mismatch, PartitionHead};
-use crate::job::{Job, JobDone};
-use crate::partition::PartitionLog;
+use crate::file_header::FILE_HEADER_BYTES;
+use crate::group::{COPY_BYTES_MAX, Group, STAGING_BYTES};
+use crate::head::{is_log, offsets_of};
+use crate::job::Job;
+use crate::partition::{PartitionLog, Place};
 use crate::position::Position;
-
-/// How a store is laid out. Everything but `identity` may differ at each start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    pub identity: Identity,
-    pub shards: u16,
-    /// Length of a segment file. A record that is larger gets a file of its own size.
-    pub segment_bytes: u64,
-    /// A group takes no further record above this; one record alone may be larger.
-    pub group_bytes_max: u64,
-    /// Groups that wait for the writer, the open one included; then `Refusal::Busy`.
-    pub groups_waiting_max: usize,
-    /// Disk space per store kept for control and local records when there is none for rows.
-    pub reserve_bytes: u64,
-}
-
-/// The body of a record. `header.body_bytes` and `header.body_crc` describe it and are the caller's.
-pub enum Body<'a> {
-    /// Parts of a small body, copied behind one another into the group's staging block.
-    Copy(&'a [&'a [u8]]),
-    /// A large body that lies at `RECORD_HEADER_BYTES` in its block, `bytes` long; the block has room up to the next
-    /// multiple of 4096. It is written from where it lies.
-    Block { block: Block, bytes: usize },
-}
-
-/// Where an appended record will lie. It is durable once `group <= shard.durable_group()`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
-    pub shard: u16,
-    pub group: u64,
-    pub position: Position,
-    pub record_number: u64,
-    pub first_offset: u64,
-    pub time_ms: u64,
-}
-
-/// Why a record was not appended. Nothing has changed: neither the head nor the group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Groups or pool are full: try again after the next `on_done`.
-    Busy,
-    /// No disk space for rows; reads and control records go on.
-    DiskFull,
-    /// The shard's storage failed; it takes nothing any more.
-    Failed(String),
-    /// The partition is quarantined.
-    Quarantined,
-    /// A numbered record that does not continue this log.
-    Mismatch(Mismatch),
-}
-
-/// A refusal that gives the body back.
-pub struct Refused<'a> {
-    pub refusal: Refusal,
-    pub body: Body<'a>,
-}
-
-/// What a finished job changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Groups up to here are durable: acknowledge what they hold.
-    pub durable_group: u64,
-    /// What the shard is from now on; tell the control plane when it differs from before.
-    pub status: Status,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
-    Serving,
-    /// Rows are refused, control records go to the reserve; ends by itself when space is back.
-    DiskFull,
-    /// A write or sync failed: the outcome of what was not durable is unknown. Only a restart ends it.
-    Failed(String),
-}
+use crate::space::{NoRoom, Space};
+use crate::terms::{Body, Options, Placed, Refusal, Refused};
 
 /// One writer's files and groups.
-pub struct Shard {}
+pub struct Shard {
+    pub(crate) options: Options,
+    pub(crate) space: Space,
+    pub(crate) open: Option<Group>,
+    pub(crate) sealed: VecDeque<Group>,
+    pub(crate) staging: Vec<Block>,
+    pub(crate) next_group: u64,
+    pub(crate) durable_group: u64,
+    pub(crate) is_writing: bool,
+    /// A job that met a full disk before anything was synced.
+    pub(crate) retry: Option<(Job, u64)>,
+    /// When the last group is to be proved synced.
+    pub(crate) close_at: Option<u64>,
+    pub(crate) failed: Option<String>,
+}
 
 impl Shard {
+    pub(crate) fn new(options: Options, space: Space, next_group: u64) -> Self {
+        Self {
+            options,
+            space,
+            open: None,
+            sealed: VecDeque::new(),
+            staging: Vec::new(),
+            next_group,
+            durable_group: next_group - 1,
+            is_writing: false,
+            retry: None,
+            close_at: None,
+            failed: None,
+        }
+    }
+
     /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical part;
     /// its `time_ms` is the wall clock and never stored less than the record before.
     ///
@@ -96,11 +60,11 @@ impl Shard {
         &mut self,
         pool: &mut Pool,
         log: &mut PartitionLog,
-        header: RecordHeader,
+        mut header: RecordHeader,
         body: Body<'a>,
     ) -> Result<Placed, Refused<'a>> {
-        let _ = (pool, log, header, body);
-        todo!()
+        log.head.number(&mut header);
+        self.admit(pool, log, header, body)
     }
 
     /// Place a log record that another replica numbered.
@@ -114,103 +78,158 @@ impl Shard {
         header: RecordHeader,
         body: Body<'a>,
     ) -> Result<Placed, Refused<'a>> {
-        let _ = (pool, log, header, body);
-        todo!()
+        match log.head.accept(&header) {
+            Ok(()) => self.admit(pool, log, header, body),
+            Err(mismatch) => Err(Refused { refusal: Refusal::Mismatch(mismatch), body }),
+        }
     }
 
-    /// Write what recovery of one partition needs; `blob` is the node's part (producer table, open stages).
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_state(&mut self, pool: &mut Pool, log: &mut PartitionLog, blob: &[u8]) -> Result<Placed, Refusal> {
-        let _ = (pool, log, blob);
-        todo!()
-    }
-
-    /// No append below `epoch` from here on; in effect at once, durable with its group.
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_fence(&mut self, pool: &mut Pool, log: &mut PartitionLog, epoch: u64) -> Result<Placed, Refusal> {
-        let _ = (pool, log, epoch);
-        todo!()
-    }
-
-    /// Move the log start up to `offset` (at most the end). Files go only after the record is durable.
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_start(&mut self, pool: &mut Pool, log: &mut PartitionLog, offset: u64) -> Result<Placed, Refusal> {
-        let _ = (pool, log, offset);
-        todo!()
-    }
-
-    /// End the log at an earlier head (from the record before it, see `PartitionHead::after`).
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_truncate(
+    fn admit<'a>(
         &mut self,
         pool: &mut Pool,
         log: &mut PartitionLog,
-        to: PartitionHead,
-    ) -> Result<Placed, Refusal> {
-        let _ = (pool, log, to);
-        todo!()
+        mut header: RecordHeader,
+        body: Body<'a>,
+    ) -> Result<Placed, Refused<'a>> {
+        assert!(is_log(header.kind), "local kinds have functions of their own: kind {}", header.kind);
+        let refusal = if log.dropped {
+            Some(Refusal::Dropped)
+        } else if log.damage.is_some() {
+            Some(Refusal::Quarantined)
+        } else if header.owner_epoch < log.fence.max(log.head.owner_epoch) {
+            Some(Refusal::Fenced { epoch: log.fence.max(log.head.owner_epoch) })
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            return Err(Refused { refusal, body });
+        }
+        (header.topic, header.partition) = (log.topic, log.partition);
+        header.previous_position = log.head.last_position.0;
+        let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
+        let position = self.put(pool, log, &mut header, body, is_rows)?;
+        let placed = self.placed(log, &header, position);
+        log.take(&header, placed.position);
+        Ok(placed)
     }
 
-    /// Forget the partition: its log is dead from here on, its space comes back by `retain`. Keep the `PartitionLog` until
-    /// `retain` has taken it from the list.
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_drop(&mut self, pool: &mut Pool, log: &mut PartitionLog) -> Result<Placed, Refusal> {
-        let _ = (pool, log);
-        todo!()
+    /// Put the record into the open group, which is made when there is none; returns its position in the file.
+    pub(crate) fn put<'a>(
+        &mut self,
+        pool: &mut Pool,
+        log: &PartitionLog,
+        header: &mut RecordHeader,
+        body: Body<'a>,
+        is_rows: bool,
+    ) -> Result<u64, Refused<'a>> {
+        let bytes = header.body_bytes as usize;
+        let is_small = bytes <= COPY_BYTES_MAX;
+        if let Err(refusal) = self.make_room(pool, bytes, is_small, is_rows) {
+            return Err(Refused { refusal, body });
+        }
+        let chain = log.head.chain;
+        let group = self.open.as_mut().expect("make_room opened it");
+        match body {
+            Body::Copy(parts) if is_small => Ok(group.put_copy(header, chain, parts)),
+            Body::Copy(parts) => {
+                let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else {
+                    return Err(Refused { refusal: Refusal::Busy, body });
+                };
+                let mut at = RECORD_HEADER_BYTES;
+                for part in parts {
+                    block[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+                Ok(group.put_block(header, chain, block))
+            }
+            Body::Block { block, bytes } if is_small => {
+                let body = &block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes];
+                Ok(group.put_copy(header, chain, &[body]))
+            }
+            Body::Block { block, bytes: found } => {
+                assert_eq!(found, bytes, "the block holds the body that the header names");
+                Ok(group.put_block(header, chain, block))
+            }
+        }
     }
 
-    /// End a quarantine by an operator's word: the damaged records stay unreadable, the log goes on behind the last sound one.
-    ///
-    /// # Errors
-    /// [`Refusal`]; nothing has changed.
-    pub fn append_release(&mut self, pool: &mut Pool, log: &mut PartitionLog, blob: &[u8]) -> Result<Placed, Refusal> {
-        let _ = (pool, log, blob);
-        todo!()
+    /// Count a placed record in the directory and pin its file.
+    pub(crate) fn placed(&mut self, log: &mut PartitionLog, header: &RecordHeader, position: u64) -> Placed {
+        let group = self.open.as_mut().expect("the record is in it");
+        let pin = &self.space.current.as_ref().expect("the group lies in it").pin;
+        let logged = is_log(header.kind);
+        let next_record = if logged { header.record_number + 1 } else { header.record_number };
+        let slot = log.place.filter(|place| place.group == group.number).map(|place| place.slot);
+        if let Some(place) = log.place {
+            assert_eq!(place.shard, self.space.shard, "a partition stays with its shard until a restart (L3)");
+        }
+        let slot = group.count(slot, log.topic, log.partition, next_record);
+        log.place = Some(Place { shard: self.space.shard, group: group.number, slot });
+        log.touch(pin, if logged { header.first_offset + offsets_of(header) } else { 0 });
+        Placed {
+            shard: self.space.shard,
+            group: group.number,
+            position: Position::new(group.file, position),
+            record_number: header.record_number,
+            first_offset: header.first_offset,
+            time_ms: header.time_ms,
+        }
     }
 
-    /// The next work for the writer, if there is any. Call only while no job of this shard is under way.
-    pub fn take_job(&mut self, now_ms: u64) -> Option<Job> {
-        let _ = now_ms;
-        todo!()
+    /// Make sure that the open group takes a record of such a body.
+    fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, is_rows: bool) -> Result<(), Refusal> {
+        if let Some(why) = &self.failed {
+            return Err(Refusal::Failed(why.clone()));
+        }
+        let alone = Group::bytes_bound(0, 0, bytes);
+        let most = self.space.segment_bytes - FILE_HEADER_BYTES as u64;
+        if alone > most {
+            return Err(Refusal::TooLarge { bytes: alone, max: most });
+        }
+        if let Some(group) = &mut self.open {
+            let capacity = self.space.current.as_ref().map_or(0, |current| current.capacity);
+            let with = group.bytes_with(bytes);
+            if with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity {
+                let copied = if is_small { RECORD_HEADER_BYTES + bytes } else { 0 };
+                if !group.staging_has(copied) {
+                    let block = self.staging.pop().or_else(|| pool.take(STAGING_BYTES)).ok_or(Refusal::Busy)?;
+                    group.add_staging(block);
+                }
+                return Ok(());
+            }
+            if self.sealed.len() + 1 >= self.options.groups_waiting_max {
+                return Err(Refusal::Busy);
+            }
+            self.seal();
+        }
+        self.space.room_for(alone, is_rows, self.next_group).map_err(|none| match none {
+            NoRoom::Soon => Refusal::Busy,
+            NoRoom::DiskFull => Refusal::DiskFull,
+        })?;
+        self.open_group(pool).ok_or(Refusal::Busy)
     }
 
-    /// Take the outcome of the job under way.
-    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> Progress {
-        let _ = (done, now_ms);
-        todo!()
+    /// Open a group in the open file, which has room.
+    fn open_group(&mut self, pool: &mut Pool) -> Option<()> {
+        self.warm(pool);
+        let block = self.staging.pop()?;
+        self.open_with(block);
+        Some(())
     }
 
-    /// True while a job is with the writer.
-    pub fn is_writing(&self) -> bool {
-        todo!()
+    pub(crate) fn open_with(&mut self, block: Block) {
+        let current = self.space.current.as_mut().expect("room_for made it");
+        let (file, begin) = (current.pin.number, current.end);
+        self.open = Some(Group::new(self.next_group, file, begin, current.begin.take(), block));
+        self.next_group += 1;
     }
 
-    /// True while appended records wait for a job.
-    pub fn has_work(&self) -> bool {
-        todo!()
-    }
-
-    /// Groups up to this number are durable.
-    pub fn durable_group(&self) -> u64 {
-        todo!()
-    }
-
-    pub fn status(&self) -> Status {
-        todo!()
-    }
-
-    /// When `take_job` wants to be asked although nothing was appended (unix ms clock of `now_ms`).
-    pub fn wants_tick_at(&self) -> Option<u64> {
-        todo!()
+    /// Take the staging blocks that this shard needs to go on when requests hold all of the pool. Call at start.
+    pub fn warm(&mut self, pool: &mut Pool) {
+        // One for each group that may wait, and one for the group under way.
+        if self.staging.is_empty() {
+            let wanted = self.options.groups_waiting_max + 1;
+            self.staging.extend(std::iter::from_fn(|| pool.take(STAGING_BYTES)).take(wanted));
+        }
     }
 }

@@ -1,21 +1,318 @@
 //! Files, as the log needs them: the only file of this crate that names the file system.
+//!
+//! Rules for an implementation, which `faulty.rs` breaks in every allowed way: what is written is durable only once
+//! `sync` of that file returned; a new name, a rename and a removal only once `sync_directory` returned; a write may be torn
+//! into blocks that reach the disk in any order.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 /// Why a storage call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageError {
-    /// No space left on the device: the call had no effect that matters; it may be tried again.
+    /// No space left on the device.
     Full,
     /// Another process has this store open.
     Locked,
+    /// No file of that name.
+    Missing(String),
     /// Anything else. After a failed sync nothing may be believed of what was written before it.
     Io { what: String, os_error: i32 },
 }
 
-/// Where segment files live. Names are plain file names of one directory. Calls block.
-pub trait Storage {
+impl fmt::Display for StorageError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => out.write_str("no space left on the device; free some or move the log start up"),
+            Self::Locked => out.write_str("another process has this store open; stop it first"),
+            Self::Missing(name) => write!(out, "{name} is missing"),
+            Self::Io { what, os_error } => {
+                write!(out, "{what} failed: {}", std::io::Error::from_raw_os_error(*os_error))
+            }
+        }
+    }
+}
+
+impl std::error::Error for StorageError {}
+
+/// Where segment files live. Names are plain file names of one directory. Calls block. Clones share the directory.
+pub trait Storage: Clone + Send {
     /// An open file; closing is dropping it.
-    type File;
+    type File: Send;
+
+    /// Take the store for this process until the returned guard is dropped.
+    ///
+    /// # Errors
+    /// [`StorageError::Locked`] while another process has it.
+    fn lock(&self) -> Result<Box<dyn std::any::Any + Send>, StorageError>;
+    /// Names and lengths of all files, in no order.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`].
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError>;
+    /// Open a file that exists, for reading and writing.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn open(&self, name: &str) -> Result<Self::File, StorageError>;
+    /// Make a file, or take the one of that name, and give it space up to `bytes`. What it holds is undefined.
+    ///
+    /// # Errors
+    /// [`StorageError::Full`] when there is no space; then the file is gone.
+    fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError>;
+    /// Rename, replacing what has the new name.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
+    /// Remove; a file that is not there is no error.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn remove(&self, name: &str) -> Result<(), StorageError>;
+    /// Make names durable.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn sync_directory(&self) -> Result<(), StorageError>;
+    /// Fill `buffer` from `position` on; fewer bytes only at the end of the file. Buffer, its length and position are
+    /// multiples of 4096.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn read(&self, file: &Self::File, buffer: &mut [u8], position: u64) -> Result<usize, StorageError>;
+    /// Write all slices behind one another. Every address, length and the position are multiples of 4096.
+    ///
+    /// # Errors
+    /// [`StorageError`]; then any part of it may have been written.
+    fn write(&self, file: &Self::File, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError>;
+    /// Make what was written to this file durable.
+    ///
+    /// # Errors
+    /// [`StorageError`]; then nothing is known of what was written since the last sync, also if a later sync succeeds.
+    fn sync(&self, file: &Self::File) -> Result<(), StorageError>;
+    /// Give space back within a file: the bytes read as zeros from then on. Not durable before a sync.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn punch(&self, file: &Self::File, position: u64, bytes: u64) -> Result<(), StorageError>;
+    /// Cut a file to this length.
+    ///
+    /// # Errors
+    /// [`StorageError`].
+    fn cut(&self, file: &Self::File, bytes: u64) -> Result<(), StorageError>;
 }
 
 /// A directory of a real file system.
-pub struct Disk {}
+#[derive(Clone)]
+pub struct Disk {
+    directory: Arc<Directory>,
+}
+
+struct Directory {
+    path: PathBuf,
+    handle: OwnedFd,
+    /// Cleared at the first file for which the file system refuses `O_DIRECT`: pages are dropped behind writes then.
+    direct: AtomicBool,
+}
+
+/// An open file of a [`Disk`].
+pub struct DiskFile {
+    file: File,
+    name: String,
+    direct: bool,
+}
+
+const LOCK_NAME: &str = "LOCK";
+
+fn failed(what: &str, name: &str, error: Errno) -> StorageError {
+    match error {
+        Errno::NOSPC | Errno::DQUOT => StorageError::Full,
+        Errno::NOENT => StorageError::Missing(name.to_owned()),
+        _ => StorageError::Io { what: format!("{what} {name}"), os_error: error.raw_os_error() },
+    }
+}
+
+impl Disk {
+    /// Open a directory, which is made if it is absent. `direct`: use `O_DIRECT` where the file system takes it.
+    ///
+    /// # Errors
+    /// [`StorageError::Io`].
+    pub fn open(path: &Path, direct: bool) -> Result<Self, StorageError> {
+        let name = path.display().to_string();
+        std::fs::create_dir_all(path)
+            .map_err(|error| StorageError::Io { what: format!("making {name}"), os_error: error.raw_os_error().unwrap_or(0) })?;
+        let handle = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| failed("opening", &name, error))?;
+        let direct = AtomicBool::new(direct);
+        Ok(Self { directory: Arc::new(Directory { path: path.to_owned(), handle, direct }) })
+    }
+
+    /// True while files are opened with `O_DIRECT`.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.directory.direct.load(Ordering::Relaxed)
+    }
+
+    fn open_with(&self, name: &str, flags: OFlags) -> Result<DiskFile, StorageError> {
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
+        let (handle, mode) = (&self.directory.handle, Mode::RUSR | Mode::WUSR);
+        if self.is_direct() {
+            match rustix::fs::openat(handle, name, flags | OFlags::DIRECT, mode) {
+                Ok(file) => return Ok(DiskFile { file: file.into(), name: name.to_owned(), direct: true }),
+                Err(Errno::INVAL) => self.directory.direct.store(false, Ordering::Relaxed),
+                Err(error) => return Err(failed("opening", name, error)),
+            }
+        }
+        let file = rustix::fs::openat(handle, name, flags, mode).map_err(|error| failed("opening", name, error))?;
+        Ok(DiskFile { file: file.into(), name: name.to_owned(), direct: false })
+    }
+}
+
+/// `true` for file systems that cannot preallocate: their files grow, and a full disk shows at the write.
+fn cannot_allocate(error: Errno) -> bool {
+    error == Errno::OPNOTSUPP || error == Errno::NOSYS
+}
+
+impl Storage for Disk {
+    type File = DiskFile;
+
+    fn lock(&self) -> Result<Box<dyn std::any::Any + Send>, StorageError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.directory.handle, LOCK_NAME, flags, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| failed("opening", LOCK_NAME, error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Box::new(file)),
+            Err(Errno::WOULDBLOCK) => Err(StorageError::Locked),
+            Err(error) => Err(failed("locking", LOCK_NAME, error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
+        let path = &self.directory.path;
+        let failed = |error: std::io::Error| StorageError::Io {
+            what: format!("listing {}", path.display()),
+            os_error: error.raw_os_error().unwrap_or(0),
+        };
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let meta = entry.metadata().map_err(failed)?;
+            if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
+                files.push((name, meta.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn open(&self, name: &str) -> Result<DiskFile, StorageError> {
+        self.open_with(name, OFlags::empty())
+    }
+
+    fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError> {
+        let file = self.open_with(name, OFlags::CREATE)?;
+        match rustix::fs::fallocate(&file.file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(error) if cannot_allocate(error) => self.cut(&file, bytes),
+            Err(error) => {
+                self.remove(name)?;
+                Err(failed("preallocating", name, error))
+            }
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        let handle = &self.directory.handle;
+        rustix::fs::renameat(handle, from, handle, to).map_err(|error| failed("renaming", from, error))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), StorageError> {
+        match rustix::fs::unlinkat(&self.directory.handle, name, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(failed("removing", name, error)),
+        }
+    }
+
+    fn sync_directory(&self) -> Result<(), StorageError> {
+        rustix::fs::fsync(&self.directory.handle).map_err(|error| failed("syncing", "the store's directory", error))
+    }
+
+    fn read(&self, file: &DiskFile, buffer: &mut [u8], position: u64) -> Result<usize, StorageError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let rest = &mut [IoSliceMut::new(&mut buffer[filled..])];
+            match rustix::io::preadv(&file.file, rest, position + filled as u64) {
+                Ok(0) => break,
+                Ok(bytes) => filled += bytes,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed("reading", &file.name, error)),
+            }
+            // A direct read that ended at the file's end would not be aligned any more.
+            if !filled.is_multiple_of(4096) {
+                break;
+            }
+        }
+        Ok(filled)
+    }
+
+    fn write(&self, file: &DiskFile, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError> {
+        let total: usize = slices.iter().map(|slice| slice.len()).sum();
+        let (mut at, mut skip, mut written) = (0, 0, 0);
+        while written < total {
+            let result = if skip == 0 {
+                rustix::io::pwritev(&file.file, &slices[at..], position + written as u64)
+            } else {
+                // The rest of a slice that was written in part; seen with signals and nearly full disks.
+                rustix::io::pwrite(&file.file, &slices[at][skip..], position + written as u64)
+            };
+            let bytes = match result {
+                Ok(bytes) => bytes,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(failed("writing", &file.name, error)),
+            };
+            written += bytes;
+            skip += bytes;
+            while at < slices.len() && skip >= slices[at].len() {
+                skip -= slices[at].len();
+                at += 1;
+            }
+        }
+        if !file.direct {
+            // Hint: begin the write-back now, so that the sync has less to wait for; its outcome is the sync's to tell.
+            let _ = rustix::fs::fadvise(&file.file, position, NonZeroU64::new(total as u64), Advice::DontNeed);
+        }
+        Ok(())
+    }
+
+    fn sync(&self, file: &DiskFile) -> Result<(), StorageError> {
+        rustix::fs::fdatasync(&file.file).map_err(|error| failed("syncing", &file.name, error))?;
+        if !file.direct {
+            // Drop behind: a grown page cache held a buffered log at a seventh of its speed. A refused hint costs only that.
+            let _ = rustix::fs::fadvise(&file.file, 0, None, Advice::DontNeed);
+        }
+        Ok(())
+    }
+
+    fn punch(&self, file: &DiskFile, position: u64, bytes: u64) -> Result<(), StorageError> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&file.file, flags, position, bytes) {
+            Ok(()) => Ok(()),
+            // Space that cannot be given back early is given back with the file.
+            Err(error) if cannot_allocate(error) => Ok(()),
+            Err(error) => Err(failed("punching", &file.name, error)),
+        }
+    }
+
+    fn cut(&self, file: &DiskFile, bytes: u64) -> Result<(), StorageError> {
+        rustix::fs::ftruncate(&file.file, bytes).map_err(|error| failed("cutting", &file.name, error))
+    }
+}

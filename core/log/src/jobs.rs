@@ -1,0 +1,162 @@
+//! The shard's other face: jobs for its writer, and what their ends change.
+
+use crate::group::{Group, STAGING_BYTES};
+use crate::job::{Job, JobDone, Write};
+use crate::position::segment_name;
+use crate::shard::Shard;
+use crate::storage::StorageError;
+use crate::terms::{Progress, Status};
+
+/// An idle shard proves its last group synced by an empty one after this time (design 3.3).
+pub const IDLE_CLOSE_MS: u64 = 10;
+/// How long a job that met a full disk waits before it is tried again.
+const RETRY_MS: u64 = 1000;
+
+impl Shard {
+    /// Close the open group and queue it.
+    pub(crate) fn seal(&mut self) {
+        if let Some(mut group) = self.open.take() {
+            group.close();
+            self.space.current.as_mut().expect("the group lies in it").end = group.begin + group.bytes;
+            self.sealed.push_back(group);
+        }
+    }
+
+    /// The next work for the writer, if there is any. Call only while no job of this shard is under way.
+    pub fn take_job(&mut self, now_ms: u64) -> Option<Job> {
+        assert!(!self.is_writing, "one job of a shard at a time (L2)");
+        if self.failed.is_some() {
+            return None;
+        }
+        if let Some((_, at)) = &self.retry {
+            if now_ms < *at {
+                return None;
+            }
+            self.is_writing = true;
+            return self.retry.take().map(|(job, _)| job);
+        }
+        if self.sealed.is_empty() {
+            self.close_idle(now_ms);
+            self.seal();
+        }
+        let group = self.sealed.pop_front();
+        let steps = self.space.steps(now_ms);
+        if group.is_none() && steps.is_empty() {
+            return None;
+        }
+        self.is_writing = true;
+        let shard = self.space.shard;
+        let number = group.as_ref().map_or(0, |group| group.number);
+        let write = group.map(|group| self.write_of(group));
+        Some(Job { shard, group: number, write, steps })
+    }
+
+    fn write_of(&self, group: Group) -> Write {
+        let capacity = self.space.files.get(&group.file).map_or(0, |(_, bytes)| *bytes);
+        Write {
+            segment: segment_name(group.file, self.space.shard),
+            begin: group.new_file,
+            position: group.begin,
+            bytes: group.bytes,
+            records: group.records,
+            capacity,
+            blocks: group.blocks,
+            slices: group.slices,
+        }
+    }
+
+    /// Open an empty group when the last one is to be proved synced; never worth a new file.
+    fn close_idle(&mut self, now_ms: u64) {
+        if self.open.is_some() || self.close_at.is_none_or(|at| now_ms < at) {
+            return;
+        }
+        let alone = Group::bytes_bound(0, 0, 0);
+        let has_room = self.space.current.as_ref().is_some_and(|current| current.end + alone <= current.capacity);
+        self.close_at = None;
+        if let (true, Some(block)) = (has_room, self.staging.pop()) {
+            self.open_with(block);
+        }
+    }
+
+    /// Take the outcome of the job under way.
+    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> Progress {
+        assert!(self.is_writing && done.shard == self.space.shard, "an outcome belongs to the job under way");
+        self.is_writing = false;
+        for (step, outcome) in done.job.steps.iter().zip(&done.steps) {
+            if let Err(error) = self.space.on_step(step, outcome, now_ms) {
+                self.fail(&error);
+            }
+        }
+        match done.outcome {
+            Ok(()) => {
+                if done.group > 0 {
+                    assert_eq!(done.group, self.durable_group + 1, "groups become durable in order");
+                    self.durable_group = done.group;
+                    let has_records = done.job.write.as_ref().is_some_and(|write| write.records > 0);
+                    self.close_at = has_records.then_some(now_ms + IDLE_CLOSE_MS);
+                }
+                self.take_back(done.job);
+            }
+            Err(StorageError::Full) => {
+                self.space.on_full_write(now_ms);
+                self.retry = Some((done.job, now_ms + RETRY_MS));
+            }
+            Err(error) => self.fail(&error),
+        }
+        Progress { durable_group: self.durable_group, status: self.status() }
+    }
+
+    fn fail(&mut self, error: &StorageError) {
+        self.failed.get_or_insert_with(|| error.to_string());
+        (self.open, self.close_at, self.retry) = (None, None, None);
+        self.sealed.clear();
+    }
+
+    /// Keep staging blocks, drop the rest into the pool.
+    fn take_back(&mut self, job: Job) {
+        for block in job.write.into_iter().flat_map(|write| write.blocks) {
+            if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
+                self.staging.push(block);
+            }
+        }
+    }
+
+    /// True while a job is with the writer.
+    pub fn is_writing(&self) -> bool {
+        self.is_writing
+    }
+
+    /// True while appended records wait for a job.
+    pub fn has_work(&self) -> bool {
+        self.open.is_some() || !self.sealed.is_empty() || self.retry.is_some()
+    }
+
+    /// Groups up to this number are durable.
+    pub fn durable_group(&self) -> u64 {
+        self.durable_group
+    }
+
+    pub fn status(&self) -> Status {
+        match &self.failed {
+            Some(why) => Status::Failed(why.clone()),
+            None if self.space.is_full() => Status::DiskFull,
+            None => Status::Serving,
+        }
+    }
+
+    /// When `take_job` wants to be asked although nothing was appended; at once if that time has passed.
+    pub fn wants_tick_at(&self) -> Option<u64> {
+        if self.failed.is_some() || self.is_writing {
+            return None;
+        }
+        if let Some((_, at)) = &self.retry {
+            return Some(*at);
+        }
+        [self.close_at, self.space.steps_at()].into_iter().flatten().min()
+    }
+
+    /// Bytes that this shard's files take on disk, prepared ones included.
+    pub fn disk_bytes(&self) -> u64 {
+        self.space.disk_bytes()
+    }
+}

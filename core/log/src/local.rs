@@ -1,0 +1,136 @@
+//! Local records: what this store writes about a partition for itself. Neither numbered nor chained; in effect at once,
+//! durable with their group. They may use the disk's reserve.
+
+use ringfence_buffer::Pool;
+use ringfence_wire::{RecordHeader, RecordKind, crc_of};
+
+use crate::head::PartitionHead;
+use crate::partition::PartitionLog;
+use crate::shard::Shard;
+use crate::state::{LogState, write_head};
+use crate::terms::{Body, Placed, Refusal};
+
+impl Shard {
+    /// Write what recovery of one partition needs; `blob` is the node's part (producer table, open stages).
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_state(&mut self, pool: &mut Pool, log: &mut PartitionLog, blob: &[u8]) -> Result<Placed, Refusal> {
+        if log.damage.is_some() {
+            return Err(Refusal::Quarantined);
+        }
+        self.put_state(pool, log, log.state(), blob)
+    }
+
+    fn put_state(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        state: LogState,
+        blob: &[u8],
+    ) -> Result<Placed, Refusal> {
+        let placed = self.put_local(pool, log, local(RecordKind::State, log), &[&state.write(), blob])?;
+        log.states.push((placed.group, placed.position.file()));
+        Ok(placed)
+    }
+
+    /// No append below `epoch` from here on.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_fence(&mut self, pool: &mut Pool, log: &mut PartitionLog, epoch: u64) -> Result<Placed, Refusal> {
+        let header = RecordHeader { owner_epoch: epoch.max(log.fence), ..local(RecordKind::Fence, log) };
+        let placed = self.put_local(pool, log, header, &[])?;
+        log.fence = header.owner_epoch;
+        Ok(placed)
+    }
+
+    /// Move the log start up to `offset`, at most to the end. Files go only after the record is durable.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_start(&mut self, pool: &mut Pool, log: &mut PartitionLog, offset: u64) -> Result<Placed, Refusal> {
+        let offset = offset.clamp(log.start_offset, log.head.next_offset);
+        let header = RecordHeader { first_offset: offset, ..local(RecordKind::Start, log) };
+        let placed = self.put_local(pool, log, header, &[])?;
+        log.start_at(offset);
+        log.starts.push((placed.group, offset));
+        Ok(placed)
+    }
+
+    /// End the log at an earlier head (from the record before it, see [`PartitionHead::after`]).
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_truncate(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        to: PartitionHead,
+    ) -> Result<Placed, Refusal> {
+        assert!(to.next_record <= log.head.next_record && to.next_offset <= log.head.next_offset, "a log is cut, not grown");
+        let header = RecordHeader {
+            record_number: to.next_record,
+            first_offset: to.next_offset,
+            ..local(RecordKind::Truncate, log)
+        };
+        let placed = self.put_local(pool, log, header, &[&write_head(&to)])?;
+        log.cut_to(to);
+        Ok(placed)
+    }
+
+    /// Forget the partition: its log is dead from here on, its space comes back by `retain`. Keep the `PartitionLog` in
+    /// the list that `retain` walks until it [`PartitionLog::is_gone`].
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_drop(&mut self, pool: &mut Pool, log: &mut PartitionLog) -> Result<Placed, Refusal> {
+        let placed = self.put_state(pool, log, LogState { dropped: true, ..log.state() }, &[])?;
+        log.mark_dropped();
+        log.starts.push((placed.group, log.head.next_offset));
+        Ok(placed)
+    }
+
+    /// End a quarantine by an operator's word: damaged records stay unreadable, the log goes on behind the last sound one.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_release(&mut self, pool: &mut Pool, log: &mut PartitionLog, blob: &[u8]) -> Result<Placed, Refusal> {
+        let placed = self.put_state(pool, log, LogState { released: true, ..log.state() }, blob)?;
+        log.damage = None;
+        Ok(placed)
+    }
+
+    fn put_local(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        mut header: RecordHeader,
+        parts: &[&[u8]],
+    ) -> Result<Placed, Refusal> {
+        if log.dropped && header.kind != RecordKind::State as u8 {
+            return Err(Refusal::Dropped);
+        }
+        let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
+        header.body_bytes = u32::try_from(bytes).map_err(|_| Refusal::TooLarge { bytes: bytes as u64, max: u64::from(u32::MAX) })?;
+        header.body_crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
+        debug_assert!(parts.len() != 1 || header.body_crc == crc_of(parts[0]));
+        let position = self.put(pool, log, &mut header, Body::Copy(parts), false).map_err(|refused| refused.refusal)?;
+        Ok(self.placed(log, &header, position))
+    }
+}
+
+/// A local header: the next number and offset, the last time.
+fn local(kind: RecordKind, log: &PartitionLog) -> RecordHeader {
+    RecordHeader {
+        kind: kind as u8,
+        topic: log.topic,
+        partition: log.partition,
+        record_number: log.head.next_record,
+        first_offset: log.head.next_offset,
+        time_ms: log.head.last_time_ms,
+        owner_epoch: log.fence,
+        previous_position: log.head.last_position.0,
+        ..Default::default()
+    }
+}

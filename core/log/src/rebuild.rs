@@ -1,0 +1,297 @@
+//! From groups, in order, to partitions: what recovery believes, and whom damage concerns.
+//!
+//! A partition's records may begin anywhere, because retention removes files: what is missing before its first record, or
+//! between two files, counts as removed if the log start turns out to lie behind it, else as damage. Damage is decided at
+//! the end: a partition that was dropped has holes where its bodies were.
+
+use std::collections::HashMap;
+
+use ringfence_wire::{RecordHeader, RecordKind};
+
+use crate::files::FilePin;
+use crate::head::{PartitionHead, is_log, offsets_of};
+use crate::partition::PartitionLog;
+use crate::position::{Position, segment_name};
+use crate::recover::Visitor;
+use crate::report::{Damage, Report};
+use crate::scan::{Found, Item};
+use crate::state::{LogState, read_head};
+
+#[derive(Default)]
+pub struct Rebuild {
+    partitions: HashMap<(u64, u64), Part>,
+    pub report: Report,
+}
+
+struct Part {
+    log: PartitionLog,
+    /// Some record of it was seen.
+    is_known: bool,
+    /// Records before this offset are missing: sound only if the log start is at or behind it.
+    missing_before: Option<(u64, Damage)>,
+    damage: Option<Damage>,
+    /// A damaged group may have held records of it: until a later record continues its chain.
+    suspicion: Option<Damage>,
+}
+
+/// One group in one file, as the functions below need it.
+struct Context<'a> {
+    pin: &'a FilePin,
+    visitor: &'a mut dyn Visitor,
+}
+
+impl Rebuild {
+    /// Take in the next group of the store.
+    pub fn group(&mut self, pin: &FilePin, found: &Found, visitor: &mut dyn Visitor) {
+        let mut context = Context { pin, visitor };
+        let mut seen: HashMap<(u64, u64), u32> = HashMap::new();
+        let is_whole = found.is_whole();
+        if !is_whole && found.directory().is_none() && !(found.closed.is_some() && found.holes.is_empty()) {
+            self.suspect(pin, found);
+        }
+        for item in &found.items {
+            if item.header.kind == RecordKind::Pad as u8 {
+                continue;
+            }
+            if !is_whole {
+                *seen.entry((item.header.topic, item.header.partition)).or_default() += 1;
+            }
+            self.item(&mut context, item, &found.bytes[item.kept.clone()]);
+        }
+        if !is_whole {
+            self.blame(pin, found, &seen);
+        }
+    }
+
+    fn part(&mut self, topic: u64, partition: u64) -> &mut Part {
+        self.partitions.entry((topic, partition)).or_insert_with(|| Part {
+            log: PartitionLog::new(topic, partition),
+            is_known: false,
+            missing_before: None,
+            damage: None,
+            suspicion: None,
+        })
+    }
+
+    fn item(&mut self, context: &mut Context<'_>, item: &Item, kept: &[u8]) {
+        let header = &item.header;
+        let at = |why: String| damage_at(context.pin, item.position, header, why);
+        self.report.records += u64::from(is_log(header.kind));
+        if !item.has_clean_padding {
+            let damage = at("the padding behind the record is not zero; the record itself is sound".to_owned());
+            self.report.damage.push(damage);
+        }
+        let bad_body = (!item.is_body_sound).then(|| at("the body is damaged".to_owned()));
+        self.report.damage.extend(bad_body.clone());
+        let part = self.part(header.topic, header.partition);
+        let position = Position::new(context.pin.number, item.position);
+        if part.log.dropped && header.kind != RecordKind::State as u8 {
+            part.log.touch(context.pin, 0);
+            return;
+        }
+        let problem = if is_log(header.kind) {
+            part.log_record(context, header, position, kept, bad_body.is_some())
+        } else if bad_body.is_some() {
+            part.log.touch(context.pin, 0);
+            None
+        } else {
+            part.local_record(context, header, kept)
+        };
+        part.is_known = true;
+        let damage = bad_body.or_else(|| problem.map(|why| damage_at(context.pin, item.position, header, why)));
+        if let (Some(damage), None) = (damage, &part.damage) {
+            part.damage = Some(damage);
+        }
+    }
+
+    /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
+    fn suspect(&mut self, pin: &FilePin, found: &Found) {
+        let hole = found.holes.first().cloned().unwrap_or(found.begin..found.end);
+        let damage = Damage {
+            file: segment_name(pin.number, pin.shard),
+            position: hole.start,
+            topic: 0,
+            partition: 0,
+            record_number: None,
+            why: format!("{} bytes and the directory of group {} are damaged", hole.end - hole.start, found.number),
+        };
+        for part in self.partitions.values_mut().filter(|part| !part.log.dropped) {
+            let named = Damage { topic: part.log.topic, partition: part.log.partition, ..damage.clone() };
+            part.suspicion.get_or_insert(named);
+        }
+        self.report.damage.push(damage);
+    }
+
+    /// Groups that the shard's next file proves to have been in this one are not there.
+    pub fn missing_groups(&mut self, pin: &FilePin, position: u64, from: u64, until: u64) {
+        let holes = std::iter::once(position..position).collect();
+        self.suspect(pin, &Found { number: from, begin: position, end: position, holes, ..Found::default() });
+        if let Some(damage) = self.report.damage.last_mut() {
+            damage.why = format!("groups {from} to {} are missing", until.saturating_sub(1));
+        }
+    }
+
+    /// A damaged group: its directory says whose records are missing.
+    fn blame(&mut self, pin: &FilePin, found: &Found, seen: &HashMap<(u64, u64), u32>) {
+        let file = segment_name(pin.number, pin.shard);
+        let nobody = |position, why: String| Damage {
+            file: file.clone(),
+            position,
+            topic: 0,
+            partition: 0,
+            record_number: None,
+            why,
+        };
+        if found.is_end_header_damaged || matches!(found.closed, Some(None)) {
+            let why = format!("the directory of group {} is damaged; its records are sound or named", found.number);
+            self.report.damage.push(nobody(found.directory_at, why));
+        }
+        let Some(directory) = found.directory() else { return };
+        for entry in &directory.entries {
+            let present = seen.get(&(entry.topic, entry.partition)).copied().unwrap_or(0);
+            if present >= entry.records {
+                continue;
+            }
+            let part = self.part(entry.topic, entry.partition);
+            let damage = Damage {
+                topic: entry.topic,
+                partition: entry.partition,
+                record_number: Some(part.log.head.next_record.min(entry.next_record)),
+                ..nobody(
+                    found.holes.first().map_or(found.begin, |hole| hole.start),
+                    format!("{} of {} records of the partition in group {} are damaged", entry.records - present, entry.records, found.number),
+                )
+            };
+            part.log.touch(pin, part.log.head.next_offset);
+            part.log.index.gap();
+            part.damage.get_or_insert(damage.clone());
+            self.report.damage.push(damage);
+        }
+    }
+
+    /// The damage that stands, and the partitions.
+    pub fn finish(self) -> (Vec<PartitionLog>, Report) {
+        let mut report = self.report;
+        let mut logs = Vec::with_capacity(self.partitions.len());
+        for (_, part) in self.partitions {
+            let mut log = part.log;
+            if !log.dropped {
+                let missing = part.missing_before.filter(|(offset, _)| *offset > log.start_offset).map(|(_, damage)| damage);
+                if let (None, Some(damage)) = (&part.damage, missing.clone().or(part.suspicion.clone())) {
+                    report.damage.push(damage);
+                }
+                log.damage = part.damage.or(missing).or(part.suspicion).map(Box::new);
+            }
+            log.start_offset_durable = log.start_offset;
+            log.index.trim(log.start_offset);
+            logs.push(log);
+        }
+        logs.sort_by_key(|log| (log.topic, log.partition));
+        report.partitions = logs.iter().filter(|log| !log.dropped).map(PartitionLog::report).collect();
+        (logs, report)
+    }
+}
+
+impl Part {
+    /// Take in a log record; why it is damage, if it is.
+    fn log_record(
+        &mut self,
+        context: &mut Context<'_>,
+        header: &RecordHeader,
+        position: Position,
+        kept: &[u8],
+        is_body_bad: bool,
+    ) -> Option<String> {
+        let log = &mut self.log;
+        log.touch(context.pin, header.first_offset + offsets_of(header));
+        let mut problem = None;
+        match log.head.accept(header) {
+            // A record that continues the chain proves that nothing of this log was lost before it.
+            Ok(()) => self.suspicion = None,
+            Err(_) if header.record_number > log.head.next_record => {
+                let why = format!("records {} to {} are missing", log.head.next_record, header.record_number - 1);
+                self.missing_before = Some((header.first_offset, damage_at(context.pin, position.bytes(), header, why)));
+                log.index.gap();
+            }
+            Err(mismatch) => {
+                problem = Some(mismatch.to_string());
+                if header.record_number < log.head.next_record {
+                    return problem;
+                }
+            }
+        }
+        log.head = PartitionHead::after(header, position);
+        if is_body_bad {
+            log.index.gap();
+        } else {
+            log.index.add(header, position);
+        }
+        context.visitor.record(header, if is_body_bad { &[] } else { kept });
+        problem
+    }
+
+    fn local_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
+        let log = &mut self.log;
+        log.touch(context.pin, 0);
+        match RecordKind::from_number(header.kind) {
+            Some(RecordKind::Fence) => log.fence = log.fence.max(header.owner_epoch),
+            Some(RecordKind::Start) => log.start_at(header.first_offset),
+            Some(RecordKind::Truncate) => {
+                let Some(head) = read_head(body) else { return Some("a truncate record without a head".to_owned()) };
+                if head.next_record > log.head.next_record {
+                    return Some(format!("a truncate to record {} beyond the log's end {}", head.next_record, log.head.next_record));
+                }
+                log.cut_to(head);
+                context.visitor.truncate(log.topic, log.partition, head.next_record);
+            }
+            Some(RecordKind::State) => return self.state_record(context, header, body),
+            _ => return Some(format!("a record of kind {} where none belongs", header.kind)),
+        }
+        None
+    }
+
+    fn state_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
+        let log = &mut self.log;
+        let Some(state) = LogState::read(body) else { return Some("a state record that cannot be read".to_owned()) };
+        log.states.clear();
+        log.states.push((0, context.pin.number));
+        log.fence = log.fence.max(state.fence);
+        if state.dropped {
+            log.head = state.head;
+            log.mark_dropped();
+            (self.damage, self.missing_before, self.suspicion) = (None, None, None);
+            context.visitor.dropped(log.topic, log.partition);
+            return None;
+        }
+        if state.released {
+            (self.damage, self.missing_before, self.suspicion) = (None, None, None);
+            if !state.head.same_log(&log.head) {
+                log.index.gap();
+            }
+            log.head = state.head;
+        } else if state.head.next_record > log.head.next_record {
+            let why = format!("records {} to {} are missing", log.head.next_record, state.head.next_record - 1);
+            let at = damage_at(context.pin, 0, header, why);
+            self.missing_before = Some((state.head.next_offset, at));
+            log.index.gap();
+            log.head = state.head;
+        } else if !state.head.same_log(&log.head) {
+            return Some(format!("a state record names the head {:?}, the log before it ends with {:?}", state.head, log.head));
+        }
+        log.start_at(state.start_offset);
+        context.visitor.state(log.topic, log.partition, &body[crate::state::STATE_BYTES..]);
+        None
+    }
+}
+
+fn damage_at(pin: &FilePin, position: u64, header: &RecordHeader, why: String) -> Damage {
+    Damage {
+        file: segment_name(pin.number, pin.shard),
+        position,
+        topic: header.topic,
+        partition: header.partition,
+        record_number: Some(header.record_number),
+        why,
+    }
+}
+

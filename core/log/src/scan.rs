@@ -1,0 +1,277 @@
+//! From the bytes of one segment file to commit groups: whole ones, damaged ones, and the torn one at the end.
+//!
+//! A group is given on as soon as it is whole. One that is not waits for its proof: a sound header of a later group in this
+//! file, a later file of the same shard and run, or a later run. Proved, it is damage (L2); else it is torn and was never
+//! acknowledged. After a bad header the scan looks for the next sound one of this file at every multiple of 64.
+
+use std::ops::Range;
+
+use ringfence_wire::{RECORD_MAGIC, RecordHeader, RecordKind};
+
+use crate::directory::{self, Directory};
+use crate::file_header::FILE_HEADER_BYTES;
+use crate::storage::{Storage, StorageError};
+use crate::stream::Stream;
+
+/// One record of a group.
+pub struct Item {
+    pub position: u64,
+    pub header: RecordHeader,
+    /// In the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
+    pub kept: Range<usize>,
+    pub is_body_sound: bool,
+    pub has_clean_padding: bool,
+}
+
+/// What was found of one group.
+#[derive(Default)]
+pub struct Found {
+    pub number: u64,
+    pub begin: u64,
+    /// Behind the last byte that belongs to it, as far as is known.
+    pub end: u64,
+    pub items: Vec<Item>,
+    pub bytes: Vec<u8>,
+    /// Set when `group_end` was found: with a directory that can be believed, or without.
+    pub closed: Option<Option<Directory>>,
+    /// Where the directory's record begins; set with `closed`.
+    pub directory_at: u64,
+    /// The header of the directory's record is damaged, its content proves itself.
+    pub is_end_header_damaged: bool,
+    /// Ranges without a sound header.
+    pub holes: Vec<Range<u64>>,
+}
+
+/// What a scan of one file says at its end.
+pub struct End {
+    /// Behind the last group that was given on.
+    pub position: u64,
+    /// The group after the last one.
+    pub next_group: u64,
+    /// Bytes of a torn group behind `position`.
+    pub torn_bytes: u64,
+}
+
+/// What is known of a file before it is scanned.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub file_number: u64,
+    pub first_group: u64,
+    pub bytes: u64,
+    /// A later file or run proves that every group in this one was synced.
+    pub is_proved: bool,
+}
+
+impl Found {
+    /// Every byte is as it was written.
+    pub fn is_whole(&self) -> bool {
+        self.holes.is_empty()
+            && !self.is_end_header_damaged
+            && self.items.iter().all(|item| item.is_body_sound && item.has_clean_padding)
+            && self.directory().is_some_and(|directory| self.fits(directory))
+    }
+
+    pub fn directory(&self) -> Option<&Directory> {
+        self.closed.as_ref().and_then(Option::as_ref)
+    }
+
+    fn fits(&self, directory: &Directory) -> bool {
+        directory.begin == self.begin
+            && directory.bytes == self.directory_at - self.begin
+            && directory.records as usize == self.items.len()
+    }
+}
+
+/// Scans one file.
+pub struct Scan<'a, S: Storage> {
+    storage: &'a S,
+    file: &'a S::File,
+    stream: &'a mut Stream,
+    bounds: Bounds,
+    group: Found,
+    /// Groups that wait for a proof, in order: at most the last two.
+    waiting: Vec<Found>,
+}
+
+impl<'a, S: Storage> Scan<'a, S> {
+    pub fn new(storage: &'a S, file: &'a S::File, stream: &'a mut Stream, bounds: Bounds) -> Self {
+        stream.reset();
+        let begin = FILE_HEADER_BYTES as u64;
+        let group = Found { number: bounds.first_group, begin, end: begin, ..Found::default() };
+        Self { storage, file, stream, bounds, group, waiting: Vec::new() }
+    }
+
+    /// Give every group to `take`, in order.
+    pub fn run(mut self, take: &mut dyn FnMut(&Found)) -> Result<End, StorageError> {
+        let mut position = self.group.begin;
+        let mut end = End { position, next_group: self.bounds.first_group, torn_bytes: 0 };
+        while position < self.bounds.bytes {
+            match self.sound_header(position)? {
+                Some(header) if header.group > self.group.number => self.begin_later(position, &header, take, &mut end),
+                Some(header) => position = self.record(position, &header, take, &mut end)?,
+                None if self.damaged_end(position)? => position = self.close(position, take, &mut end),
+                None => {
+                    let next = self.next_sound(position + 64)?;
+                    let Some(next) = next else { break };
+                    self.group.holes.push(position..next);
+                    position = next;
+                }
+            }
+        }
+        self.finish(position, take, &mut end);
+        Ok(end)
+    }
+
+    /// A header that can be the next one here: of this file, of this group or a later one, within the file.
+    fn sound_header(&mut self, position: u64) -> Result<Option<RecordHeader>, StorageError> {
+        let header = self.stream.header(self.storage, self.file, position)?;
+        Ok(header.filter(|header| {
+            let span = u64::from(header.span_bytes);
+            header.file_number == self.bounds.file_number
+                && header.group >= self.group.number
+                && span >= RecordHeader::SIZE as u64 + u64::from(header.body_bytes)
+                && span.is_multiple_of(64)
+                && position + span <= self.bounds.bytes
+                && RecordKind::from_number(header.kind).is_some()
+        }))
+    }
+
+    fn next_sound(&mut self, from: u64) -> Result<Option<u64>, StorageError> {
+        let mut position = from;
+        while position + RecordHeader::SIZE as u64 <= self.bounds.bytes {
+            let bytes = self.stream.bytes(self.storage, self.file, position, RecordHeader::SIZE)?;
+            if bytes.len() < RecordHeader::SIZE {
+                break;
+            }
+            let magic = RECORD_MAGIC.to_le_bytes();
+            let last = bytes.len() - RecordHeader::SIZE;
+            match (0..=last).step_by(64).find(|at| bytes[*at..at + 4] == magic) {
+                Some(at) => {
+                    position += at as u64;
+                    if self.sound_header(position)?.is_some() {
+                        return Ok(Some(position));
+                    }
+                    position += 64;
+                }
+                None => position += (last / 64 * 64 + 64) as u64,
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next sound record belongs to a later group: this one was synced, whatever is left of it.
+    fn begin_later(&mut self, position: u64, header: &RecordHeader, take: &mut dyn FnMut(&Found), end: &mut End) {
+        self.prove(take, end);
+        let has_any = !self.group.items.is_empty() || !self.group.holes.is_empty() || self.group.begin < position;
+        if has_any {
+            self.group.end = position;
+            let found = self.next_group(position);
+            give(&found, take, end);
+        }
+        self.group.number = header.group;
+    }
+
+    fn record(
+        &mut self,
+        position: u64,
+        header: &RecordHeader,
+        take: &mut dyn FnMut(&Found),
+        end: &mut End,
+    ) -> Result<u64, StorageError> {
+        let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
+        let keep = if is_rows { header.extension_bytes } else { header.body_bytes } as usize;
+        let from = self.group.bytes.len();
+        let check = self.stream.body(self.storage, self.file, position, header, keep, &mut self.group.bytes)?;
+        let is_body_sound = check.crc == header.body_crc;
+        let next = position + u64::from(header.span_bytes);
+        if header.kind == RecordKind::GroupEnd as u8 {
+            let directory = Directory::read(&self.group.bytes[from..]).filter(|_| is_body_sound);
+            self.group.is_end_header_damaged |= !check.has_clean_padding;
+            self.group.bytes.truncate(from);
+            self.group.closed = Some(directory);
+            self.group.directory_at = position;
+            return Ok(self.close(next, take, end));
+        }
+        let kept = from..self.group.bytes.len();
+        let has_clean_padding = check.has_clean_padding;
+        self.group.items.push(Item { position, header: *header, kept, is_body_sound, has_clean_padding });
+        Ok(next)
+    }
+
+    /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all that was
+    /// found before it.
+    fn damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
+        let head = RecordHeader::SIZE + directory::HEAD_BYTES;
+        let bytes = self.stream.bytes(self.storage, self.file, position, head)?;
+        let Some(count) = bytes.get(RecordHeader::SIZE + 20..RecordHeader::SIZE + 24) else { return Ok(false) };
+        let count = u32::from_le_bytes(count.try_into().expect("4 bytes")) as usize;
+        if count > directory::ENTRIES_MAX || !self.group.holes.is_empty() {
+            return Ok(false);
+        }
+        let body_bytes = directory::body_bytes(count);
+        let bytes = self.stream.bytes(self.storage, self.file, position, RecordHeader::SIZE + body_bytes)?;
+        let body = bytes.get(RecordHeader::SIZE..RecordHeader::SIZE + body_bytes);
+        let Some(directory) = body.and_then(Directory::read) else { return Ok(false) };
+        self.group.directory_at = position;
+        if !self.group.fits(&directory) {
+            return Ok(false);
+        }
+        (self.group.closed, self.group.is_end_header_damaged) = (Some(Some(directory)), true);
+        Ok(true)
+    }
+
+    /// The group ends; `next` is where the next one begins. For a damaged end it is the next block after its record.
+    fn close(&mut self, next: u64, take: &mut dyn FnMut(&Found), end: &mut End) -> u64 {
+        let next = match (&self.group.closed, self.group.is_end_header_damaged) {
+            (Some(Some(directory)), true) => {
+                let bytes = RecordHeader::SIZE + directory::body_bytes(directory.entries.len());
+                (self.group.directory_at + bytes as u64).next_multiple_of(4096)
+            }
+            _ => next,
+        };
+        self.group.end = next;
+        let found = self.next_group(next);
+        if found.is_whole() {
+            self.prove(take, end);
+            give(&found, take, end);
+        } else {
+            // A record of this group proves the groups before it, if any waits.
+            self.prove(take, end);
+            self.waiting.push(found);
+        }
+        next
+    }
+
+    fn next_group(&mut self, begin: u64) -> Found {
+        let number = self.group.number + 1;
+        std::mem::replace(&mut self.group, Found { number, begin, end: begin, ..Found::default() })
+    }
+
+    /// Everything that waits was synced: a later group has a sound record.
+    fn prove(&mut self, take: &mut dyn FnMut(&Found), end: &mut End) {
+        for found in self.waiting.drain(..) {
+            give(&found, take, end);
+        }
+    }
+
+    fn finish(&mut self, position: u64, take: &mut dyn FnMut(&Found), end: &mut End) {
+        if !self.group.items.is_empty() || !self.group.holes.is_empty() {
+            self.group.end = position;
+            let found = self.next_group(position);
+            if !found.items.is_empty() {
+                self.prove(take, end);
+            }
+            self.waiting.push(found);
+        }
+        if self.bounds.is_proved {
+            self.prove(take, end);
+        }
+        end.torn_bytes = self.waiting.last().map_or(0, |found| found.end - end.position);
+        self.waiting.clear();
+    }
+}
+
+fn give(found: &Found, take: &mut dyn FnMut(&Found), end: &mut End) {
+    take(found);
+    (end.position, end.next_group) = (found.end, found.number + 1);
+}

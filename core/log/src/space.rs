@@ -1,0 +1,264 @@
+//! One shard's files: the open one, the prepared next one, the reserve, and those that may go.
+//!
+//! A rotation never allocates: the next file was prepared before, by an earlier job. When that fails for lack of space,
+//! rows are taken as long as the open file has room and refused after; control and local records go on into the reserve.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::file_header::{FILE_HEADER_BYTES, FileHeader, Identity};
+use crate::files::{FilePin, FileToken};
+use crate::group::Begin;
+use crate::job::Step;
+use crate::position::{FILE_NUMBER_MAX, segment_name};
+use crate::storage::StorageError;
+
+/// How long to wait before a full disk is asked again: space comes back by an operator's hand or by retention.
+const RETRY_MS: u64 = 1000;
+/// Steps in one job: a group waits behind them.
+const STEPS_MAX: usize = 16;
+
+/// A prepared file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prepared {
+    No,
+    /// A step for it is in the job under way or in the next one.
+    Asked,
+    Ready {
+        bytes: u64,
+        recycled: bool,
+    },
+}
+
+pub struct Current {
+    pub pin: FilePin,
+    pub capacity: u64,
+    /// Behind the last closed group.
+    pub end: u64,
+    /// Until the first group took it.
+    pub begin: Option<Begin>,
+}
+
+pub struct Space {
+    pub shard: u16,
+    pub identity: Identity,
+    pub run: u64,
+    pub segment_bytes: u64,
+    pub reserve_bytes: u64,
+    /// Next file number of the store, shared by its shards (L3).
+    numbers: Arc<AtomicU64>,
+    pub current: Option<Current>,
+    spare: Prepared,
+    reserve: Prepared,
+    /// Numbers in the names of the spare and the reserve.
+    spare_serial: u64,
+    reserve_serial: u64,
+    /// Segments that this shard looks after, with their lengths; the open one included.
+    pub files: BTreeMap<u64, (FilePin, u64)>,
+    /// Segments that nobody needs any more.
+    free: Vec<FilePin>,
+    /// Set while the spare cannot be made; the time of the next try.
+    full_until_ms: Option<u64>,
+    rows_refused: bool,
+}
+
+/// There is no room in the open file, and no next file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The next file is being prepared.
+    Soon,
+    DiskFull,
+}
+
+/// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until the
+/// first group in it is written.
+#[must_use]
+pub fn spare_name(shard: u16, serial: u64) -> String {
+    format!("spare-{shard:04x}-{serial:x}.free")
+}
+
+#[must_use]
+pub fn reserve_name(shard: u16, serial: u64) -> String {
+    format!("reserve-{shard:04x}-{serial:x}.free")
+}
+
+/// True for files that hold nothing: they may be removed or used for anything.
+#[must_use]
+pub fn is_prepared_name(name: &str) -> bool {
+    (name.starts_with("spare-") || name.starts_with("reserve-")) && name.ends_with(".free")
+}
+
+impl Space {
+    pub fn new(shard: u16, identity: Identity, numbers: Arc<AtomicU64>, segment_bytes: u64, reserve_bytes: u64) -> Self {
+        let run = numbers.load(Ordering::Relaxed);
+        Self {
+            shard,
+            identity,
+            run,
+            segment_bytes,
+            reserve_bytes,
+            numbers,
+            current: None,
+            spare: Prepared::No,
+            reserve: Prepared::No,
+            spare_serial: 0,
+            reserve_serial: 0,
+            files: BTreeMap::new(),
+            free: Vec::new(),
+            full_until_ms: None,
+            rows_refused: false,
+        }
+    }
+
+    /// What recovery found or made.
+    pub fn set_prepared(&mut self, spare: Prepared, reserve: Prepared) {
+        (self.spare, self.reserve) = (spare, reserve);
+        if spare == Prepared::No {
+            self.full_until_ms = Some(0);
+        }
+    }
+
+    /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file begins with.
+    pub fn room_for(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
+        if self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity) {
+            return Ok(());
+        }
+        let needed = FILE_HEADER_BYTES as u64 + bytes;
+        let (prepared, name) = match (self.spare, self.reserve) {
+            (Prepared::Ready { bytes, recycled }, _) if bytes >= needed => {
+                self.spare = Prepared::No;
+                ((bytes, recycled), spare_name(self.shard, self.spare_serial))
+            }
+            (Prepared::No | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
+                if !is_rows && self.full_until_ms.is_some() && bytes >= needed =>
+            {
+                self.reserve = Prepared::No;
+                ((bytes, recycled), reserve_name(self.shard, self.reserve_serial))
+            }
+            _ if self.full_until_ms.is_some() => {
+                self.rows_refused |= is_rows;
+                return Err(NoRoom::DiskFull);
+            }
+            _ => return Err(NoRoom::Soon),
+        };
+        self.rotate(prepared, name, first_group);
+        Ok(())
+    }
+
+    fn rotate(&mut self, (capacity, recycled): (u64, bool), from: String, first_group: u64) {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        assert!(number <= FILE_NUMBER_MAX, "file numbers are used up: 16 million files were written");
+        let header = FileHeader {
+            identity: self.identity,
+            shard: self.shard,
+            file_number: number,
+            run: self.run,
+            first_group,
+            bytes: capacity,
+            previous_file: self.current.as_ref().map_or(0, |current| current.pin.number),
+        };
+        let pin = FileToken::new(number, self.shard);
+        self.files.insert(number, (pin.clone(), capacity));
+        let begin = Some(Begin { from, header, recycled });
+        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin });
+    }
+
+    /// Steps for the next job: prepare what is missing, remove what nobody needs.
+    pub fn steps(&mut self, now_ms: u64) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let may_ask = self.full_until_ms.is_none_or(|until| now_ms >= until) || !self.free.is_empty();
+        if self.spare == Prepared::No && may_ask {
+            self.spare = Prepared::Asked;
+            self.spare_serial += 1;
+            steps.push(self.prepare(spare_name(self.shard, self.spare_serial), self.segment_bytes));
+        } else if self.wants_reserve() {
+            self.reserve = Prepared::Asked;
+            self.reserve_serial += 1;
+            let name = reserve_name(self.shard, self.reserve_serial);
+            steps.push(Step::Allocate { name, bytes: self.reserve_bytes });
+        }
+        while steps.len() < STEPS_MAX {
+            let Some(pin) = self.free.pop() else { break };
+            steps.push(Step::Remove { segment: segment_name(pin.number, pin.shard) });
+        }
+        steps
+    }
+
+    fn prepare(&mut self, name: String, bytes: u64) -> Step {
+        match self.free.pop() {
+            Some(pin) => Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes },
+            None => Step::Allocate { name, bytes },
+        }
+    }
+
+    /// When `steps` has something to do; 0 = now.
+    pub fn steps_at(&self) -> Option<u64> {
+        if !self.free.is_empty() || self.wants_reserve() {
+            return Some(0);
+        }
+        (self.spare == Prepared::No).then(|| self.full_until_ms.unwrap_or(0))
+    }
+
+    fn wants_reserve(&self) -> bool {
+        self.reserve == Prepared::No && self.reserve_bytes > 0 && self.full_until_ms.is_none()
+    }
+
+    /// Take the outcome of a step. An error that is not a full disk is given back.
+    pub fn on_step(&mut self, step: &Step, outcome: &Result<(), StorageError>, now_ms: u64) -> Result<(), StorageError> {
+        let (name, bytes, recycled) = match step {
+            Step::Allocate { name, bytes } => (name, *bytes, false),
+            Step::Recycle { name, bytes, .. } => (name, *bytes, true),
+            Step::Remove { .. } => return outcome.clone(),
+        };
+        let is_spare = *name == spare_name(self.shard, self.spare_serial);
+        let prepared = match outcome {
+            Ok(()) => Prepared::Ready { bytes, recycled },
+            Err(StorageError::Full) => Prepared::No,
+            Err(error) => return Err(error.clone()),
+        };
+        if is_spare {
+            self.spare = prepared;
+        } else {
+            self.reserve = prepared;
+        }
+        match (prepared, is_spare) {
+            (Prepared::No, _) => self.full_until_ms = Some(now_ms + RETRY_MS),
+            (_, true) => (self.full_until_ms, self.rows_refused) = (None, false),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The disk told at a write that it is full.
+    pub fn on_full_write(&mut self, now_ms: u64) {
+        self.full_until_ms = Some(now_ms + RETRY_MS);
+        self.rows_refused = true;
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full_until_ms.is_some() && self.rows_refused
+    }
+
+    /// Closed segments whose groups are all durable, oldest first.
+    pub fn closed(&self) -> impl Iterator<Item = &FilePin> {
+        let current = self.current.as_ref().map_or(u64::MAX, |current| current.pin.number);
+        self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != current)
+    }
+
+    /// Nobody but this shard needs the segment: its space may be used again.
+    pub fn release(&mut self, number: u64) {
+        if let Some((pin, _)) = self.files.remove(&number) {
+            self.free.push(pin);
+        }
+    }
+
+    /// Bytes that segments and prepared files of this shard take.
+    pub fn disk_bytes(&self) -> u64 {
+        let prepared = [self.spare, self.reserve].map(|prepared| match prepared {
+            Prepared::Ready { bytes, .. } => bytes,
+            _ => 0,
+        });
+        self.files.values().map(|(_, bytes)| bytes).sum::<u64>() + prepared.iter().sum::<u64>()
+    }
+}

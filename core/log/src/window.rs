@@ -1,0 +1,77 @@
+//! Aligned reads of segments through one scratch window, with the files that were open last.
+
+use std::sync::{Arc, Weak};
+
+use ringfence_wire::RecordHeader;
+
+use crate::aligned::Aligned;
+use crate::files::{FilePin, FileToken};
+use crate::position::{Position, segment_name};
+use crate::storage::{Storage, StorageError};
+
+/// One read: large enough that the disk streams, small enough to stay in the second-level cache.
+pub const WINDOW_BYTES: usize = 1 << 20;
+/// Open files of one reader; a file that is gone is closed at the next read, so that its space comes back.
+const FILES_MAX: usize = 16;
+const ALIGN: u64 = 4096;
+
+pub struct Window<S: Storage> {
+    storage: S,
+    files: Vec<(Weak<FileToken>, u64, S::File)>,
+    scratch: Aligned,
+    /// File and position of the scratch's first byte, and how many of it are valid.
+    file: u64,
+    at: u64,
+    valid: usize,
+}
+
+impl<S: Storage> Window<S> {
+    pub fn new(storage: S) -> Self {
+        Self { storage, files: Vec::new(), scratch: Aligned::new(WINDOW_BYTES), file: 0, at: 0, valid: 0 }
+    }
+
+    /// Forget what was read: the file's end may have grown since. Close files that are gone.
+    pub fn refresh(&mut self) {
+        self.valid = 0;
+        self.files.retain(|(token, _, _)| token.strong_count() > 0);
+    }
+
+    /// Make the file readable.
+    pub fn open(&mut self, pin: &FilePin) -> Result<(), StorageError> {
+        if self.files.iter().any(|(_, number, _)| *number == pin.number) {
+            return Ok(());
+        }
+        let file = self.storage.open(&segment_name(pin.number, pin.shard))?;
+        if self.files.len() == FILES_MAX {
+            self.files.remove(0);
+        }
+        self.files.push((Arc::downgrade(pin), pin.number, file));
+        Ok(())
+    }
+
+    /// Bytes from `position` on: at least `least`, unless the file ends before; a read loads about `ahead`.
+    pub fn bytes(&mut self, position: Position, least: usize, ahead: u64) -> Result<&[u8], StorageError> {
+        let (file, at) = (position.file(), position.bytes());
+        let is_inside = file == self.file && at >= self.at && at + least as u64 <= self.at + self.valid as u64;
+        if !is_inside {
+            let begin = at / ALIGN * ALIGN;
+            let wanted = (at - begin) + ahead.max(least as u64);
+            let length = usize::try_from(wanted.next_multiple_of(ALIGN)).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
+            let (_, _, open) = self.files.iter().find(|(_, number, _)| *number == file).ok_or_else(|| {
+                StorageError::Missing(format!("segment {file:016x}, which the plan did not hold,"))
+            })?;
+            self.valid = 0;
+            self.valid = self.storage.read(open, &mut self.scratch[..length], begin)?;
+            (self.file, self.at) = (file, begin);
+        }
+        let from = usize::try_from(at - self.at).expect("within the window");
+        Ok(&self.scratch[from.min(self.valid)..self.valid])
+    }
+
+    /// The record header at a position; `None` if there is no sound one of this file.
+    pub fn header(&mut self, position: Position, ahead: u64) -> Result<Option<RecordHeader>, StorageError> {
+        let bytes = self.bytes(position, RecordHeader::SIZE, ahead)?;
+        let header = bytes.first_chunk().and_then(|bytes| RecordHeader::open(bytes).ok());
+        Ok(header.filter(|header| header.file_number == position.file()))
+    }
+}

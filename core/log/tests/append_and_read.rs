@@ -1,0 +1,88 @@
+//! What is appended is durable in order, recovered as it was, and read back verbatim.
+
+mod support;
+
+use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::{Disk, From, Storage};
+use support::{Store, body, small};
+
+/// Appends of mixed sizes to some partitions, then recovery, then reads in pieces.
+fn round_trip<S: Storage>(storage: &S, seed: u64) {
+    let mut random = Seeded::new(seed);
+    let mut store = Store::open(storage, &small());
+    let mut expected: std::collections::BTreeMap<(u64, u64), Vec<Vec<u8>>> = std::collections::BTreeMap::new();
+    for _ in 0..300 {
+        let (topic, partition) = (1 + random.below(2), 1 + random.below(3));
+        let bytes_max = if random.chance(1, 10) { 60_000 } else { 2_000 };
+        let body = body(&mut random, bytes_max);
+        store.put(topic, partition, 1 + u32::try_from(random.below(9)).unwrap(), &body);
+        expected.entry((topic, partition)).or_default().push(body);
+        if random.chance(1, 5) {
+            store.write_one(0);
+        }
+    }
+    store.settle();
+    let heads = store.crash_heads();
+    let before: Vec<_> = expected.keys().map(|key| store.read_all(key.0, key.1, 0, 1 << 18)).collect();
+    drop(store);
+
+    let mut store = Store::open(storage, &small());
+    assert_eq!(store.report.damage, vec![], "seed {seed}");
+    assert_eq!(store.report.cut_bytes, 0);
+    for ((key, bodies), before) in expected.iter().zip(before) {
+        assert_eq!(store.logs[key].head(), &heads[key], "seed {seed}");
+        let records = store.read_all(key.0, key.1, 0, 100_000);
+        assert_eq!(records, before, "seed {seed}: what is read does not change at a restart");
+        assert_eq!(records.iter().map(|(_, body)| body).collect::<Vec<_>>(), bodies.iter().collect::<Vec<_>>());
+        let middle = heads[key].next_offset / 2;
+        let tail = store.read_all(key.0, key.1, middle, 1);
+        let expected = records.iter().filter(|(header, _)| header.first_offset + u64::from(header.rows) > middle);
+        assert_eq!(tail, expected.cloned().collect::<Vec<_>>(), "seed {seed}: from offset {middle}");
+    }
+}
+
+#[test]
+fn what_is_appended_is_recovered_and_read_back() {
+    for seed in 0..40 {
+        round_trip(&Faulty::new(seed), seed);
+    }
+}
+
+#[test]
+fn what_is_appended_is_recovered_and_read_back_from_a_real_directory() {
+    for direct in [true, false] {
+        let directory = tempdir(&format!("round-trip-{direct}"));
+        round_trip(&Disk::open(&directory, direct).unwrap(), 7);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+fn tempdir(name: &str) -> std::path::PathBuf {
+    let path = std::env::temp_dir().join(format!("ringfence-log-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn copies_by_record_number_and_by_time_begin_where_they_should() {
+    let storage = Faulty::new(1);
+    let mut store = Store::open(&storage, &small());
+    for number in 0..200u64 {
+        store.now_ms += 5;
+        store.put(1, 1, 2, &[u8::try_from(number).unwrap(); 700]);
+    }
+    store.flush();
+    let mut reader = ringfence_log::Reader::new(storage.clone());
+    let mut block = store.pool.take(1 << 20).unwrap();
+    for number in [0u64, 1, 77, 150, 199] {
+        let done = reader.read(&store.plan(1, 1, From::Record(number)), &mut block).unwrap();
+        let records = support::split(&block, &done);
+        assert_eq!(records[0].0.record_number, number);
+        assert_eq!(done.next_record, 200);
+        let time_ms = records[0].0.time_ms;
+        for (asked, expected) in [(time_ms, number), (time_ms - 1, number)] {
+            let done = reader.read(&store.plan(1, 1, From::Time(asked)), &mut block).unwrap();
+            assert_eq!((done.first_offset, done.first_time_ms), (expected * 2, time_ms));
+        }
+    }
+}

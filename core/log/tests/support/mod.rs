@@ -1,0 +1,210 @@
+//! A small node's share of the log: one engine step after the other, without threads.
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::BTreeMap;
+
+use ringfence_buffer::{Pool, Touch};
+use ringfence_log::faulty::Seeded;
+use ringfence_log::{
+    Body, From, Identity, Options, PartitionHead, PartitionLog, Placed, Progress, ReadDone, ReadError, ReadPlan, Reader,
+    RecoverError, Recovered, Refusal, Shard, Storage, StoreLock, Visitor, Writer, recover,
+};
+use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_of};
+
+pub const IDENTITY: Identity = Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] };
+
+/// Small files and groups, so that a short test rotates often.
+pub fn small() -> Options {
+    Options {
+        identity: IDENTITY,
+        shards: 1,
+        segment_bytes: 256 << 10,
+        group_bytes_max: 96 << 10,
+        groups_waiting_max: 4,
+        reserve_bytes: 64 << 10,
+    }
+}
+
+pub fn pool() -> Pool {
+    Pool::with_touch(32 << 20, Touch::Bytes(0)).expect("32 MiB of memory")
+}
+
+/// What recovery told of each partition.
+#[derive(Default)]
+pub struct Told {
+    pub states: Vec<((u64, u64), Vec<u8>)>,
+    pub records: BTreeMap<(u64, u64), Vec<(RecordHeader, Vec<u8>)>>,
+}
+
+impl Visitor for Told {
+    fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
+        self.states.push(((topic, partition), blob.to_vec()));
+    }
+    fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        self.records.entry((header.topic, header.partition)).or_default().push((*header, bytes.to_vec()));
+    }
+    fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
+        let records = self.records.entry((topic, partition)).or_default();
+        records.retain(|(header, _)| header.record_number < next_record);
+    }
+    fn dropped(&mut self, topic: u64, partition: u64) {
+        self.records.remove(&(topic, partition));
+    }
+}
+
+/// An open store with its writers and a clock.
+pub struct Store<S: Storage> {
+    pub storage: S,
+    pub pool: Pool,
+    pub shards: Vec<Shard>,
+    pub writers: Vec<Writer<S>>,
+    pub logs: BTreeMap<(u64, u64), PartitionLog>,
+    pub report: ringfence_log::Report,
+    pub told: Told,
+    pub now_ms: u64,
+    lock: StoreLock,
+}
+
+impl<S: Storage> Store<S> {
+    pub fn try_open(storage: &S, options: &Options) -> Result<Self, RecoverError> {
+        let mut told = Told::default();
+        let Recovered { shards, partitions, report, lock } = recover(storage, options, &mut told)?;
+        let writers = shards.iter().map(|_| Writer::new(storage.clone())).collect();
+        let logs = partitions.into_iter().map(|log| ((log.topic, log.partition), log)).collect();
+        Ok(Self { storage: storage.clone(), pool: pool(), shards, writers, logs, report, told, now_ms: 1_000_000, lock })
+    }
+
+    pub fn open(storage: &S, options: &Options) -> Self {
+        Self::try_open(storage, options).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn shard_of(&self, partition: u64) -> usize {
+        usize::try_from(partition).unwrap() % self.shards.len()
+    }
+
+    /// Append rows; `content` names the body.
+    pub fn append(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Result<Placed, Refusal> {
+        let shard = self.shard_of(partition);
+        let log = self.logs.entry((topic, partition)).or_insert_with(|| PartitionLog::new(topic, partition));
+        let header = RecordHeader {
+            kind: RecordKind::Rows as u8,
+            rows,
+            time_ms: self.now_ms,
+            body_bytes: u32::try_from(body.len()).unwrap(),
+            body_crc: crc_of(body),
+            ..Default::default()
+        };
+        // Every third body comes in a block of its own, as the transport receives it.
+        if body.len().is_multiple_of(3) {
+            let mut block = self.pool.take(RECORD_HEADER_BYTES + body.len()).expect("the pool is large enough");
+            block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
+            self.shards[shard].append(&mut self.pool, log, header, Body::Block { block, bytes: body.len() }).map_err(|refused| refused.refusal)
+        } else {
+            let (front, back) = body.split_at(body.len() / 2);
+            let parts = [front, back];
+            self.shards[shard].append(&mut self.pool, log, header, Body::Copy(&parts)).map_err(|refused| refused.refusal)
+        }
+    }
+
+    /// Append, writing when the groups are full.
+    pub fn put(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Placed {
+        loop {
+            match self.append(topic, partition, rows, body) {
+                Ok(placed) => return placed,
+                Err(Refusal::Busy) => assert!(self.write_one(self.shard_of(partition)).is_some(), "busy, and nothing to write"),
+                Err(other) => panic!("refused: {other:?}"),
+            }
+        }
+    }
+
+    /// One job of one shard, if there is one.
+    pub fn write_one(&mut self, shard: usize) -> Option<Progress> {
+        let job = self.shards[shard].take_job(self.now_ms)?;
+        let done = self.writers[shard].perform(job);
+        Some(self.shards[shard].on_done(done, self.now_ms))
+    }
+
+    /// Write until nothing waits.
+    pub fn flush(&mut self) {
+        for shard in 0..self.shards.len() {
+            while self.shards[shard].has_work() && self.write_one(shard).is_some() {}
+        }
+    }
+
+    /// Write, then let the idle time pass: the last groups are proved.
+    pub fn settle(&mut self) {
+        self.flush();
+        self.now_ms += 11;
+        for shard in 0..self.shards.len() {
+            while self.write_one(shard).is_some() {}
+        }
+    }
+
+    pub fn retain(&mut self) -> usize {
+        let owing = ringfence_log::retain(&mut self.shards, self.logs.values_mut());
+        for key in &owing {
+            let shard = self.shard_of(key.1);
+            let log = self.logs.get_mut(key).unwrap();
+            let blob = format!("blob of {key:?} at {}", log.head().next_record);
+            while let Err(refusal) = self.shards[shard].append_state(&mut self.pool, log, blob.as_bytes()) {
+                assert_eq!(refusal, Refusal::Busy);
+                let job = self.shards[shard].take_job(self.now_ms).expect("busy, so there is work");
+                let done = self.writers[shard].perform(job);
+                self.shards[shard].on_done(done, self.now_ms);
+            }
+        }
+        owing.len()
+    }
+
+    pub fn plan(&self, topic: u64, partition: u64, from: From) -> ReadPlan {
+        let log = &self.logs[&(topic, partition)];
+        log.plan(from, log.end_offset(), 1 << 20, 0).unwrap_or_else(|error| panic!("no plan from {from:?}: {error:?}"))
+    }
+
+    /// All rows records from an offset to the end, as (header, body).
+    pub fn read_all(&mut self, topic: u64, partition: u64, from: u64, bytes_max: usize) -> Vec<(RecordHeader, Vec<u8>)> {
+        let mut reader = Reader::new(self.storage.clone());
+        let mut block = self.pool.take(1 << 20).expect("the pool is large enough");
+        let (mut offset, mut records) = (from, Vec::new());
+        let log = &self.logs[&(topic, partition)];
+        while offset < log.end_offset() {
+            let plan = log.plan(From::Offset(offset), log.end_offset(), bytes_max, 0);
+            let plan = plan.unwrap_or_else(|error| panic!("no plan from {offset}: {error:?}"));
+            let done = reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
+            assert!(done.next_offset > offset, "a read that stands still: {done:?} of {plan:?}");
+            records.extend(split(&block, &done));
+            offset = done.next_offset;
+        }
+        records
+    }
+
+    pub fn crash_heads(&self) -> BTreeMap<(u64, u64), PartitionHead> {
+        self.logs.iter().map(|(key, log)| (*key, *log.head())).collect()
+    }
+}
+
+/// The records of an answer.
+pub fn split(block: &[u8], done: &ReadDone) -> Vec<(RecordHeader, Vec<u8>)> {
+    let (mut at, mut records) = (0, Vec::new());
+    while at < done.bytes {
+        let header = RecordHeader::open(block[at..at + RECORD_HEADER_BYTES].try_into().unwrap()).unwrap();
+        let body = &block[at + RECORD_HEADER_BYTES..][..header.body_bytes as usize];
+        assert_eq!(crc_of(body), header.body_crc);
+        assert_eq!(header.span_bytes as usize, align_up(RECORD_HEADER_BYTES + body.len(), 64));
+        records.push((header, body.to_vec()));
+        at += header.span_bytes as usize;
+    }
+    assert_eq!((at, records.len()), (done.bytes, done.records as usize));
+    records
+}
+
+/// A body of some length that no other record has.
+pub fn body(random: &mut Seeded, bytes_max: u64) -> Vec<u8> {
+    let length = 1 + random.below(bytes_max);
+    let seed = random.next().to_le_bytes();
+    (0..length).map(|index| seed[usize::try_from(index % 8).unwrap()] ^ index.to_le_bytes()[0]).collect()
+}
+
+pub fn damaged(error: ReadError) -> bool {
+    matches!(error, ReadError::Damaged { .. })
+}
