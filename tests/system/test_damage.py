@@ -1,4 +1,4 @@
-"""Damaged and foreign data: exactly what is damaged is held back, everything else serves, nothing is deleted."""
+"""Damaged and foreign data: only what is damaged is held back, everything else serves, nothing is deleted."""
 
 from __future__ import annotations
 
