@@ -92,11 +92,21 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next buffer, cut to the `need` bytes that its array uses.
-    pub fn buffer_of(&mut self, need: usize) -> Result<&'a [u8], Fault> {
+    /// The next buffer, cut to the `count` values of `width` bytes that its array uses.
+    pub fn values(&mut self, count: usize, width: usize) -> Result<&'a [u8], Fault> {
         let buffer = self.buffer()?;
+        self.whole_values(buffer, width)?;
+        let need = count.saturating_mul(width);
         let short = Fault::Short { buffer: self.buffer_at - 1, need: need as u64, have: buffer.len() };
         buffer.get(..need).ok_or(short)
+    }
+
+    /// A longer buffer is fine, but not one that ends within a number: arrow-rs panics on it.
+    pub fn whole_values(&self, buffer: &[u8], width: usize) -> Result<(), Fault> {
+        if width.is_power_of_two() && !buffer.len().is_multiple_of(width) {
+            return Err(Fault::Partial { buffer: self.buffer_at - 1, have: buffer.len(), width });
+        }
+        Ok(())
     }
 
     /// How many data buffers the next view array has.

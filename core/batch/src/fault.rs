@@ -43,6 +43,8 @@ pub enum Fault {
     Range { buffer: usize, offset: i64, length: i64, body: usize },
     /// A buffer is shorter than its array needs.
     Short { buffer: usize, need: u64, have: usize },
+    /// A buffer ends within a number.
+    Partial { buffer: usize, have: usize, width: usize },
     /// An offset is negative or below the one before it.
     OffsetOrder { row: usize },
     /// The last offset lies behind the values.
@@ -129,6 +131,9 @@ impl Fault {
                 write!(f, "buffer {buffer}: {offset}+{length} is unaligned, over an earlier buffer, or outside {body} bytes")
             }
             Self::Short { buffer, need, have } => write!(f, "buffer {buffer}: {have} bytes, {need} are needed"),
+            Self::Partial { buffer, have, width } => {
+                write!(f, "buffer {buffer}: {have} bytes are not a whole number of values of {width} bytes")
+            }
             Self::OffsetOrder { row } => write!(f, "row {row}: its offset is negative or below the one before"),
             Self::OffsetEnd { last, have } => write!(f, "the last offset is {last}, there are {have} values"),
             Self::Utf8 { row } => write!(f, "row {row}: not UTF-8"),

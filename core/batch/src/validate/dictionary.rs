@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::plan::IndexType;
 
 pub(super) fn check(index: IndexType, values: u64, array: &Array<'_>, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-    let bytes = cursor.buffer_of(array.length.saturating_mul(index.width))?;
+    let bytes = cursor.values(array.length, index.width)?;
     if all_below(bytes, index, values) {
         return Ok(());
     }

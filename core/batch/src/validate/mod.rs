@@ -79,10 +79,10 @@ impl Checker<'_> {
         match nodes[at].kind {
             Kind::Null => {}
             Kind::Bool => {
-                cursor.buffer_of(array.length.div_ceil(8))?;
+                cursor.values(array.length.div_ceil(8), 1)?;
             }
             Kind::Fixed { width, rule } => {
-                let bytes = cursor.buffer_of(array.length.saturating_mul(width))?;
+                let bytes = cursor.values(array.length, width)?;
                 primitive::check(bytes, width, rule, &array)?;
             }
             Kind::Bytes { wide, utf8 } => text::check(wide, utf8, &array, cursor)?,
@@ -114,8 +114,13 @@ fn validity<'a>(declared: Declared, cursor: &mut Cursor<'a>) -> Result<Option<&'
         return Ok(None);
     }
     let need = declared.length.div_ceil(8);
-    let buffer = cursor.buffer_at - 1;
-    let bitmap = bitmap.get(..need).ok_or(Fault::Short { buffer, need: need as u64, have: bitmap.len() })?;
+    let (buffer, have) = (cursor.buffer_at - 1, bitmap.len());
+    let bitmap = match bitmap.get(..need) {
+        Some(bitmap) => bitmap,
+        None if declared.nulls > 0 => return Err(Fault::Short { buffer, need: need as u64, have }),
+        // The rows that a needless bitmap leaves out would be null to a reader who uses it.
+        None => return Err(Fault::NullCount { declared: 0, counted: (declared.length - 8 * have) as u64 }),
+    };
     let counted = declared.length - bits::count_set(bitmap, declared.length);
     if counted != declared.nulls {
         return Err(Fault::NullCount { declared: declared.nulls as i64, counted: counted as u64 });

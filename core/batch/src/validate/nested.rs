@@ -25,8 +25,8 @@ impl Checker<'_> {
             Kind::Map => self.map(nodes, at, array, cursor),
             Kind::ListView { wide } => {
                 let width = if wide { 8 } else { 4 };
-                let starts = cursor.buffer_of(array.length.saturating_mul(width))?;
-                let sizes = cursor.buffer_of(array.length.saturating_mul(width))?;
+                let starts = cursor.values(array.length, width)?;
+                let sizes = cursor.values(array.length, width)?;
                 let child = self.values(nodes, at + 1, cursor, Need::Any)?;
                 match (0..array.length).find(|row| !in_values(starts, sizes, wide, *row, child.length)) {
                     Some(row) => Err(Fault::OffsetOrder { row }),
@@ -117,8 +117,8 @@ impl Checker<'_> {
         array: &Array<'a>,
         cursor: &mut Cursor<'a>,
     ) -> Result<usize, Fault> {
-        let types = cursor.buffer_of(array.length)?;
-        let offsets = if dense { cursor.buffer_of(array.length.saturating_mul(4))? } else { &[] };
+        let types = cursor.values(array.length, 1)?;
+        let offsets = if dense { cursor.values(array.length, 4)? } else { &[] };
         let need = if dense { Need::Any } else { Need::Exactly(array.length) };
         let mut lengths = [0_usize; 128];
         let mut next = at + 1;
@@ -157,7 +157,7 @@ impl Checker<'_> {
             return Err(Fault::Nulls { count: ends.nulls as u64 });
         }
         again.buffer()?;
-        let bytes = again.buffer_of(ends.length.saturating_mul(width))?;
+        let bytes = again.values(ends.length, width)?;
         let mut last = 0;
         for row in 0..ends.length {
             let end = signed(bytes, width, row);

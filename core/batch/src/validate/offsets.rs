@@ -31,6 +31,7 @@ pub(super) fn take<'a>(wide: bool, array: &Array<'_>, cursor: &mut Cursor<'a>) -
     let width = if wide { 8 } else { 4 };
     let need = (array.length + 1).saturating_mul(width);
     let bytes = cursor.buffer()?;
+    cursor.whole_values(bytes, width)?;
     if array.length == 0 && bytes.is_empty() {
         return Ok(Offsets { bytes, wide, first: 0, last: 0 });
     }

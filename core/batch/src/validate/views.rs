@@ -46,7 +46,7 @@ impl<'a> Data<'a> {
 }
 
 pub(super) fn check(utf8: bool, array: &Array<'_>, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
-    let views = cursor.buffer_of(array.length.saturating_mul(16))?;
+    let views = cursor.values(array.length, 16)?;
     let count = cursor.variadic()?;
     let data = Data::take(count, cursor)?;
     let ascii = !utf8 || data.is_ascii();

@@ -1,0 +1,10 @@
+//! One binary for all tests of the crate, so that arrow is linked once.
+//!
+//! Public test data is read from `RINGFENCE_DATA` (default: `../shared/data` beside the checkout).
+
+mod accepted;
+mod encoded;
+mod mutated;
+mod samples;
+mod stream;
+mod vectors;
