@@ -34,7 +34,7 @@ class TopicRequests:
         name = full_name(request.name)
         existing = self._proposer.state.topic_named(name)
         if existing is not None and request.exist_ok:
-            return self._existing(existing, request)
+            return await self._existing(existing, request)
         if not 1 <= request.partitions <= SLOT_LAST + 1:
             message = f"partitions={request.partitions}: 1 to {SLOT_LAST + 1}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
@@ -62,15 +62,16 @@ class TopicRequests:
             # Two may have asked at once; the loser finds what the winner made.
             raced = self._proposer.state.topic_named(name)
             if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and raced is not None:
-                await self._follower.until(self._proposer.applied.index)
-                return self._existing(raced, request)
+                return await self._existing(raced, request)
             raise
         assert isinstance(applied.result, TopicCreated), applied.result
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served")
         return self._info(self._proposer.state.topics[applied.result.topic], created=True)
 
     async def describe(self, request: messages.TopicName) -> messages.TopicInfo:
-        return self._info(self._named(request.name))
+        topic = self._named(request.name)
+        await self._served(topic)
+        return self._info(topic)
 
     async def list_topics(self, request: messages.TopicList) -> messages.Topics:
         prefix = request.prefix
@@ -133,7 +134,7 @@ class TopicRequests:
         )
         return messages.SchemaAdded(schema_id=applied.result.schema_id)
 
-    def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
+    async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
         """The topic that exists, if it is what was asked for: a producer must not write into another."""
         columns = columns_of(request.schema)
         differing = [
@@ -149,7 +150,12 @@ class TopicRequests:
                 f"topic {request.name!r} exists with another {' and '.join(differing)}; choose another name"
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message)
+        await self._served(topic)
         return self._info(topic)
+
+    async def _served(self, topic: Topic) -> None:
+        """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
+        await self._follower.until(topic.changed)
 
     def _named(self, name: str) -> Topic:
         topic = self._proposer.state.topic_named(full_name(name))

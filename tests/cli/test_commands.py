@@ -1,0 +1,265 @@
+"""Every command against a running node."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ringfence.control.cli.exits import Exit
+from tests.system.harness import PROGRAM, NodeProcess, cli
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(10_000), pa.int64()),
+        "name": pa.array([f"name {number}" if number % 7 else None for number in range(10_000)]),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
+        yield running
+        assert running.stop() == 0
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(ROWS, path)
+    return path
+
+
+def told(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def published(node: NodeProcess, topic: str, file: Path, *options: str) -> dict[str, Any]:
+    lines = told(
+        cli("publish", topic, str(file), "--create", "--key", "id", "--partitions", "4", "--json", *options,
+            address=node.address)
+    )  # fmt: skip
+    assert sum(line["rows"] for line in lines[:-1]) == lines[-1]["rows"]
+    return lines[-1]
+
+
+def test_topics_from_creation_to_deletion(node: NodeProcess) -> None:
+    create = ("topic", "create", "events", "--column", "id:int64!", "--column", "name:string", "--key", "id",
+              "--partitions", "3", "--retention", "7d", "--property", "team=ingest", "--json")  # fmt: skip
+    (made,) = told(cli(*create, address=node.address))
+    assert made["created"] is True
+    assert made["name"] == "public/default/events"
+    assert made["key"] == ["id"]
+    assert made["retention_ms"] == 7 * 86_400_000
+    assert made["columns"][0] == {"name": "id", "type": "int64", "nullable": False}
+    again = cli(*create, address=node.address)
+    assert again.returncode == Exit.REFUSED
+    assert json.loads(again.stderr)["code"] == "already_exists"
+    assert told(cli(*create, "--exist-ok", address=node.address))[0]["created"] is False
+    (listed,) = told(cli("topic", "list", "events", "--json", address=node.address))
+    assert listed["topic"] == made["topic"]
+    shown = cli("topic", "show", "events", address=node.address)
+    assert "ACTIVE" in shown.stdout
+    assert "team=ingest" in shown.stdout
+    deleted = told(cli("topic", "delete", "events", "--yes", "--json", address=node.address))
+    assert deleted == [{"deleted": "events"}]
+    assert cli("topic", "show", "events", address=node.address).returncode == Exit.REFUSED
+    assert cli("topic", "delete", "events", "--yes", address=node.address).returncode == Exit.REFUSED
+    assert cli("topic", "delete", "events", "--yes", "--missing-ok", address=node.address).returncode == 0
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_file_goes_in_and_comes_out_the_same(
+    node: NodeProcess, file: Path, tmp_path: Path, suffix: str
+) -> None:
+    topic = f"round-{suffix}"
+    summary = published(node, topic, file, "--batch-rows", "700")
+    assert summary["rows"] == 10_000
+    assert sum(summary["partitions"].values()) == 10_000
+    output = tmp_path / f"out.{suffix}"
+    done = cli("read", topic, "--output", str(output), address=node.address)
+    assert done.returncode == 0, done.stderr
+    read = pq.read_table(output) if suffix == "parquet" else pa.ipc.open_file(str(output)).read_all()
+    assert read.sort_by("id").equals(ROWS)
+
+
+def test_an_arrow_stream_goes_through_pipes(node: NodeProcess) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ROWS.schema) as writer:
+        writer.write_table(ROWS)
+    environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
+    send = [str(PROGRAM), "publish", "piped", "-", "--create", "--key", "id"]
+    done = subprocess.run(
+        send,
+        input=sink.getvalue().to_pybytes(),
+        capture_output=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    read = subprocess.run(
+        [str(PROGRAM), "read", "piped", "--output", "-"],
+        capture_output=True, timeout=60, env=environment, check=True,
+    )  # fmt: skip
+    assert pa.ipc.open_stream(read.stdout).read_all().sort_by("id").equals(ROWS)
+
+
+def test_rows_are_read_from_an_offset_with_a_limit_and_some_columns(node: NodeProcess, file: Path) -> None:
+    published(node, "offsets", file)
+    (info,) = told(cli("topic", "show", "offsets", "--json", address=node.address))
+    part = info["partitions"][0]
+    arguments = ("read", "offsets", "--partition", str(part["partition"]), "--json", "--columns", "id")
+    everything = told(cli(*arguments, address=node.address))
+    assert len(everything) == part["end_offset"]
+    some = told(cli(*arguments, "--start", "100", "--limit", "17", address=node.address))
+    assert some == everything[100:117]
+    table = cli("read", "offsets", "--limit", "3", address=node.address)
+    assert len(table.stdout.strip().splitlines()) == 4
+    nope = cli("read", "offsets", "--columns", "nope", address=node.address)
+    assert nope.returncode == Exit.REFUSED
+
+
+def test_truncated_rows_are_gone(node: NodeProcess, file: Path) -> None:
+    published(node, "short", file)
+    (info,) = told(cli("topic", "show", "short", "--json", address=node.address))
+    first = info["partitions"][0]
+    cut = (
+        "topic",
+        "truncate",
+        "short",
+        "--partition",
+        str(first["partition"]),
+        "--before",
+        "100",
+        "--yes",
+        "--json",
+    )
+    (after,) = told(cli(*cut, address=node.address))
+    assert after["rows"] == 9_900
+    assert after["partitions"][0]["start_offset"] == 100
+    (empty,) = told(cli("topic", "truncate", "short", "--yes", "--json", address=node.address))
+    assert empty["rows"] == 0
+    assert told(cli("read", "short", "--json", address=node.address)) == []
+
+
+def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Path) -> None:
+    published(node, "live", file)
+    environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
+    reader = subprocess.Popen(
+        [str(PROGRAM), "read", "live", "--follow", "--start", "latest", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True,
+    )  # fmt: skip
+    assert reader.stdout is not None
+    time.sleep(2)  # it has found the mark by now; later rows are new ones
+    published(node, "live", file)
+    seen = {json.loads(reader.stdout.readline())["id"] for _ in range(10_000)}
+    assert seen == set(range(10_000))
+    reader.send_signal(signal.SIGINT)
+    _, errors = reader.communicate(timeout=20)
+    assert reader.returncode == Exit.INTERRUPTED
+    assert "Traceback" not in errors
+
+
+def test_a_reader_that_has_enough_is_no_error(node: NodeProcess, file: Path) -> None:
+    published(node, "enough", file)
+    environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
+    reader = subprocess.Popen(
+        [str(PROGRAM), "read", "enough", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+    )
+    assert reader.stdout is not None
+    reader.stdout.readline()
+    reader.stdout.close()
+    assert reader.stderr is not None
+    said = reader.stderr.read()
+    reader.stderr.close()
+    assert reader.wait(30) == 0, said
+    assert said == b""
+
+
+def test_no_binary_goes_to_a_terminal(node: NodeProcess) -> None:
+    controller, terminal = pty.openpty()
+    done = subprocess.run(
+        [str(PROGRAM), "read", "any", "--output", "-"], stdout=terminal, stderr=subprocess.PIPE,
+        env={**os.environ, "RINGFENCE_ADDRESS": node.address}, timeout=30, check=False,
+    )  # fmt: skip
+    os.close(terminal)
+    os.close(controller)
+    assert done.returncode == Exit.USAGE
+    assert b"stdout is a terminal" in done.stderr
+
+
+def test_progress_is_shown_on_a_terminal_only(node: NodeProcess, file: Path) -> None:
+    quiet = cli("publish", "bars", str(file), "--create", address=node.address)
+    assert quiet.stderr == ""
+    controller, terminal = pty.openpty()
+    done = subprocess.run(
+        [str(PROGRAM), "publish", "bars", str(file)], stdout=subprocess.PIPE, stderr=terminal,
+        env={**os.environ, "RINGFENCE_ADDRESS": node.address, "TERM": "xterm"}, timeout=60, check=True,
+    )  # fmt: skip
+    os.close(terminal)
+    shown = os.read(controller, 65_536).decode(errors="replace")
+    os.close(controller)
+    assert "rows" in shown
+    assert b"10,000 rows" in done.stdout
+
+
+def test_status_tells_who_the_node_is(node: NodeProcess) -> None:
+    (status,) = told(cli("status", "--json", address=node.address))
+    assert status["state"] == "serving"
+    assert status["cluster"] == node.ready["cluster"]
+    assert status["addresses"] == [node.address]
+    assert status["counters"]["requests"] > 0
+    plain = cli("status", "--counters", address=node.address)
+    assert "serving" in plain.stdout
+    assert "requests" in plain.stdout
+
+
+def test_a_named_producer_is_taken_over(node: NodeProcess, file: Path) -> None:
+    for _ in range(2):
+        assert published(node, "named", file, "--producer", "loader")["rows"] == 10_000
+    (info,) = told(cli("topic", "show", "named", "--json", address=node.address))
+    assert info["rows"] == 20_000
+
+
+def test_rows_that_do_not_fit_are_refused(node: NodeProcess, file: Path, tmp_path: Path) -> None:
+    published(node, "strict", file)
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"id": ["no number"]}), other)
+    done = cli("publish", "strict", str(other), address=node.address)
+    assert done.returncode == Exit.REFUSED, done.stderr
+    assert "id" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_bench_measures_and_leaves_nothing(node: NodeProcess) -> None:
+    lines = told(cli("bench", "--seconds", "0.5", "--rows", "1000", "--json", address=node.address))
+    assert [line["step"] for line in lines] == ["write", "read"]
+    assert lines[0]["rows"] == lines[1]["rows"] > 0
+    assert lines[0]["ack_p50_ms"] <= lines[0]["ack_p99_ms"]
+    names = [info["name"] for info in told(cli("topic", "list", "--json", address=node.address))]
+    assert not [name for name in names if "bench-" in name]
+
+
+def test_the_demo_compares_equal(tmp_path: Path) -> None:
+    done = cli("demo", "--scale", "0.01", "--no-spark", "--json", timeout_s=120)
+    lines = told(done)
+    assert lines[-1]["equal"] is True
+    assert lines[-1]["rows"] == 60_175
+    assert [line["rows"] for line in lines[:-1]] == [60_175] * 3
+    assert lines[0]["digest"] == lines[2]["digest"] == lines[-1]["hash"]

@@ -1,0 +1,75 @@
+"""Health and metrics over HTTP, beside a node with a fake native side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from ringfence.control.http.endpoint import beside
+from ringfence.native.errors import ConfigError
+from tests.control.test_node import Bench, run
+
+
+async def fetched(address: str) -> tuple[int, str]:
+    def get() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    return await asyncio.to_thread(get)
+
+
+def test_probes_and_metrics_tell_how_the_node_fares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(bench: Bench) -> None:
+        async with beside(bench.node) as address:
+            assert address is not None
+            assert address.startswith("http://127.0.0.1:")
+            assert (await fetched(f"{address}/health/live"))[0] == 200
+            assert await fetched(f"{address}/health/ready") == (200, '{"state":"serving","reasons":[]}')
+            bench.native.tell(("quarantined", 2, 3, "CRC"))
+            await asyncio.sleep(0.05)
+            status, text = await fetched(f"{address}/health/ready")
+            assert status == 200
+            assert json.loads(text)["state"] == "degraded"
+            bench.node.health.phase = "stopping"
+            assert (await fetched(f"{address}/health/ready"))[0] == 503
+            bench.node.health.phase = "serving"
+            status, text = await fetched(f"{address}/metrics")
+            assert status == 200
+            lines = text.splitlines()
+            assert "ringfence_up 1.0" in lines
+            assert "ringfence_reasons 1.0" in lines
+            assert any(line.startswith("ringfence_requests ") for line in lines)
+            assert (await fetched(f"{address}/nope"))[0] == 404
+
+    run(tmp_path, monkeypatch, work, http="127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    ("http", "says"), [("0.0.0.0:0", "off loopback"), ("7412", "HOST:PORT"), ("127.0.0.1:http", "HOST:PORT")]
+)
+def test_an_endpoint_off_loopback_must_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, http: str, says: str
+) -> None:
+    async def work(bench: Bench) -> None:
+        with pytest.raises(ConfigError, match=says):
+            async with beside(bench.node):
+                raise AssertionError("it was opened")
+
+    run(tmp_path, monkeypatch, work, http=http)
+
+
+def test_without_a_setting_there_is_no_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(bench: Bench) -> None:
+        async with beside(bench.node) as address:
+            assert address is None
+
+    run(tmp_path, monkeypatch, work)
