@@ -202,7 +202,9 @@ fn machine(directory: &Path) -> Result<(), Box<dyn Error>> {
         .filter(|[point, _]: &[&str; 2]| whole.starts_with(point))
         .max_by_key(|[point, _]| point.len());
     println!("# A bare writer: what a commit group costs\n");
-    println!("Printed by `cargo run --release -p ringfence-bench --bin bare_writer DIRECTORY`; under `chrt -f 10` other");
+    println!(
+        "Printed by `cargo run --release -p ringfence-bench --bin bare_writer DIRECTORY`; under `chrt -f 10` other"
+    );
     println!("work on the machine does not count. Medians of one run; the spread between runs is about 20 %.\n");
     println!(
         "Machine: {cores} cores ({}), {} of memory, Linux {}, file system {}.",

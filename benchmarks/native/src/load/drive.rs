@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::extent::Extent;
 use super::framing::{Framing, Outcome, Request};
 use super::lanes::Lane;
 use super::latency::Latencies;
@@ -35,14 +36,6 @@ struct Place {
     lane: u32,
     sequence: u64,
     sent: Option<Instant>,
-}
-
-/// Rows seen of one partition: answers must cover its offsets without gap and without overlap.
-#[derive(Clone, Copy, Debug)]
-pub struct Extent {
-    pub first_offset: u64,
-    pub end_offset: u64,
-    pub rows: u64,
 }
 
 /// Sums of one phase.
@@ -261,11 +254,7 @@ impl<'a> Driver<'a> {
                     )));
                 }
                 self.credit_bytes = credit_bytes;
-                let end_offset = first_offset + u64::from(rows);
-                let extent = self.extents.entry(partition).or_insert(Extent { first_offset, end_offset, rows: 0 });
-                extent.first_offset = extent.first_offset.min(first_offset);
-                extent.end_offset = extent.end_offset.max(end_offset);
-                extent.rows += u64::from(rows);
+                self.extents.entry(partition).or_default().add(first_offset, rows);
             }
         }
         lane.answered(place.sequence, true);
@@ -281,11 +270,11 @@ impl<'a> Driver<'a> {
     /// # Errors
     /// Names the first partition for which that is not so.
     pub fn check_extents(&self) -> io::Result<()> {
-        for (partition, extent) in &self.extents {
-            if extent.end_offset - extent.first_offset != extent.rows {
-                return Err(io::Error::other(format!("partition {partition}: {extent:?} has a gap or an overlap")));
+        match self.extents.iter().find(|(_, extent)| !extent.is_whole()) {
+            None => Ok(()),
+            Some((partition, extent)) => {
+                Err(io::Error::other(format!("partition {partition}: a gap or an overlap in {extent:?}")))
             }
         }
-        Ok(())
     }
 }
