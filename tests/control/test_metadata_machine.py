@@ -10,7 +10,7 @@ from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.model.commands import OpenNamedProducer, OpenProducers, OpenSession, SetConfig
 from ringfence.control.model.entries import Entry, decode_proposal, encode_proposal
-from ringfence.control.model.ids import TopicId
+from ringfence.control.model.ids import Epoch, ProducerId, TopicId
 from ringfence.control.model.results import (
     Done,
     ProducersOpened,
@@ -88,7 +88,7 @@ def test_a_refused_command_is_judged_anew_when_it_is_retried() -> None:
     assert isinstance(refused, Refused)
     created, _ = apply(same, entry(3, create(), session=1, sequence=2))
     _, result = apply(created, entry(4, open_producer, session=1, sequence=1))
-    assert result == ProducersOpened(producer=4 << 16, epoch=4, count=1)
+    assert result == ProducersOpened(producer=ProducerId(4 << 16), epoch=Epoch(4), count=1)
 
 
 def test_a_session_remembers_its_window_and_refuses_what_left_it() -> None:
@@ -122,8 +122,8 @@ def test_a_named_producer_keeps_its_id_and_raises_its_epoch() -> None:
     command = OpenNamedProducer(topic=TopicId(2), name="loader")
     state, first = apply(state, entry(5, command))
     state, second = apply(state, entry(9, command))
-    assert first == ProducersOpened(producer=5 << 16, epoch=5, previous_epoch=0)
-    assert second == ProducersOpened(producer=5 << 16, epoch=9, previous_epoch=5)
+    assert first == ProducersOpened(producer=ProducerId(5 << 16), epoch=Epoch(5))
+    assert second == ProducersOpened(producer=ProducerId(5 << 16), epoch=Epoch(9), previous_epoch=Epoch(5))
 
 
 def test_the_checker_finds_planted_defects() -> None:

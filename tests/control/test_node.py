@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ringfence.control.runtime import node as node_module
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.settings import Settings
-from ringfence.native import messages
+from ringfence.native import _node, messages
 from ringfence.native._node import schema_message
 from ringfence.native.errors import ConfigError, StorageError
 from ringfence.native.messages import AnyMessage
@@ -71,7 +70,7 @@ def run(
         prepare(made[0])
         return made[0]
 
-    monkeypatch.setattr(node_module._node, "Node", make)
+    monkeypatch.setattr(_node, "Node", make)
 
     async def whole() -> None:
         node = Node(Settings(data_dir=root, **settings))

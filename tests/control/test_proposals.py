@@ -111,7 +111,7 @@ def test_a_full_disk_refuses_and_the_same_command_succeeds_later(tmp_path: Path)
             raise OSError(errno.ENOSPC, "No space left on device")
 
         before = digest(proposer.state)
-        store.append = full  # type: ignore[method-assign]
+        store.append = full  # type: ignore[method-assign, assignment]
         with pytest.raises(RequestRefused) as refused:
             await proposer.propose(create())
         assert refused.value.code == Code.DISK_FULL
@@ -128,7 +128,7 @@ def test_a_dead_journal_ends_the_node_and_takes_nothing_more(tmp_path: Path) -> 
         def dead(_: Sequence[Entry]) -> None:
             raise StorageError("sync failed: EIO")
 
-        store.append = dead  # type: ignore[method-assign]
+        store.append = dead  # type: ignore[method-assign, assignment]
         with pytest.raises(RequestRefused) as refused:
             await proposer.propose(create())
         assert refused.value.code == Code.STORAGE_FAILED

@@ -24,7 +24,7 @@ from ringfence.control.model.commands import (
     RestartNode,
     TruncateTopic,
 )
-from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.ranges import SlotRange, gap, tile
 from ringfence.control.model.results import Done, Refused, SchemaAdded
@@ -164,8 +164,8 @@ def test_a_new_topic_is_installed_opened_and_only_then_shown() -> None:
     assert orders.between(before, after, HERE) == (
         (InstallTopic(topic=topic),),
         (
-            OpenPartition(topic=T, partition=first, slots=SlotRange(0, 32_767), epoch=2),
-            OpenPartition(topic=T, partition=second, slots=SlotRange(32_768, 65_535), epoch=2),
+            OpenPartition(topic=T, partition=first, slots=SlotRange(0, 32_767), epoch=Epoch(2)),
+            OpenPartition(topic=T, partition=second, slots=SlotRange(32_768, 65_535), epoch=Epoch(2)),
         ),
         (InstallTable(topic=topic),),
     )
