@@ -28,7 +28,7 @@ def started() -> MetadataState:
     return state
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_history_keeps_the_invariants_and_replays_to_equal_bytes(data: st.DataObject) -> None:
     state, log = EMPTY, list[Entry]()
@@ -55,7 +55,7 @@ def test_every_history_keeps_the_invariants_and_replays_to_equal_bytes(data: st.
     assert decode_state(canonical_bytes(state)) == state
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_no_id_is_ever_drawn_twice(data: st.DataObject) -> None:
     state, drawn = started(), list[int]()
