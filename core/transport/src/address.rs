@@ -7,6 +7,10 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+/// Connections that the kernel completes before we accept them: std asks for 128, and a flood of connections overflows
+/// that, which costs honest clients a second each. The kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 1024;
+
 /// A bound socket, not blocking.
 pub struct Listener {
     pub socket: OwnedFd,
@@ -34,6 +38,7 @@ impl Listener {
             rest.to_socket_addrs().map_err(|error| bad(address, &error.to_string()))?.collect();
         let listener = TcpListener::bind(&found[..]).map_err(|error| named(address, &error))?;
         listener.set_nonblocking(true)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         let port = listener.local_addr()?.port();
         let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
         Ok(Self { address: format!("tcp://{host}:{port}"), socket: listener.into(), is_tcp: true, path: None })
@@ -45,6 +50,7 @@ impl Listener {
         let listener = UnixListener::bind(path).map_err(|error| named(address, &error))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
+        rustix::net::listen(&listener, BACKLOG)?;
         Ok(Self { socket: listener.into(), is_tcp: false, address: address.to_owned(), path: Some(path.to_owned()) })
     }
 }

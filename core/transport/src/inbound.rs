@@ -23,10 +23,16 @@ impl Receiving {
         &mut self.payload.block[RECORD_HEADER_BYTES + self.filled..end]
     }
 
-    /// `bytes` more have arrived; the message when it is whole.
-    pub fn filled(mut self, bytes: usize) -> Result<([u8; HEADER_BYTES], Payload), Self> {
+    /// `bytes` more have arrived. `true`: the body is whole.
+    pub fn fill(&mut self, bytes: usize) -> bool {
         self.filled += bytes;
-        if self.filled == self.payload.bytes { Ok((self.header, self.payload)) } else { Err(self) }
+        self.filled == self.payload.bytes
+    }
+
+    /// The message, once it is whole.
+    pub fn whole(self) -> ([u8; HEADER_BYTES], Payload) {
+        debug_assert_eq!(self.filled, self.payload.bytes);
+        (self.header, self.payload)
     }
 }
 
@@ -53,7 +59,7 @@ pub enum Step<'a> {
     },
     /// A large body began: go on reading into it.
     Large(Receiving),
-    /// Nothing for the node (PONG, unknown command).
+    /// Nothing for the node (PONG).
     Skip,
     /// Not whole yet.
     More,
@@ -101,8 +107,8 @@ fn on_command(stage: Stage, body: &[u8]) -> Result<Step<'_>, Broken> {
         (Stage::Handshake, Command::Ready { socket_type: b"DEALER" }) => Ok(Step::Opened),
         (Stage::Handshake, Command::Ready { .. }) => Err(Broken("a socket that is not a DEALER")),
         (Stage::Open, Command::Ping(context)) => Ok(Step::Ping(context)),
-        (Stage::Open, Command::Pong | Command::Other) => Ok(Step::Skip),
-        _ => Err(Broken("a command out of its place")),
+        (Stage::Open, Command::Pong) => Ok(Step::Skip),
+        _ => Err(Broken("a command unknown here, or out of its place")),
     }
 }
 
@@ -128,9 +134,11 @@ fn on_body<'a>(
     let Some(mut block) = pool.take(RECORD_HEADER_BYTES + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
     let here = &bytes[start..bytes.len().min(start + frame.bytes)];
     block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + here.len()].copy_from_slice(here);
-    let receiving = Receiving { header: *header, payload: Payload { block, bytes: frame.bytes }, filled: 0 };
-    Ok(match receiving.filled(here.len()) {
-        Ok((_, payload)) => (Step::Message { header, body: Inbound::Large(payload) }, start + here.len()),
-        Err(receiving) => (Step::Large(receiving), start + here.len()),
-    })
+    let mut receiving = Receiving { header: *header, payload: Payload { block, bytes: frame.bytes }, filled: 0 };
+    let step = if receiving.fill(here.len()) {
+        Step::Message { header, body: Inbound::Large(receiving.payload) }
+    } else {
+        Step::Large(receiving)
+    };
+    Ok((step, start + here.len()))
 }

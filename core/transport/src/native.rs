@@ -4,6 +4,7 @@
 //! arrived; then write what was queued. A connection is not read while its answers pile up or the pool has no room:
 //! TCP holds its sender back, and nothing is dropped.
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,7 @@ use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::address::Listener;
 use crate::inbound::Stage;
-use crate::peer::{Peer, Take, Turn, Turns};
+use crate::peer::{Peer, Reading, Take, Turn, Turns, Watched};
 use crate::waker::EventWaker;
 use crate::{Connection, Incoming, Limits, Outbound, Transport, Waker};
 
@@ -34,7 +35,7 @@ const SWEEP_MS: u64 = 200;
 /// Rest for the listeners when the process has no descriptor left.
 const NO_DESCRIPTOR_REST_MS: u64 = 100;
 /// Slots are the low bits of a connection's number; the others count, so that no number comes twice.
-const SLOT_BITS: u32 = 16;
+const SLOT_BITS: u32 = 20;
 
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = 1 << 63;
@@ -50,7 +51,10 @@ pub struct NativeTransport {
     dirty: Vec<usize>,
     /// Open connections that ended outside of `poll`; told at its next call.
     ended: Vec<Connection>,
+    /// Not read until the pool has room, longest waiting first.
     starved: Vec<usize>,
+    /// Connections without a handshake, oldest first; among them such as have opened or ended since.
+    unproven: VecDeque<Connection>,
     scratch: Box<[u8]>,
     /// What epoll said in this round: data and flags.
     ready: Vec<(u64, EventFlags)>,
@@ -77,6 +81,7 @@ impl NativeTransport {
             dirty: Vec::new(),
             ended: Vec::new(),
             starved: Vec::new(),
+            unproven: VecDeque::new(),
             scratch: vec![0; SCRATCH_BYTES].into(),
             ready: Vec::with_capacity(EVENTS_MAX),
             opened: 0,
@@ -133,14 +138,31 @@ impl NativeTransport {
                 Err(Errno::AGAIN) => return,
                 Err(_) => continue, // that one connection is gone again
             };
-            if self.connections() >= self.limits.connections {
+            let is_tcp = listener.is_tcp;
+            if self.connections() >= self.limits.connections && !self.displace() {
                 continue; // closed at once: the limit is ours, not the kernel's
             }
-            if listener.is_tcp {
+            if is_tcp {
                 let _only_slower = sockopt::set_tcp_nodelay(&socket, true);
             }
             self.open(socket, now_ms);
         }
+    }
+
+    /// End the oldest connection without a handshake, so that whoever only connects keeps nobody out.
+    fn displace(&mut self) -> bool {
+        while let Some(oldest) = self.unproven.pop_front() {
+            if self.is_unproven(oldest) {
+                self.slot_of(oldest).into_iter().for_each(|slot| self.end(slot));
+                return true;
+            }
+        }
+        false
+    }
+
+    fn is_unproven(&self, connection: Connection) -> bool {
+        let peer = self.slot_of(connection).and_then(|slot| self.peers[slot].as_ref());
+        peer.is_some_and(|peer| peer.stage != Stage::Open)
     }
 
     fn open(&mut self, socket: OwnedFd, now_ms: u64) {
@@ -157,6 +179,7 @@ impl NativeTransport {
         }
         self.peers[slot] = Some(peer);
         self.dirty.push(slot);
+        self.unproven.push_back(connection);
     }
 
     /// Without descriptors an accept fails for ever; a level-triggered listener would spin.
@@ -172,13 +195,13 @@ impl NativeTransport {
         }
     }
 
-    fn read(&mut self, slot: usize, pool: &mut Pool, take: Take<'_>, resume: bool) {
+    fn read(&mut self, slot: usize, pool: &mut Pool, take: Take<'_>) {
         let turns = Turns { message_bytes: self.limits.message_bytes, now_ms: self.now_ms() };
-        let Some(peer) = self.peers.get_mut(slot).and_then(Option::as_mut) else { return };
-        if peer.closing {
-            return;
+        let Some(peer) = self.peers[slot].as_mut() else { return };
+        let mut turn = Turn::Done;
+        if peer.reading == Reading::Starved {
+            turn = peer.resume(&mut self.scratch, &turns, pool, take);
         }
-        let mut turn = if resume { peer.resume(&mut self.scratch, &turns, pool, take) } else { Turn::Done };
         if turn == Turn::Done {
             turn = peer.read(&mut self.scratch, &turns, pool, take);
         }
@@ -188,6 +211,28 @@ impl NativeTransport {
             Turn::Closed(_) => return self.end(slot),
         }
         self.dirty.push(slot);
+    }
+
+    /// Connections that waited for room in the pool try again.
+    fn feed(&mut self, pool: &mut Pool, take: Take<'_>) {
+        for slot in std::mem::take(&mut self.starved) {
+            if self.peers[slot].as_ref().is_some_and(|peer| peer.reading == Reading::Starved) {
+                self.read(slot, pool, take);
+            }
+        }
+    }
+
+    /// epoll has something to say about a connection.
+    fn serve(&mut self, slot: usize, flags: EventFlags, pool: &mut Pool, take: Take<'_>) {
+        let Some(peer) = self.peers[slot].as_ref() else { return };
+        let is_gone = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        if peer.reading == Reading::Yes && (is_gone || flags.contains(EventFlags::IN)) {
+            self.read(slot, pool, take); // also for what arrived before it was gone
+        } else if is_gone {
+            self.end(slot); // epoll tells this for ever, watched or not
+        } else {
+            self.dirty.push(slot);
+        }
     }
 
     /// Forget a connection at once. What was queued for it is lost, which is no outcome for its client.
@@ -210,6 +255,9 @@ impl NativeTransport {
             self.listeners_rest_until_ms = 0;
             self.watch_listeners(EventFlags::IN);
         }
+        while self.unproven.front().is_some_and(|oldest| !self.is_unproven(*oldest)) {
+            self.unproven.pop_front();
+        }
         for slot in 0..self.peers.len() {
             let Some(peer) = self.peers[slot].as_mut() else { continue };
             if peer.tick(&self.limits, now_ms).is_err() {
@@ -223,15 +271,16 @@ impl NativeTransport {
     /// Tell epoll what to watch: reading stops while answers pile up or the pool has no room.
     fn watch(&mut self, slot: usize) {
         let Some(peer) = self.peers[slot].as_mut() else { return };
-        let reads = !peer.closing && !peer.starved && peer.queue.waiting_bytes() <= self.limits.outbound_bytes;
-        let wanted = (reads, peer.queue.waiting_bytes() > 0);
-        if wanted == peer.watches {
+        let waiting_bytes = peer.queue.waiting_bytes();
+        let reads = peer.reading == Reading::Yes && waiting_bytes <= self.limits.outbound_bytes;
+        let wanted = Watched { reads, writes: waiting_bytes > 0 };
+        if wanted == peer.watched {
             return;
         }
-        peer.watches = wanted;
+        peer.watched = wanted;
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, wanted.0);
-        flags.set(EventFlags::OUT, wanted.1);
+        flags.set(EventFlags::IN, wanted.reads);
+        flags.set(EventFlags::OUT, wanted.writes);
         if epoll::modify(&self.epoll, &peer.socket, EventData::new_u64(slot as u64), flags).is_err() {
             self.end(slot);
         }
@@ -245,13 +294,7 @@ impl NativeTransport {
                 data if data & LISTENER != 0 => {
                     self.accept(usize::try_from(data & !LISTENER).expect("few listeners"), self.now_ms());
                 }
-                data => {
-                    let slot = usize::try_from(data).expect("slots are below 65536");
-                    if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
-                        self.read(slot, pool, take, false);
-                    }
-                    self.dirty.push(slot);
-                }
+                slot => self.serve(usize::try_from(slot).expect("slots have 20 bits"), flags, pool, take),
             }
         }
         self.ready = ready;
@@ -269,10 +312,9 @@ impl Transport for NativeTransport {
     }
 
     fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> io::Result<()> {
+        self.flush(); // what was queued since goes out before anything new comes in
         self.wait(timeout_ms)?;
-        for slot in std::mem::take(&mut self.starved) {
-            self.read(slot, pool, take, true);
-        }
+        self.feed(pool, take);
         self.dispatch(pool, take);
         self.sweep(self.now_ms());
         self.flush();
@@ -285,7 +327,7 @@ impl Transport for NativeTransport {
     fn send(&mut self, connection: Connection, header: &[u8; HEADER_BYTES], body: Outbound) {
         let Some(slot) = self.slot_of(connection) else { return };
         let peer = self.peers[slot].as_mut().expect("slot_of found it");
-        if !peer.closing {
+        if peer.reading != Reading::Closing {
             if peer.queue.waiting_bytes() == 0 {
                 self.dirty.push(slot);
             }
@@ -299,7 +341,7 @@ impl Transport for NativeTransport {
         for slot in dirty.drain(..) {
             let Some(peer) = self.peers[slot].as_mut() else { continue };
             let alive = peer.write(now_ms);
-            if !alive || (peer.closing && peer.queue.waiting_bytes() == 0) {
+            if !alive || (peer.reading == Reading::Closing && peer.queue.waiting_bytes() == 0) {
                 self.end(slot);
             } else {
                 self.watch(slot);
@@ -314,7 +356,7 @@ impl Transport for NativeTransport {
             return self.end(slot);
         }
         if let Some(peer) = self.peers[slot].as_mut() {
-            peer.closing = true;
+            peer.reading = Reading::Closing;
             self.dirty.push(slot);
         }
     }

@@ -79,11 +79,19 @@ impl Queue {
         }
     }
 
-    /// The next bytes to write, at most `SLICES_MAX` pieces of them.
-    pub fn slices<'a>(&'a self, out: &mut Vec<IoSlice<'a>>) {
-        for (number, segment) in self.segments.iter().take(SLICES_MAX).enumerate() {
+    /// The next bytes to write, at most `SLICES_MAX` pieces of them; returns how many.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
+        for (number, (segment, slice)) in self.segments.iter().zip(out.iter_mut()).enumerate() {
             let from = if number == 0 { self.sent } else { 0 };
-            out.push(IoSlice::new(&segment.bytes()[from..]));
+            *slice = IoSlice::new(&segment.bytes()[from..]);
+        }
+        self.segments.len().min(SLICES_MAX)
+    }
+
+    /// Give memory back that an empty queue keeps for the next answers.
+    pub fn shrink(&mut self) {
+        if self.waiting_bytes == 0 {
+            self.segments = VecDeque::new();
         }
     }
 
@@ -118,11 +126,14 @@ mod tests {
     fn drained(queue: &mut Queue, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while queue.waiting_bytes() > 0 {
-            let mut slices = Vec::new();
-            queue.slices(&mut slices);
-            let joined: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            let taken = joined.len().min(step);
-            out.extend_from_slice(&joined[..taken]);
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = queue.slices(&mut slices);
+            let mut taken = 0;
+            for slice in &slices[..count] {
+                let part = slice.len().min(step - taken);
+                out.extend_from_slice(&slice[..part]);
+                taken += part;
+            }
             queue.advance(taken);
         }
         out

@@ -1,10 +1,10 @@
 //! One connection of the native transport: its socket, what it has received so far, what waits to be written.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 
 use ringfence_buffer::Pool;
-use rustix::io::Errno;
+use rustix::io::{Errno, readv};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
 use crate::inbound::{Receiving, Stage, Step, step};
@@ -14,8 +14,10 @@ use crate::{Connection, Inbound, Incoming, Limits};
 
 /// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
 const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// After a large body only the next message's heads are read by themselves, so that its body goes straight into a block.
+/// Behind a large body only the next message's heads are read, so that its body goes straight into a block.
 const HEADS_BYTES: usize = 1024;
+/// Buffers of a connection without traffic for this long are given back.
+const IDLE_MS: u64 = 1000;
 
 /// Why reading stopped for now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,23 @@ pub enum Turn {
     NoRoom,
     /// The connection must end.
     Closed(&'static str),
+}
+
+/// Whether the socket is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    Yes,
+    /// Not until the pool has room for the next body.
+    Starved,
+    /// No more: it ends when its answers are written.
+    Closing,
+}
+
+/// What epoll was told to watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    pub reads: bool,
+    pub writes: bool,
 }
 
 pub struct Peer {
@@ -40,11 +59,8 @@ pub struct Peer {
     pub pinged_ms: u64,
     /// When bytes last left, or the queue was last empty.
     pub progress_ms: u64,
-    /// What epoll was told to watch.
-    pub watches: (bool, bool),
-    /// Not read until the pool has room.
-    pub starved: bool,
-    pub closing: bool,
+    pub watched: Watched,
+    pub reading: Reading,
     leftover: Vec<u8>,
     receiving: Option<Receiving>,
     after_large: bool,
@@ -64,9 +80,8 @@ impl Peer {
             heard_ms: now_ms,
             pinged_ms: now_ms,
             progress_ms: now_ms,
-            watches: (false, false),
-            starved: false,
-            closing: false,
+            watched: Watched::default(),
+            reading: Reading::Yes,
             leftover: Vec::new(),
             receiving: None,
             after_large: false,
@@ -78,7 +93,7 @@ impl Peer {
         let mut handed = 0;
         while handed < TURN_BYTES_MAX {
             let received = if self.receiving.is_some() {
-                self.receive_large(pool, take)
+                self.receive_large(scratch, limits, pool, take)
             } else {
                 self.receive_small(scratch, limits, pool, take)
             };
@@ -86,35 +101,48 @@ impl Peer {
                 Ok(bytes) => handed += bytes,
                 Err(turn) => return turn,
             }
-            self.heard_ms = limits.now_ms;
         }
         Turn::Done
     }
 
     /// Go on after [`Turn::NoRoom`] with the bytes that are here already.
     pub fn resume(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
+        self.reading = Reading::Yes;
         let have = self.leftover.len();
         scratch[..have].copy_from_slice(&self.leftover);
         self.parse(&scratch[..have], limits, pool, take).err().unwrap_or(Turn::Done)
     }
 
-    /// Straight into the block that the body will be written from.
-    fn receive_large(&mut self, pool: &mut Pool, take: Take<'_>) -> Result<usize, Turn> {
+    /// Straight into the block that the body will be written from, and with the same call the next message's heads.
+    fn receive_large(
+        &mut self,
+        scratch: &mut [u8],
+        limits: &Turns,
+        pool: &mut Pool,
+        take: Take<'_>,
+    ) -> Result<usize, Turn> {
         let mut receiving = self.receiving.take().expect("asked for by read");
-        let bytes = match received(recv(&self.socket, receiving.rest(), RecvFlags::empty())) {
+        let rest = receiving.rest();
+        let room = rest.len();
+        let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(&mut scratch[..HEADS_BYTES])];
+        let bytes = match received(readv(&self.socket, &mut slices)) {
             Ok(bytes) => bytes,
             Err(turn) => {
                 self.receiving = Some(receiving);
                 return Err(turn);
             }
         };
-        match receiving.filled(bytes) {
-            Err(receiving) => self.receiving = Some(receiving),
-            Ok((header, payload)) => {
-                self.after_large = true;
-                let connection = self.connection;
-                take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
-            }
+        self.heard_ms = limits.now_ms;
+        if !receiving.fill(bytes.min(room)) {
+            self.receiving = Some(receiving);
+            return Ok(bytes);
+        }
+        let (header, payload) = receiving.whole();
+        self.after_large = true;
+        let connection = self.connection;
+        take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
+        if bytes > room {
+            self.parse(&scratch[..bytes - room], limits, pool, take)?;
         }
         Ok(bytes)
     }
@@ -128,17 +156,18 @@ impl Peer {
     ) -> Result<usize, Turn> {
         let have = self.leftover.len();
         let end = if self.after_large { (have + HEADS_BYTES).min(scratch.len()) } else { scratch.len() };
-        let bytes = received(recv(&self.socket, &mut scratch[have..end], RecvFlags::empty()))?;
+        let bytes = received(recv(&self.socket, &mut scratch[have..end], RecvFlags::empty()).map(|(bytes, _)| bytes))?;
+        self.heard_ms = limits.now_ms;
         scratch[..have].copy_from_slice(&self.leftover);
         self.after_large = false;
         self.parse(&scratch[..have + bytes], limits, pool, take)?;
-        Ok(bytes)
+        // Less than asked for: the socket was emptied. Level-triggered, so what comes now is told again.
+        if have + bytes < end && self.receiving.is_none() { Err(Turn::Done) } else { Ok(bytes) }
     }
 
     /// Hand out every whole message of `bytes`; what is left over is kept.
     fn parse(&mut self, bytes: &[u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Result<(), Turn> {
         let (mut at, mut outcome) = (0, Ok(()));
-        self.starved = false;
         loop {
             let (step, used) =
                 step(self.stage, &bytes[at..], limits.message_bytes, pool).map_err(|Broken(why)| Turn::Closed(why))?;
@@ -146,7 +175,7 @@ impl Peer {
             match step {
                 Step::More => break,
                 Step::NoRoom => {
-                    self.starved = true;
+                    self.reading = Reading::Starved;
                     outcome = Err(Turn::NoRoom);
                     break;
                 }
@@ -170,18 +199,15 @@ impl Peer {
         }
         self.leftover.clear();
         self.leftover.extend_from_slice(&bytes[at..]);
-        if self.leftover.is_empty() && self.leftover.capacity() > HEADS_BYTES {
-            self.leftover = Vec::new(); // an idle connection costs little
-        }
         outcome
     }
 
     /// Write what is queued as far as the socket takes it. `false`: the connection is gone.
     pub fn write(&mut self, now_ms: u64) -> bool {
         while self.queue.waiting_bytes() > 0 {
-            let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(SLICES_MAX);
-            self.queue.slices(&mut slices);
-            match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let count = self.queue.slices(&mut slices);
+            match sendmsg(&self.socket, &slices[..count], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
                 Ok(written) => {
                     self.queue.advance(written);
                     self.progress_ms = now_ms;
@@ -204,9 +230,14 @@ impl Peer {
         if self.queue.waiting_bytes() > 0 && since(self.progress_ms) > limits.stalled_ms {
             return Err("the peer does not read");
         }
-        // A peer whose socket we do not read may well have spoken.
-        if self.starved || !self.watches.0 {
-            self.heard_ms = now_ms;
+        if !self.watched.reads {
+            self.heard_ms = now_ms; // a peer whose socket we do not read may well have spoken
+        }
+        if since(self.heard_ms.max(self.progress_ms)) > IDLE_MS {
+            self.queue.shrink();
+            if self.leftover.is_empty() {
+                self.leftover = Vec::new();
+            }
         }
         if self.pings && since(self.heard_ms.max(self.pinged_ms)) >= limits.heartbeat_ms {
             self.pinged_ms = now_ms;
@@ -228,10 +259,10 @@ pub struct Turns {
 
 pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool);
 
-fn received(outcome: Result<(usize, usize), Errno>) -> Result<usize, Turn> {
+fn received(outcome: Result<usize, Errno>) -> Result<usize, Turn> {
     match outcome {
-        Ok((0, _)) => Err(Turn::Closed("the peer closed it")),
-        Ok((bytes, _)) => Ok(bytes),
+        Ok(0) => Err(Turn::Closed("the peer closed it")),
+        Ok(bytes) => Ok(bytes),
         Err(Errno::AGAIN | Errno::INTR) => Err(Turn::Done), // level-triggered: epoll says it again
         Err(_) => Err(Turn::Closed("the socket failed")),
     }

@@ -214,15 +214,13 @@ impl Router {
         // SAFETY: no preconditions; null means failure.
         let context = NonNull::new(unsafe { zmq_ctx_new() }).ok_or_else(last_error)?;
         // SAFETY: the context is live.
-        match NonNull::new(unsafe { zmq_socket(context.as_ptr(), ZMQ_ROUTER) }) {
-            Some(socket) => Ok(Self { context, socket }),
-            None => {
-                let error = last_error();
-                // SAFETY: live, without sockets, used no more.
-                unsafe { zmq_ctx_term(context.as_ptr()) };
-                Err(error)
-            }
+        if let Some(socket) = NonNull::new(unsafe { zmq_socket(context.as_ptr(), ZMQ_ROUTER) }) {
+            return Ok(Self { context, socket });
         }
+        let error = last_error();
+        // SAFETY: live, without sockets, used no more.
+        unsafe { zmq_ctx_term(context.as_ptr()) };
+        Err(error)
     }
 
     /// Set an option of type `int`.

@@ -164,12 +164,11 @@ fn command(body: &[u8]) -> Vec<u8> {
 /// Append the head of a message frame of `bytes`.
 pub fn write_frame_head(out: &mut Vec<u8>, bytes: usize, more: bool) {
     let more = if more { MORE } else { 0 };
-    match u8::try_from(bytes) {
-        Ok(size) => out.extend_from_slice(&[more, size]),
-        Err(_) => {
-            out.push(more | LONG);
-            out.extend_from_slice(&(bytes as u64).to_be_bytes());
-        }
+    if let Ok(size) = u8::try_from(bytes) {
+        out.extend_from_slice(&[more, size]);
+    } else {
+        out.push(more | LONG);
+        out.extend_from_slice(&(bytes as u64).to_be_bytes());
     }
 }
 

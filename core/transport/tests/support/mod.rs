@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfence_buffer::{Block, Pool};
-use ringfence_transport::{
-    Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Transport, Waker, ZmqTransport,
-};
+pub use ringfence_transport::Limits;
+use ringfence_transport::{Connection, Inbound, Incoming, NativeTransport, Outbound, Transport, Waker, ZmqTransport};
 use ringfence_wire::RECORD_HEADER_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
