@@ -75,6 +75,7 @@ struct State {
     syncs_until_failure: Option<u64>,
     writes_until_full: Option<u64>,
     reads_fail: bool,
+    syncs_lie: bool,
     syncs: u64,
 }
 
@@ -109,6 +110,7 @@ impl Faulty {
             syncs_until_failure: None,
             writes_until_full: None,
             reads_fail: false,
+            syncs_lie: false,
             syncs: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), locked: Arc::new(AtomicBool::new(false)) }
@@ -149,6 +151,11 @@ impl Faulty {
     /// Reads fail from now on, or do not.
     pub fn fail_reads(&self, fail: bool) {
         self.state().reads_fail = fail;
+    }
+
+    /// Syncs do nothing and say they did: what a checker of crashes must notice.
+    pub fn lie_about_syncs(&self) {
+        self.state().syncs_lie = true;
     }
 
     /// Change one byte behind everyone's back. False if there is none.
@@ -218,6 +225,16 @@ impl NameChange {
 }
 
 impl Inode {
+    /// Everything pending becomes durable.
+    fn settle(&mut self) {
+        for change in self.pending.drain(..) {
+            match change {
+                Change::Write { position, bytes } => put(&mut self.durable, position, &bytes),
+                Change::Cut { bytes } => self.durable.truncate(bytes),
+            }
+        }
+    }
+
     /// Keep some of what was not synced: all, nothing, a front part, or each sector by the toss of a coin.
     fn crash(&mut self, random: &mut Seeded) {
         let mut pending = std::mem::take(&mut self.pending);
@@ -369,9 +386,11 @@ impl Storage for Faulty {
             None => {}
         }
         state.syncs += 1;
+        if state.syncs_lie {
+            return Ok(());
+        }
         let inode = &mut state.inodes[file.0];
-        inode.pending.clear();
-        inode.durable.clone_from(&inode.current);
+        inode.settle();
         Ok(())
     }
 

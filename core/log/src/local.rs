@@ -58,7 +58,8 @@ impl Shard {
         Ok(placed)
     }
 
-    /// End the log at an earlier head (from the record before it, see [`PartitionHead::after`]).
+    /// End the log at an earlier head, at or above the log start (from the record before it and its position, see
+    /// [`PartitionHead::after`]).
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed.
@@ -68,7 +69,8 @@ impl Shard {
         log: &mut PartitionLog,
         to: PartitionHead,
     ) -> Result<Placed, Refusal> {
-        assert!(to.next_record <= log.head.next_record && to.next_offset <= log.head.next_offset, "a log is cut, not grown");
+        let offsets = log.start_offset..=log.head.next_offset;
+        assert!(to.next_record <= log.head.next_record && offsets.contains(&to.next_offset), "a log is cut, not grown: {to:?}");
         let header = RecordHeader {
             record_number: to.next_record,
             first_offset: to.next_offset,

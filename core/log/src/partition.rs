@@ -29,7 +29,7 @@ pub struct PartitionLog {
     /// (group, offset) of log starts that are not known durable.
     pub(crate) starts: Vec<(u64, u64)>,
     pub(crate) start_offset_durable: u64,
-    /// Of a dropped partition: files with records of it that still exist.
+    /// Files that it let go of and that still exist: a drop or truncate record must outlive them.
     pub(crate) buried: Vec<u64>,
     /// The shard that appends it in this run, its last group there and its slot in that group's directory.
     pub(crate) place: Option<Place>,
@@ -42,6 +42,8 @@ pub(crate) struct Touch {
     pub live: Option<Arc<()>>,
     /// Behind the last row in it.
     pub end_offset: u64,
+    /// A truncate record is in it: it must outlive the records that it took back.
+    pub has_cut: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -174,7 +176,7 @@ impl PartitionLog {
             }
             _ => {
                 let live = (end_offset > self.start_offset_durable).then(|| pin.live());
-                self.touches.push(Touch { pin: pin.clone(), live, end_offset });
+                self.touches.push(Touch { pin: pin.clone(), live, end_offset, has_cut: false });
             }
         }
     }
@@ -185,11 +187,14 @@ impl PartitionLog {
         self.index.add(header, position);
     }
 
-    /// The log ends at this head.
+    /// The log ends at this head; the truncate record that says so lies in the file that was touched last.
     pub(crate) fn cut_to(&mut self, head: PartitionHead) {
         self.head = head;
         self.index.truncate(head.next_record);
         self.start_offset = self.start_offset.min(head.next_offset);
+        if let Some(last) = self.touches.last_mut() {
+            last.has_cut = true;
+        }
     }
 
     /// Move the log start.

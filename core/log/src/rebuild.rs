@@ -98,10 +98,11 @@ impl Rebuild {
             part.local_record(context, header, kept)
         };
         part.is_known = true;
-        let damage = bad_body.or_else(|| problem.map(|why| damage_at(context.pin, item.position, header, why)));
-        if let (Some(damage), None) = (damage, &part.damage) {
+        let problem = problem.map(|why| damage_at(context.pin, item.position, header, why));
+        if let (Some(damage), None) = (bad_body.or(problem.clone()), &part.damage) {
             part.damage = Some(damage);
         }
+        self.report.damage.extend(problem);
     }
 
     /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
@@ -239,15 +240,25 @@ impl Part {
             Some(RecordKind::Truncate) => {
                 let Some(head) = read_head(body) else { return Some("a truncate record without a head".to_owned()) };
                 if head.next_record > log.head.next_record {
-                    return Some(format!("a truncate to record {} beyond the log's end {}", head.next_record, log.head.next_record));
+                    self.jump(context.pin, header, head);
+                } else {
+                    log.cut_to(head);
                 }
-                log.cut_to(head);
+                let log = &self.log;
                 context.visitor.truncate(log.topic, log.partition, head.next_record);
             }
             Some(RecordKind::State) => return self.state_record(context, header, body),
             _ => return Some(format!("a record of kind {} where none belongs", header.kind)),
         }
         None
+    }
+
+    /// A local record says that the log has come further than any record that is here.
+    fn jump(&mut self, pin: &FilePin, header: &RecordHeader, to: PartitionHead) {
+        let why = format!("records {} to {} are missing", self.log.head.next_record, to.next_record - 1);
+        self.missing_before = Some((to.next_offset, damage_at(pin, 0, header, why)));
+        self.log.index.gap();
+        self.log.head = to;
     }
 
     fn state_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
@@ -270,14 +281,11 @@ impl Part {
             }
             log.head = state.head;
         } else if state.head.next_record > log.head.next_record {
-            let why = format!("records {} to {} are missing", log.head.next_record, state.head.next_record - 1);
-            let at = damage_at(context.pin, 0, header, why);
-            self.missing_before = Some((state.head.next_offset, at));
-            log.index.gap();
-            log.head = state.head;
+            self.jump(context.pin, header, state.head);
         } else if !state.head.same_log(&log.head) {
             return Some(format!("a state record names the head {:?}, the log before it ends with {:?}", state.head, log.head));
         }
+        let log = &mut self.log;
         log.start_at(state.start_offset);
         context.visitor.state(log.topic, log.partition, &body[crate::state::STATE_BYTES..]);
         None

@@ -16,6 +16,7 @@ use std::sync::atomic::AtomicU64;
 
 use ringfence_wire::RecordHeader;
 
+use crate::aligned::Aligned;
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
 use crate::files::{FilePin, FileToken};
 use crate::partition::PartitionLog;
@@ -145,14 +146,13 @@ fn segments<S: Storage>(
     report: &mut Report,
 ) -> Result<BTreeMap<u64, Segment>, RecoverError> {
     let mut segments = BTreeMap::new();
-    let mut stream = Stream::default();
+    let mut block = Aligned::new(FILE_HEADER_BYTES);
     let mut first = identity.copied();
     for (name, bytes) in storage.list()? {
         let Some((number, shard)) = parse_segment_name(&name) else { continue };
-        stream.reset();
         let file = storage.open(&name)?;
-        let block = stream.bytes(storage, &file, 0, FILE_HEADER_BYTES)?;
-        let header = match FileHeader::open(&block[..block.len().min(FILE_HEADER_BYTES)]) {
+        let length = storage.read(&file, &mut block, 0)?;
+        let header = match FileHeader::open(&block[..length]) {
             Ok(header) => {
                 let identity = first.get_or_insert(header.identity);
                 if let Some(what) = identity.difference(&header.identity) {

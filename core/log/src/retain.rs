@@ -2,8 +2,8 @@
 //!
 //! A partition lets go of a file when the durable log start has passed every row of it there *and* a durable state record
 //! of it stands in a newer file. States are carried forward only out of files that hold nothing else any more. A
-//! quarantined partition lets go of nothing (L6); a dropped one keeps the file of its drop record until every older file
-//! with records of it is gone, so that they never come back to life.
+//! quarantined partition lets go of nothing (L6). What takes records back, a drop or a truncate, stays until every older
+//! file with records of the partition is gone, so that they never come back to life.
 
 use std::collections::BTreeSet;
 
@@ -65,32 +65,41 @@ impl PartitionLog {
         if self.damage.is_some() {
             return;
         }
-        let state_file = self.states.first().filter(|(group, _)| *group <= durable_group).map(|(_, file)| *file);
+        let state_file = self.state_file(durable_group);
         for touch in &mut self.touches {
             if touch.end_offset <= self.start_offset_durable {
                 touch.live = None;
             }
         }
+        self.buried.retain(|file| files.contains(file));
+        let (buried, mut has_older) = (&mut self.buried, false);
         self.touches.retain(|touch| {
             let superseded = state_file.is_some_and(|file| file > touch.pin.number);
-            if self.dropped && superseded && files.contains(&touch.pin.number) {
-                self.buried.push(touch.pin.number);
+            let is_last_word = touch.has_cut && (has_older || !buried.is_empty());
+            let is_kept = touch.live.is_some() || !superseded || is_last_word;
+            has_older |= is_kept;
+            if !is_kept && files.contains(&touch.pin.number) {
+                buried.push(touch.pin.number);
             }
-            touch.live.is_some() || !superseded
+            is_kept
         });
-        if self.dropped {
-            self.buried.retain(|file| files.contains(file));
-            // Nothing older is left that the drop record would have to outlive.
-            if self.buried.is_empty() && self.touches.iter().all(|touch| state_file == Some(touch.pin.number)) {
-                self.touches.clear();
-            }
+        // Nothing older is left that the drop record would have to outlive.
+        if self.dropped && self.buried.is_empty() && self.touches.iter().all(|touch| state_file == Some(touch.pin.number)) {
+            self.touches.clear();
         }
+    }
+
+    /// Where the newest durable state record stands.
+    fn state_file(&self, durable_group: u64) -> Option<u64> {
+        self.states.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
     }
 
     /// Files that it holds only for want of a newer state record; none while one is on its way.
     fn waits_for_state(&self, durable_group: u64) -> impl Iterator<Item = u64> + '_ {
         let is_pending = self.states.iter().any(|(group, _)| *group > durable_group);
         let none = is_pending || self.damage.is_some();
-        self.touches.iter().filter(move |touch| !none && touch.live.is_none()).map(|touch| touch.pin.number)
+        let newest = self.state_file(durable_group).unwrap_or(0);
+        let waiting = self.touches.iter().filter(move |touch| !none && touch.live.is_none());
+        waiting.map(|touch| touch.pin.number).filter(move |file| newest <= *file)
     }
 }

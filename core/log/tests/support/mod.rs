@@ -178,6 +178,20 @@ impl<S: Storage> Store<S> {
         records
     }
 
+    /// Rows records with offsets below `until`.
+    pub fn read_all_until(&mut self, topic: u64, partition: u64, from: u64, until: u64) -> Vec<(RecordHeader, Vec<u8>)> {
+        let mut reader = Reader::new(self.storage.clone());
+        let mut block = self.pool.take(1 << 20).expect("the pool is large enough");
+        let (mut offset, mut records) = (from, Vec::new());
+        while offset < until {
+            let plan = self.logs[&(topic, partition)].plan(From::Offset(offset), until, 1 << 20, 0).unwrap();
+            let done = reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
+            records.extend(split(&block, &done));
+            offset = done.next_offset;
+        }
+        records
+    }
+
     pub fn crash_heads(&self) -> BTreeMap<(u64, u64), PartitionHead> {
         self.logs.iter().map(|(key, log)| (*key, *log.head())).collect()
     }
@@ -207,4 +221,16 @@ pub fn body(random: &mut Seeded, bytes_max: u64) -> Vec<u8> {
 
 pub fn damaged(error: ReadError) -> bool {
     matches!(error, ReadError::Damaged { .. })
+}
+
+/// Rewrite a segment's header as a newer program would have written it.
+pub fn make_newer(storage: &ringfence_log::faulty::Faulty, name: &str) {
+    let block = storage.content(name)[..4096].to_vec();
+    let mut newer = block.clone();
+    newer[8] += 1;
+    let crc = crc_of(&newer[8..]);
+    newer[4..8].copy_from_slice(&crc.to_le_bytes());
+    for (position, (old, new)) in block.iter().zip(&newer).enumerate() {
+        storage.flip(name, position as u64, old ^ new);
+    }
 }

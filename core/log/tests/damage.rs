@@ -1,0 +1,202 @@
+//! One flipped byte in a synced group: found, named, and confined to the partition whose record it hit.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::{From, NoVisitor, PartitionHead, PlanError, RecoverError, Storage, StorageError, check, recover};
+use ringfence_wire::{RecordHeader, RecordKind};
+use support::{Store, body, small};
+
+type Key = (u64, u64);
+
+/// One record on disk.
+struct Found {
+    from: u64,
+    /// Behind header and body.
+    sound_until: u64,
+    until: u64,
+    header: RecordHeader,
+}
+
+/// Records of a segment in file order, found by following the spans.
+fn records(content: &[u8]) -> Vec<Found> {
+    let (mut at, mut found) = (4096, Vec::new());
+    while let Some(Ok(header)) = content.get(at..at + RecordHeader::SIZE).map(|bytes| RecordHeader::open(bytes.try_into().unwrap())) {
+        let until = (at + header.span_bytes as usize) as u64;
+        let sound_until = at as u64 + RecordHeader::SIZE as u64 + u64::from(header.body_bytes);
+        found.push(Found { from: at as u64, sound_until, until, header });
+        at = usize::try_from(until).unwrap();
+    }
+    found
+}
+
+fn filled(seed: u64) -> Faulty {
+    let storage = Faulty::new(seed);
+    let mut random = Seeded::new(seed);
+    let mut store = Store::open(&storage, &small());
+    for number in 0..120u64 {
+        let large = random.chance(1, 12);
+        let body = body(&mut random, if large { 40_000 } else { 500 });
+        let partition = random.below(4);
+        store.put(1, partition, 2, &body);
+        if number % 40 == 20 {
+            let log = store.logs.get_mut(&(1, partition)).unwrap();
+            store.shards[0].append_state(&mut store.pool, log, b"blob").unwrap();
+        }
+        if random.chance(1, 4) {
+            store.write_one(0);
+        }
+    }
+    store.settle();
+    drop(store);
+    storage
+}
+
+struct Sound {
+    heads: BTreeMap<Key, PartitionHead>,
+    rows: BTreeMap<Key, usize>,
+}
+
+fn sound(storage: &Faulty) -> Sound {
+    let mut store = Store::open(&storage.copy(), &small());
+    assert_eq!(store.report.damage, vec![]);
+    let keys: Vec<Key> = store.logs.keys().copied().collect();
+    let rows = keys.iter().map(|key| (*key, store.read_all(key.0, key.1, 0, 1 << 18).len())).collect();
+    Sound { heads: store.crash_heads(), rows }
+}
+
+/// Flip one byte, open, and compare: `hit` is the partition whose record the byte belongs to.
+fn flip(storage: &Faulty, sound: &Sound, file: &str, position: u64, hit: Option<Key>) {
+    let storage = storage.copy();
+    assert!(storage.flip(file, position, 0x20));
+    let what = format!("{file} at {position}, which belongs to {hit:?}");
+    let mut store = Store::open(&storage, &small());
+    assert!(!store.report.damage.is_empty(), "{what}: not noticed");
+    for (key, head) in &sound.heads {
+        let log = &store.logs[key];
+        if Some(*key) == hit {
+            assert!(log.quarantine().is_some(), "{what}: not quarantined; {:?}", store.report.damage);
+            assert_eq!(log.plan(From::Offset(0), u64::MAX, 1000, 0).unwrap_err(), PlanError::Closed);
+            continue;
+        }
+        assert_eq!(log.quarantine(), None, "{what}: {key:?} is quarantined too");
+        assert_eq!(log.head(), head, "{what}");
+        assert_eq!(store.read_all(key.0, key.1, 0, 1 << 18).len(), sound.rows[key], "{what}: {key:?}");
+    }
+    let named = store.report.damage.iter().any(|damage| damage.file == file && hit.is_none_or(|key| (damage.topic, damage.partition) == key));
+    assert!(named, "{what}: named otherwise: {:?}", store.report.damage);
+}
+
+#[test]
+fn each_flipped_byte_of_a_synced_group_is_found_and_confined() {
+    let mut flips = 0;
+    for seed in 0..4 {
+        let storage = filled(seed);
+        let sound = sound(&storage);
+        let mut random = Seeded::new(seed + 100);
+        for (file, _) in storage.list().unwrap().into_iter().filter(|(name, _)| name.ends_with(".seg")) {
+            flip(&storage, &sound, &file, random.below(4096), None);
+            let found = records(&storage.content(&file));
+            let last_group = found.last().unwrap().header.group;
+            for record in found.iter().filter(|record| record.header.group < last_group) {
+                let is_end = record.header.kind == RecordKind::GroupEnd as u8;
+                let hit = Some((record.header.topic, record.header.partition)).filter(|_| !is_end);
+                let mut at = |from: u64, until: u64, hit| {
+                    if until > from {
+                        flip(&storage, &sound, &file, from + random.below(until - from), hit);
+                        flips += 1;
+                    }
+                };
+                at(record.from, record.from + RecordHeader::SIZE as u64, hit);
+                at(record.from + RecordHeader::SIZE as u64, record.sound_until, hit);
+                at(record.sound_until, record.until, None);
+            }
+        }
+    }
+    assert!(flips > 1000, "only {flips} flips");
+}
+
+#[test]
+fn every_byte_of_one_header_and_of_one_directory_is_covered() {
+    let storage = filled(9);
+    let sound = sound(&storage);
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let found = records(&storage.content(&file));
+    let rows = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
+    for position in rows.from..rows.from + RecordHeader::SIZE as u64 {
+        flip(&storage, &sound, &file, position, Some((rows.header.topic, rows.header.partition)));
+    }
+    let end = found.iter().find(|record| record.header.kind == RecordKind::GroupEnd as u8).unwrap();
+    for position in end.from..end.sound_until {
+        flip(&storage, &sound, &file, position, None);
+    }
+}
+
+#[test]
+fn a_released_partition_goes_on_and_keeps_what_is_sound() {
+    let storage = filled(3);
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let content = storage.content(&file);
+    let found = records(&content);
+    let rows: Vec<_> = found.iter().filter(|record| record.header.kind == RecordKind::Rows as u8 && record.header.partition == 1).collect();
+    let hit = rows[rows.len() / 2];
+    assert!(storage.flip(&file, hit.from + 200, 1));
+    let mut store = Store::open(&storage, &small());
+    let log = store.logs.get_mut(&(1, 1)).unwrap();
+    assert!(log.quarantine().unwrap().why.contains("body"));
+    let head = *log.head();
+    store.shards[0].append_release(&mut store.pool, log, b"").unwrap();
+    store.put(1, 1, 2, b"behind the damage");
+    store.settle();
+    for _ in 0..2 {
+        let log = &store.logs[&(1, 1)];
+        assert_eq!((log.quarantine(), log.head().next_record), (None, head.next_record + 1));
+        let before = store.read_all_until(1, 1, 0, hit.header.first_offset);
+        assert_eq!(before.last().unwrap().0.record_number + 1, hit.header.record_number);
+        let behind = store.read_all(1, 1, hit.header.first_offset + 2, 1 << 18);
+        assert_eq!(behind.last().unwrap().1, b"behind the damage");
+        assert_eq!(behind[0].0.record_number, hit.header.record_number + 1);
+        drop(store);
+        store = Store::open(&storage, &small());
+    }
+}
+
+#[test]
+fn fsck_names_the_record_and_changes_nothing() {
+    let storage = filled(5);
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let found = records(&storage.content(&file));
+    let hit = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
+    storage.flip(&file, hit.from + 195, 4);
+    let before: Vec<_> = storage.list().unwrap().into_iter().map(|(name, _)| storage.content(&name)).collect();
+    let report = check(&storage).unwrap();
+    let after: Vec<_> = storage.list().unwrap().into_iter().map(|(name, _)| storage.content(&name)).collect();
+    assert!(before == after, "fsck changed a file");
+    let damage = &report.damage[0];
+    let named = (damage.file.as_str(), damage.position, damage.topic, damage.partition, damage.record_number);
+    let header = hit.header;
+    assert_eq!(named, (file.as_str(), hit.from, header.topic, header.partition, Some(header.record_number)));
+    let quarantined: Vec<_> = report.partitions.iter().filter(|part| part.quarantined.is_some()).map(|part| part.partition).collect();
+    assert_eq!(quarantined, vec![header.partition]);
+}
+
+#[test]
+fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched() {
+    let storage = filled(6);
+    let names = storage.list().unwrap();
+    let mut options = small();
+    options.identity.history = [9; 16];
+    let error = recover(&storage, &options, &mut NoVisitor).map(|_| ()).unwrap_err();
+    assert!(matches!(error, RecoverError::ForeignFile { what: "history", .. }), "{error}");
+    let open = Store::open(&storage.copy(), &small());
+    let second = Store::try_open(&open.storage, &small()).map(|_| ()).unwrap_err();
+    assert_eq!(second, RecoverError::Storage(StorageError::Locked));
+    let newer = storage.copy();
+    support::make_newer(&newer, &names.iter().find(|(name, _)| name.ends_with(".seg")).unwrap().0);
+    let error = recover(&newer, &small(), &mut NoVisitor).map(|_| ()).unwrap_err();
+    assert!(matches!(error, RecoverError::NewerFormat { version: 2, .. }), "{error}");
+    assert_eq!(newer.list().unwrap(), names);
+    assert_eq!(storage.list().unwrap(), names);
+}
