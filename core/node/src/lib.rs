@@ -15,14 +15,48 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod acks;
+mod answers;
+mod blob;
 mod config;
+mod connections;
+mod control;
+mod counters;
+mod cursor;
+mod dedupe;
+mod dedupe_blob;
+mod durable;
+pub mod engine;
+mod epochs;
 mod error;
+mod event;
+mod fetch;
+mod ingest;
+mod invariants;
 mod order;
+mod orders;
+mod orders_partition;
 mod outcome;
+mod pack;
+mod park;
+mod partition;
+mod producer;
+mod recovery;
+mod refusal;
+mod requests;
 mod runtime;
+mod status;
+mod topic;
+mod upkeep;
+mod waiting;
 
 pub use config::{Config, TransportKind};
+pub use counters::Counters;
+pub use dedupe::TableLimits;
 pub use error::NodeError;
+pub use event::{Answer, Effects, Event, Now, ReadEnd, ReadJob, TICK_MS};
 pub use order::{Order, TablePartition};
 pub use outcome::{Finished, Outcome, PartitionStatus, RecoveryReport, ResumePoint};
+pub use partition::Partition;
+pub use recovery::Rebuild;
 pub use runtime::Runtime;

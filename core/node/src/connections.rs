@@ -1,0 +1,88 @@
+//! Who is connected, and which tables each connection asked for.
+
+use ringfence_routing::IdMap;
+use ringfence_transport::Connection;
+
+/// Topics that one connection is told about; more are not remembered (a client's own refresh finds their changes).
+const TOPICS_MAX: usize = 1024;
+
+/// (topic, generation acknowledged, 0 = none yet).
+#[derive(Debug, Default)]
+struct Peer {
+    topics: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Connections {
+    peers: IdMap<Peer>,
+}
+
+impl Connections {
+    pub fn opened(&mut self, connection: Connection) {
+        self.peers.insert(connection.0, Peer::default());
+    }
+
+    pub fn closed(&mut self, connection: Connection) {
+        self.peers.remove(&connection.0);
+    }
+
+    /// From now on the connection is told when the topic's table changes.
+    pub fn follow(&mut self, connection: Connection, topic: u64) {
+        if let Some(peer) = self.peers.get_mut(&connection.0)
+            && peer.topics.len() < TOPICS_MAX
+            && !peer.topics.iter().any(|(known, _)| *known == topic)
+        {
+            peer.topics.push((topic, 0));
+        }
+    }
+
+    /// The connection holds this generation. A client never acknowledges what it was not given (I10): others are ignored.
+    pub fn acknowledge(&mut self, connection: Connection, topic: u64, generation: u64) {
+        let peer = self.peers.get_mut(&connection.0);
+        if let Some((_, held)) = peer.and_then(|peer| peer.topics.iter_mut().find(|(known, _)| *known == topic)) {
+            *held = (*held).max(generation);
+        }
+    }
+
+    /// Connections that follow the topic.
+    pub fn followers(&self, topic: u64) -> impl Iterator<Item = Connection> {
+        let follows = move |peer: &Peer| peer.topics.iter().any(|(known, _)| *known == topic);
+        self.peers.iter().filter(move |(_, peer)| follows(peer)).map(|(id, _)| Connection(*id))
+    }
+
+    /// Lowest generation that every follower of any topic acknowledged; `None` without followers.
+    pub fn lowest_acknowledged(&self) -> Option<u64> {
+        self.peers.values().flat_map(|peer| &peer.topics).map(|(_, generation)| *generation).min()
+    }
+
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_followers_are_told_and_counted() {
+        let mut connections = Connections::default();
+        let (a, b) = (Connection(1), Connection(2));
+        connections.opened(a);
+        connections.opened(b);
+        connections.follow(a, 7);
+        connections.follow(a, 7);
+        connections.acknowledge(b, 7, 99);
+        assert_eq!(connections.followers(7).collect::<Vec<_>>(), [a]);
+        assert_eq!(connections.lowest_acknowledged(), Some(0));
+        connections.acknowledge(a, 7, 12);
+        connections.acknowledge(a, 7, 11);
+        assert_eq!(connections.lowest_acknowledged(), Some(12));
+        connections.closed(a);
+        assert_eq!((connections.lowest_acknowledged(), connections.len()), (None, 1));
+    }
+}

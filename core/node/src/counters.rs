@@ -1,0 +1,107 @@
+//! What the engine counts. Plain numbers: the engine's thread alone writes them, a snapshot is a copy.
+
+use ringfence_wire::Code;
+
+macro_rules! counters {
+    ($($name:ident: $doc:literal,)*) => {
+        /// Totals since start, unless the name says otherwise. Names are those of docs/operations.md.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Counters {
+            $(#[doc = $doc] pub $name: u64,)*
+            /// By number of [`Code`].
+            pub refused_by_code: [u64; CODES],
+        }
+
+        impl Default for Counters {
+            fn default() -> Self {
+                Self { $($name: 0,)* refused_by_code: [0; CODES] }
+            }
+        }
+
+        impl Counters {
+            /// Every counter by name, refusals as `refused_<code>` where any happened.
+            pub fn list(&self, out: &mut Vec<(&'static str, u64)>) {
+                $(out.push((stringify!($name), self.$name));)*
+                for number in 1..CODES {
+                    let code = u16::try_from(number).ok().and_then(Code::from_number);
+                    if let (Some(code), count @ 1..) = (code, self.refused_by_code[number]) {
+                        out.push((refused_name(code), count));
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// One more than the greatest number of a code.
+const CODES: usize = 64;
+
+counters! {
+    requests: "requests received, every opcode",
+    publishes: "PUBLISH requests",
+    fetches: "FETCH requests",
+    appended: "batches appended",
+    rows: "rows appended",
+    bytes: "body bytes appended",
+    acknowledged: "batches acknowledged as durable",
+    repeated: "batches that were stored before",
+    redirected: "requests redirected",
+    refused: "requests refused",
+    parked: "requests parked for a newer table, in all",
+    stalled: "requests that waited for a free group or block, in all",
+    groups: "commit groups made durable: fsyncs of the log",
+    bytes_written: "bytes of these groups, padding included",
+    reads: "reads for fetches",
+    bytes_read: "bytes of these reads",
+    polls: "fetches that waited for rows, in all",
+    pushes: "routing tables pushed",
+    control_requests: "requests handed to the control plane",
+    connections_opened: "connections accepted",
+    connections_closed: "connections ended",
+    body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
+    producers_forgotten: "dedupe entries expired or above the cap",
+    states_written: "state records written",
+}
+
+fn refused_name(code: Code) -> &'static str {
+    macro_rules! names {
+        ($($variant:ident => $name:literal,)*) => {
+            match code { $(Code::$variant => $name,)* }
+        };
+    }
+    names! {
+        BadHeader => "refused_bad_header",
+        UnsupportedVersion => "refused_unsupported_version",
+        UnknownOpcode => "refused_unknown_opcode",
+        TooLarge => "refused_too_large",
+        BodyCrc => "refused_body_crc",
+        BadBody => "refused_bad_body",
+        UnsupportedType => "refused_unsupported_type",
+        WrongSchema => "refused_wrong_schema",
+        WrongSlot => "refused_wrong_slot",
+        ZeroRows => "refused_zero_rows",
+        UnknownTopic => "refused_unknown_topic",
+        UnknownPartition => "refused_unknown_partition",
+        SequenceGap => "refused_sequence_gap",
+        Conflict => "refused_conflict",
+        FencedProducer => "refused_fenced_producer",
+        Forgotten => "refused_forgotten",
+        TooOld => "refused_too_old",
+        Ahead => "refused_ahead",
+        Deadline => "refused_deadline",
+        Held => "refused_held",
+        Truncated => "refused_truncated",
+        Quarantined => "refused_quarantined",
+        DiskFull => "refused_disk_full",
+        StorageFailed => "refused_storage_failed",
+        Overloaded => "refused_overloaded",
+        TooFewReplicas => "refused_too_few_replicas",
+        AlreadyExists => "refused_already_exists",
+        InvalidArgument => "refused_invalid_argument",
+        Unauthorized => "refused_unauthorized",
+        Stopping => "refused_stopping",
+        Internal => "refused_internal",
+        NotSupported => "refused_not_supported",
+        UnknownOutcome => "refused_unknown_outcome",
+    }
+}

@@ -1,0 +1,136 @@
+//! What follows when a writer's job is done: answers, marks, waiting fetches, requests that waited for room.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{JobDone, Status};
+use ringfence_transport::Outbound;
+use ringfence_wire::{AnswerHeader, Code, Opcode, Status as AnswerStatus};
+
+use crate::acks::{BatchDue, Due, Then, What};
+use crate::answers::send;
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::outcome::Outcome;
+use crate::pack;
+use crate::partition::At;
+use crate::refusal::Refusal;
+
+impl Engine {
+    pub(crate) fn job_done(&mut self, done: JobDone, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let shard = done.shard;
+        let at = usize::from(shard);
+        let had_group = done.group > 0;
+        let progress = self.shards[at].on_done(done, now.unix_ms);
+        if let Status::Failed(why) = &progress.status {
+            let why = why.clone();
+            self.shard_failed(shard, progress.durable_group, &why, effects);
+        } else {
+            self.counters.groups += u64::from(had_group);
+            self.groups_durable(shard, progress.durable_group, effects);
+        }
+        self.tell_status(shard, progress.status, effects);
+        self.wake(now, pool, effects);
+        while let Some(topic) = self.upkeep.opened.pop() {
+            self.serve_ahead(topic, now, pool, effects);
+        }
+        self.serve_orders(now, pool, effects);
+        self.serve_stalled(shard, now, pool, effects);
+        self.serve_queued_reads(now, pool, effects);
+    }
+
+    /// Everything up to `group` is on disk.
+    fn groups_durable(&mut self, shard: u16, group: u64, effects: &mut Effects) {
+        while let Some(due) = self.acks[usize::from(shard)].pop(group) {
+            match due.what {
+                What::Batch(batch) => self.batch_durable(due.partition, &batch, effects),
+                What::Order { number, finished, then } => {
+                    self.order_durable(due.partition, then);
+                    effects.outcomes.push(Outcome::Order { number, result: Ok(finished) });
+                }
+                What::Nothing => {}
+            }
+        }
+    }
+
+    fn batch_durable(&mut self, at: At, batch: &BatchDue, effects: &mut Effects) {
+        let partition = &mut self.partitions[at];
+        if batch.end_offset() > partition.mark {
+            partition.mark = batch.end_offset();
+            if !partition.waiting.is_empty() && self.woken.last() != Some(&at) {
+                self.woken.push(at);
+            }
+        }
+        self.answer_batch(at, batch, effects);
+    }
+
+    fn order_durable(&mut self, at: At, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Open(epoch) => {
+                let partition = &mut self.partitions[at];
+                // A newer OPEN or a fence may have come since: the gate compares them all.
+                if partition.opening == epoch {
+                    partition.opening = 0;
+                    partition.gate.open(epoch);
+                    self.upkeep.opened.push(partition.log.topic);
+                }
+            }
+            Then::Dropped => self.upkeep.dropped.push(at),
+        }
+    }
+
+    /// The shard's storage failed. What is not durable may be on disk or not: nobody knows, and everybody is told so.
+    fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, effects: &mut Effects) {
+        self.groups_durable(shard, durable_group, effects);
+        for Due { partition, what, .. } in self.acks[usize::from(shard)].take_all() {
+            match what {
+                What::Batch(batch) => self.answer_unknown(partition, &batch, why, effects),
+                What::Order { number, .. } => {
+                    let result = Err(format!("shard {shard} failed, the order may be on disk or not: {why}"));
+                    effects.outcomes.push(Outcome::Order { number, result });
+                }
+                What::Nothing => {}
+            }
+        }
+    }
+
+    fn answer_unknown(&mut self, at: At, batch: &BatchDue, why: &str, effects: &mut Effects) {
+        self.counters.refused += 1;
+        self.counters.refused_by_code[Code::UnknownOutcome as usize] += 1;
+        let message = format!("appended, but the disk failed before it was known durable: {why}");
+        let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
+        let partition = &self.partitions[at];
+        let header = AnswerHeader {
+            opcode: Opcode::Publish as u8,
+            status: AnswerStatus::Refused as u8,
+            code: Code::UnknownOutcome as u16,
+            request_id: batch.request_id,
+            topic: partition.log.topic,
+            partition: partition.log.partition,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.epoch(),
+            end_offset: partition.mark,
+            sequence: batch.sequence,
+            generation: self.generation,
+            credit_bytes: self.credit_bytes,
+            flags: ringfence_wire::ANSWER_FLAG_CONTROL,
+            body_bytes: crate::answers::length(body.len()),
+            body_crc: ringfence_wire::crc_of(&body),
+            ..AnswerHeader::default()
+        };
+        send(batch.connection, header, Outbound::Bytes(body), effects);
+    }
+
+    /// Start the reads of fetches whose partition has new rows: once per partition and group, whatever else waits.
+    fn wake(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let mut woken = std::mem::take(&mut self.woken);
+        for at in woken.drain(..) {
+            let tickets = std::mem::take(&mut self.partitions[at].waiting);
+            for ticket in tickets {
+                if let Some(fetch) = self.reads.end_poll(ticket) {
+                    self.begin_read(fetch, now, pool, effects);
+                }
+            }
+        }
+        self.woken = woken;
+    }
+}

@@ -1,0 +1,190 @@
+//! The engine: events in, effects out. No clock, thread, socket or file: a simulator drives the same code.
+//!
+//! ```text
+//! runtime or simulator: handle(event, now, pool, effects)  as often as something happened
+//!                       settle(now, pool, effects)         then: jobs for idle writers
+//! ```
+//! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
+//!
+//! Where things are: `requests.rs` sorts requests, `ingest.rs` is the way of a batch, `durable.rs` what follows when a
+//! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked, `upkeep.rs` time.
+
+use std::sync::Arc;
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Shard, Status};
+use ringfence_routing::{IdMap, Tables};
+
+use crate::acks::Acks;
+use crate::connections::Connections;
+use crate::control::ControlLoad;
+use crate::counters::Counters;
+use crate::dedupe::TableLimits;
+use crate::event::{Effects, Event, Now};
+use crate::fetch::Reads;
+use crate::outcome::Outcome;
+use crate::park::Lot;
+use crate::partition::{At, Partition, Partitions};
+use crate::topic::Topic;
+
+/// What the engine is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub node: u64,
+    pub cluster: [u8; 16],
+    pub history: [u8; 16],
+    /// Bytes of the pool: credit, parking and reads are parts of it.
+    pub pool_bytes: usize,
+    pub producers: TableLimits,
+    /// Memory of all producer tables together.
+    pub producers_bytes: usize,
+}
+
+pub struct Engine {
+    pub(crate) settings: Settings,
+    pub(crate) shards: Vec<Shard>,
+    /// What waits for durable groups, one queue a shard.
+    pub(crate) acks: Vec<Acks>,
+    /// Requests that wait for room in a shard.
+    pub(crate) stalled: Vec<Lot>,
+    /// True while stalled requests are served again: they do not queue behind themselves.
+    pub(crate) replaying: bool,
+    /// Requests routed under a newer table or epoch.
+    pub(crate) ahead: Lot,
+    pub(crate) partitions: Partitions,
+    pub(crate) topics: IdMap<Topic>,
+    pub(crate) tables: Tables,
+    /// Newest generation of any installed table.
+    pub(crate) generation: u64,
+    pub(crate) connections: Connections,
+    pub(crate) reads: Reads,
+    pub(crate) control: ControlLoad,
+    pub(crate) ready: Arc<[u8]>,
+    pub(crate) credit_bytes: u64,
+    pub(crate) counters: Counters,
+    /// Sum of all producer tables.
+    pub(crate) producers_bytes: usize,
+    /// Last status told to the control plane, by shard.
+    pub(crate) told: Vec<Status>,
+    pub(crate) upkeep: crate::upkeep::Upkeep,
+    pub(crate) stopping: bool,
+    /// Partitions whose mark moved while fetches wait for it; reused.
+    pub(crate) woken: Vec<At>,
+}
+
+impl Engine {
+    /// `partitions`: what recovery found. Nothing is open; every record is durable.
+    pub fn new(settings: Settings, shards: Vec<Shard>, partitions: Vec<Partition>) -> Self {
+        let mut held = Partitions::default();
+        let mut producers_bytes = 0;
+        for partition in partitions {
+            producers_bytes += partition.producers.bytes();
+            held.insert(partition);
+        }
+        let lots = |count| Lot::new(PARKED_MAX, settings.pool_bytes / 8 / count);
+        let told = shards.iter().map(Shard::status).collect();
+        let mut engine = Self {
+            acks: shards.iter().map(|_| Acks::default()).collect(),
+            stalled: shards.iter().map(|_| lots(shards.len())).collect(),
+            ahead: lots(1),
+            told,
+            shards,
+            settings,
+            replaying: false,
+            partitions: held,
+            topics: IdMap::default(),
+            tables: Tables::default(),
+            generation: 0,
+            connections: Connections::default(),
+            reads: Reads::default(),
+            control: ControlLoad::default(),
+            ready: Arc::from([]),
+            credit_bytes: 0,
+            counters: Counters::default(),
+            producers_bytes,
+            upkeep: crate::upkeep::Upkeep::default(),
+            stopping: false,
+            woken: Vec::new(),
+        };
+        engine.grant();
+        engine
+    }
+
+    /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
+    pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        match event {
+            Event::Request { connection, header, body } => {
+                self.request(connection, header, body, now, pool, effects);
+            }
+            Event::JobDone(done) => self.job_done(done, now, pool, effects),
+            Event::ReadEnded(end) => self.read_ended(end, now, pool, effects),
+            Event::Opened(connection) => {
+                self.counters.connections_opened += 1;
+                self.connections.opened(connection);
+                self.grant();
+            }
+            Event::Closed(connection) => {
+                self.counters.connections_closed += 1;
+                self.connections.closed(connection);
+                self.forget_polls_of(connection);
+                self.grant();
+            }
+            Event::Order { number, order } => self.order(number, order, now, pool, effects),
+            Event::ControlAnswer { connection, header, body } => {
+                self.control_answer(connection, *header, body, effects);
+            }
+            Event::SetReady(body) => self.ready = body.into(),
+            Event::Tick => self.tick(now, pool, effects),
+            Event::Stop => self.stop(effects),
+        }
+    }
+
+    /// Hand the next group to each idle writer. Groups need no timer: while one is written, the next one fills.
+    pub fn settle(&mut self, now: Now, effects: &mut Effects) {
+        for shard in &mut self.shards {
+            if !shard.is_writing()
+                && let Some(job) = shard.take_job(now.unix_ms)
+            {
+                self.counters.bytes_written += job.bytes();
+                effects.jobs.push(job);
+            }
+        }
+    }
+
+    /// When `settle` must be called although nothing happened (Unix ms).
+    pub fn wants_settle_at(&self) -> Option<u64> {
+        self.shards.iter().filter(|shard| !shard.is_writing()).filter_map(Shard::wants_tick_at).min()
+    }
+
+    /// No new requests; who waits for something that will not come is told.
+    fn stop(&mut self, effects: &mut Effects) {
+        self.stopping = true;
+        self.refuse_all_waiting(effects);
+    }
+
+    /// Every connection may have an equal share of half the pool unanswered, and always one message.
+    fn grant(&mut self) {
+        let share = self.settings.pool_bytes / 2 / self.connections.len().max(1);
+        self.credit_bytes = share.max(CREDIT_MIN) as u64;
+    }
+
+    /// Tell the control plane when a shard's status differs from what it was told.
+    pub(crate) fn tell_status(&mut self, shard: u16, status: Status, effects: &mut Effects) {
+        let told = &mut self.told[usize::from(shard)];
+        if *told == status {
+            return;
+        }
+        match (&*told, &status) {
+            (_, Status::Failed(why)) => effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() }),
+            (_, Status::DiskFull) => effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
+            (Status::DiskFull, Status::Serving) => effects.outcomes.push(Outcome::DiskFull { shard, full: false }),
+            _ => {}
+        }
+        *told = status;
+    }
+}
+
+/// Requests in one lot. A parked small request takes about 300 bytes beside its body: 5 MiB in all.
+const PARKED_MAX: usize = 16_384;
+/// 64 KiB: many connections share a small pool, and a small batch must always fit.
+const CREDIT_MIN: usize = 64 << 10;

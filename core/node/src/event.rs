@@ -1,0 +1,78 @@
+//! What the engine is told, and what it asks for. Values only: a simulator makes the same ones.
+
+use ringfence_buffer::Block;
+use ringfence_log::{Job, JobDone, ReadDone, ReadError, ReadPlan};
+use ringfence_transport::{Connection, Inbound, Outbound};
+
+use crate::order::Order;
+use crate::outcome::Outcome;
+
+/// The two clocks. Deadlines count on the second one, records carry the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    pub unix_ms: u64,
+    pub mono_ms: u64,
+}
+
+pub enum Event<'a> {
+    Opened(Connection),
+    Closed(Connection),
+    Request { connection: Connection, header: &'a [u8; 128], body: Inbound<'a> },
+    JobDone(JobDone),
+    ReadEnded(ReadEnd),
+    Order { number: u64, order: Order },
+    /// The control plane's answer to a request that went out as [`Outcome::Request`].
+    ControlAnswer { connection: Connection, header: Box<[u8; 128]>, body: Box<[u8]> },
+    /// The body of READY.
+    SetReady(Box<[u8]>),
+    /// Time passed: every [`TICK_MS`] at least.
+    Tick,
+    /// No new requests from here on; what is under way ends.
+    Stop,
+}
+
+/// Deadlines, retention and stalled requests are looked at this often. 20 ms: a fifth of the shortest deadline that a
+/// sender sets in practice.
+pub const TICK_MS: u64 = 20;
+
+pub struct Answer {
+    pub connection: Connection,
+    pub header: [u8; 128],
+    pub body: Outbound,
+}
+
+/// Read `plan` into `block`.
+pub struct ReadJob {
+    pub ticket: u64,
+    pub plan: ReadPlan,
+    pub block: Block,
+}
+
+/// How a [`ReadJob`] ended. `crc` is that of the bytes read.
+pub struct ReadEnd {
+    pub ticket: u64,
+    pub block: Block,
+    pub result: Result<ReadDone, ReadError>,
+    pub crc: u32,
+}
+
+/// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of one
+/// connection go out in order; `closes` come after `answers`.
+#[derive(Default)]
+pub struct Effects {
+    pub answers: Vec<Answer>,
+    pub jobs: Vec<Job>,
+    pub reads: Vec<ReadJob>,
+    pub outcomes: Vec<Outcome>,
+    pub closes: Vec<Connection>,
+}
+
+impl Effects {
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+            && self.jobs.is_empty()
+            && self.reads.is_empty()
+            && self.outcomes.is_empty()
+            && self.closes.is_empty()
+    }
+}

@@ -1,0 +1,371 @@
+//! Reads below the mark, and long polls.
+//!
+//! ```text
+//! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer with the log's own bytes
+//!                                            no -> wait in the partition's list until the mark moves or the deadline
+//!                                                    no block free -> wait in `queued`
+//! ```
+//! Waiting costs nothing until the mark of that partition moves: then each of its fetches is looked at once per group.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ringfence_buffer::Pool;
+use ringfence_log::{From, PlanError, ReadDone, ReadError};
+use ringfence_routing::IdMap;
+use ringfence_transport::{Connection, Outbound};
+use ringfence_wire::{
+    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RequestHeader, Status,
+};
+
+use crate::answers::{length, send};
+use crate::engine::Engine;
+use crate::event::{Effects, Now, ReadEnd, ReadJob};
+use crate::ingest::{Stop, quarantined};
+use crate::outcome::Outcome;
+use crate::partition::At;
+use crate::refusal::Refusal;
+
+/// One FETCH or OFFSET_FOR_TIME under way.
+#[derive(Debug)]
+pub struct Fetch {
+    pub connection: Connection,
+    pub header: RequestHeader,
+    pub at: At,
+    pub from: From,
+    /// Block to read into.
+    pub bytes: usize,
+    pub deadline_ms: u64,
+}
+
+/// Fetches by where they are.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// With the reader.
+    under_way: IdMap<Fetch>,
+    /// Waiting for rows, by ticket.
+    polls: IdMap<Fetch>,
+    /// (deadline, ticket) of `polls`.
+    deadlines: BTreeSet<(u64, u64)>,
+    /// Waiting for a block.
+    queued: VecDeque<Fetch>,
+    next_ticket: u64,
+}
+
+/// Reads with the reader at a time: it is one thread, more only hold blocks.
+const UNDER_WAY_MAX: usize = 64;
+/// Waiting for a block or for rows; above that a fetch is answered empty at once. 256 bytes each: 16 MiB.
+const WAITING_MAX: usize = 65_536;
+/// What a FETCH without byte limit gets (docs/protocol.md).
+const BYTES_DEFAULT: u64 = 1 << 20;
+/// Enough for a header and a small body; a larger first record says how much it needs.
+const TIME_READ_BYTES: usize = 64 << 10;
+
+impl Reads {
+    pub fn end_poll(&mut self, ticket: u64) -> Option<Fetch> {
+        let fetch = self.polls.remove(&ticket)?;
+        self.deadlines.remove(&(fetch.deadline_ms, ticket));
+        Some(fetch)
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.polls.len()
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.under_way.len() + self.queued.len()
+    }
+
+    /// Everything that waits for rows or blocks.
+    pub fn take_waiting(&mut self) -> Vec<Fetch> {
+        self.deadlines.clear();
+        let polls: Vec<Fetch> = self.polls.drain().map(|(_, fetch)| fetch).collect();
+        polls.into_iter().chain(self.queued.drain(..)).collect()
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.next_ticket += 1;
+        self.next_ticket
+    }
+}
+
+impl Engine {
+    pub(crate) fn fetch(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        self.counters.fetches += 1;
+        let at = match self.readable(header).and_then(|at| self.check_position(at, header).map(|()| at)) {
+            Ok(at) => at,
+            Err(stop) => return self.answer_stop(from, header, stop, effects),
+        };
+        let wanted = if header.send == 0 { BYTES_DEFAULT } else { header.send };
+        let fetch = Fetch {
+            connection: from,
+            header: *header,
+            at,
+            from: From::Offset(header.sequence),
+            bytes: usize::try_from(wanted).map_or(FETCH_BYTES_MAX, |bytes| bytes.min(FETCH_BYTES_MAX)),
+            deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
+        };
+        self.begin_read(fetch, now, pool, effects);
+    }
+
+    pub(crate) fn offset_for_time(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        match self.readable(header) {
+            Ok(at) => {
+                let (from_time, deadline_ms) = (From::Time(header.sequence), now.mono_ms);
+                let fetch =
+                    Fetch { connection: from, header: *header, at, from: from_time, bytes: TIME_READ_BYTES, deadline_ms };
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(stop) => self.answer_stop(from, header, stop, effects),
+        }
+    }
+
+    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        match self.readable(header) {
+            Ok(at) => {
+                let mut answer = self.echo_at(at, header);
+                answer.status = Status::Ok as u8;
+                answer.first_offset = self.partitions[at].log.start_offset();
+                send(from, answer, Outbound::Empty, effects);
+            }
+            Err(stop) => self.answer_stop(from, header, stop, effects),
+        }
+    }
+
+    /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
+    pub(crate) fn readable(&self, header: &RequestHeader) -> Result<At, Stop> {
+        let at = self.locate(header)?;
+        let partition = &self.partitions[at];
+        if partition.plans.is_none() {
+            let what = format!("topic {} is not known here", header.topic);
+            return Err(Refusal::new(Code::UnknownTopic, what).with("topic", header.topic).into());
+        }
+        if partition.is_quarantined() {
+            return Err(quarantined(partition).into());
+        }
+        Ok(at)
+    }
+
+    /// Is the position (offset, epoch of the row before it) one of this log?
+    fn check_position(&self, at: At, header: &RequestHeader) -> Result<(), Stop> {
+        let partition = &self.partitions[at];
+        let (offset, epoch) = (header.sequence, header.owner_epoch);
+        let (start, end) = (partition.log.start_offset(), partition.log.end_offset());
+        let truncated = |why: String| {
+            let what = format!("partition {}: {why}; the log begins at {start}", header.partition);
+            Err(Refusal::new(Code::Truncated, what).with("start_offset", start).log_start(start).into())
+        };
+        if offset < start {
+            return truncated(format!("rows below {start} were given up, {offset} was asked for"));
+        }
+        if offset > end {
+            return truncated(format!("offset {offset} is beyond its end at {end}"));
+        }
+        match offset.checked_sub(1).filter(|_| epoch != 0).and_then(|last| partition.epochs.at(last)) {
+            Some(found) if found != epoch => {
+                truncated(format!("the row before {offset} is of epoch {found}, not {epoch}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What stops a request that is no PUBLISH: it is answered at once.
+    pub(crate) fn answer_stop(&mut self, to: Connection, header: &RequestHeader, stop: Stop, effects: &mut Effects) {
+        match stop {
+            Stop::Refuse(refusal) => self.refuse(to, header, &refusal, effects),
+            Stop::Redirect(reason) => self.redirect(to, header, reason, effects),
+            Stop::Ahead | Stop::Repeat(..) | Stop::Stalled(_) => {
+                let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
+                self.refuse(to, header, &refusal, effects);
+            }
+        }
+    }
+
+    /// Read, wait for rows, or wait for a block.
+    pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(partition) = self.partitions.get(fetch.at).filter(|partition| !partition.dropped) else {
+            let refusal = Refusal::new(Code::UnknownPartition, "the partition was dropped");
+            return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+        };
+        let is_time = matches!(fetch.from, From::Time(_));
+        let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
+        let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
+            Ok(plan) => plan,
+            Err(PlanError::Retained { start_offset }) => {
+                let what = format!("partition {}: the log begins at {start_offset}", fetch.header.partition);
+                let refusal = Refusal::new(Code::Truncated, what).log_start(start_offset);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+            Err(PlanError::Closed) => {
+                let refusal = quarantined(partition);
+                return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+            Err(PlanError::Empty | PlanError::Beyond { .. }) => return self.wait_for_rows(fetch, now, effects),
+        };
+        // A quarter of the pool is never read into: slow readers must not stop appends.
+        let room = pool.free_bytes() >= fetch.bytes + self.settings.pool_bytes / 4;
+        let may = room && self.reads.under_way.len() < UNDER_WAY_MAX;
+        if let Some(block) = may.then(|| pool.take(fetch.bytes)).flatten() {
+            let ticket = self.reads.ticket();
+            self.reads.under_way.insert(ticket, fetch);
+            effects.reads.push(ReadJob { ticket, plan, block });
+        } else if self.reads.queued.len() < WAITING_MAX {
+            self.reads.queued.push_back(fetch);
+        } else {
+            let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
+            self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+        }
+    }
+
+    fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+        if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
+            return self.answer_empty(&fetch, effects);
+        }
+        self.counters.polls += 1;
+        let ticket = self.reads.ticket();
+        self.partitions[fetch.at].waiting.push(ticket);
+        self.reads.deadlines.insert((fetch.deadline_ms, ticket));
+        self.reads.polls.insert(ticket, fetch);
+    }
+
+    /// Nothing came: OK without a body. OFFSET_FOR_TIME: the mark.
+    pub(crate) fn answer_empty(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        let mut answer = match self.partitions.get(fetch.at) {
+            Some(_) => self.echo_at(fetch.at, &fetch.header),
+            None => self.echo(&fetch.header),
+        };
+        answer.status = Status::Ok as u8;
+        answer.first_offset = match fetch.from {
+            From::Offset(offset) => offset,
+            _ => answer.end_offset,
+        };
+        answer.owner_epoch = fetch.header.owner_epoch;
+        send(fetch.connection, answer, Outbound::Empty, effects);
+    }
+
+    pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
+        match &end.result {
+            Ok(done) => {
+                let done = *done;
+                self.counters.reads += 1;
+                self.counters.bytes_read += done.bytes as u64;
+                self.answer_read(&fetch, done, end, effects);
+            }
+            Err(ReadError::BlockTooSmall { bytes }) if *bytes > fetch.bytes => {
+                fetch.bytes = *bytes;
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.at) => {
+                // An operator gave the damaged rows up: reading goes on behind them.
+                fetch.from = From::Offset(*resume_offset);
+                self.begin_read(fetch, now, pool, effects);
+            }
+            Err(error) => self.read_failed(&fetch, error, effects),
+        }
+        self.serve_queued_reads(now, pool, effects);
+    }
+
+    fn answer_read(&mut self, fetch: &Fetch, done: ReadDone, end: ReadEnd, effects: &mut Effects) {
+        if done.records == 0 {
+            return self.answer_empty(fetch, effects);
+        }
+        let mut answer = self.echo_at(fetch.at, &fetch.header);
+        answer.status = Status::Ok as u8;
+        answer.first_offset = done.first_offset;
+        if matches!(fetch.from, From::Time(_)) {
+            return send(fetch.connection, answer, Outbound::Empty, effects);
+        }
+        answer.owner_epoch = done.owner_epoch;
+        answer.rows = u32::try_from(done.rows).unwrap_or(u32::MAX);
+        if done.next_offset < answer.end_offset {
+            answer.flags |= ANSWER_FLAG_MORE;
+        }
+        answer.body_bytes = length(done.bytes);
+        answer.body_crc = end.crc;
+        debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
+        send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+    }
+
+    fn is_released(&self, at: At) -> bool {
+        self.partitions.get(at).is_some_and(|partition| partition.released)
+    }
+
+    fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, effects: &mut Effects) {
+        let refusal = match error {
+            ReadError::Damaged { damage, .. } => {
+                let why = damage.to_string();
+                if let Some(partition) = self.partitions.get_mut(fetch.at)
+                    && !partition.is_quarantined()
+                {
+                    let (topic, partition_id) = partition.key();
+                    partition.damage = Some(why.clone());
+                    effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
+                }
+                Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"))
+            }
+            ReadError::Storage(error) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
+            ReadError::BlockTooSmall { bytes } => {
+                Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
+            }
+        };
+        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    }
+
+    /// Blocks may be free again.
+    pub(crate) fn serve_queued_reads(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        for _ in 0..self.reads.queued.len() {
+            if self.reads.under_way.len() >= UNDER_WAY_MAX {
+                return;
+            }
+            let Some(fetch) = self.reads.queued.pop_front() else { return };
+            let queued = self.reads.queued.len();
+            self.begin_read(fetch, now, pool, effects);
+            if self.reads.queued.len() > queued {
+                // It went to the back: no block. To the front again, in its turn.
+                if let Some(fetch) = self.reads.queued.pop_back() {
+                    self.reads.queued.push_front(fetch);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Long polls whose deadline is over.
+    pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
+        while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
+            let Some(fetch) = self.reads.end_poll(ticket) else { return };
+            if let Some(partition) = self.partitions.get_mut(fetch.at) {
+                partition.waiting.retain(|waiting| *waiting != ticket);
+            }
+            self.answer_empty(&fetch, effects);
+        }
+    }
+
+    pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
+        let of_it = |fetch: &Fetch| fetch.connection == connection;
+        let tickets: Vec<u64> =
+            self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
+        for ticket in tickets {
+            if let Some(fetch) = self.reads.end_poll(ticket)
+                && let Some(partition) = self.partitions.get_mut(fetch.at)
+            {
+                partition.waiting.retain(|waiting| *waiting != ticket);
+            }
+        }
+        self.reads.queued.retain(|fetch| !of_it(fetch));
+    }
+}

@@ -1,0 +1,245 @@
+//! Orders of the control plane: what they need, what they change, how each ends. Orders run one after another; one that finds
+//! no room in its shard waits, and those behind it wait too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ringfence_buffer::Pool;
+use ringfence_log::Refusal as LogRefusal;
+use ringfence_log::Retention;
+use ringfence_routing::{Entry, Install, Table};
+use ringfence_wire::{Code, crc_of};
+
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::order::{Order, TablePartition};
+use crate::outcome::{Finished, Outcome};
+use crate::pack;
+use crate::refusal::Refusal;
+use crate::topic::{Routing, Topic};
+
+/// How an order goes on after its first step.
+pub(crate) enum Step {
+    /// It ended.
+    Done(Finished),
+    /// It ends with its record: something waits for its group.
+    WhenDurable,
+}
+
+/// Why an order did not begin. Nothing has changed.
+pub(crate) enum Halt {
+    /// No room in the shard: again after the next group.
+    Busy,
+    Error(String),
+}
+
+impl From<String> for Halt {
+    fn from(text: String) -> Self {
+        Self::Error(text)
+    }
+}
+
+impl From<LogRefusal> for Halt {
+    fn from(refusal: LogRefusal) -> Self {
+        match refusal {
+            LogRefusal::Busy => Self::Busy,
+            LogRefusal::DiskFull => Self::Error("no disk space, not even in the reserve".into()),
+            LogRefusal::Failed(why) => Self::Error(format!("the shard's storage failed: {why}")),
+            LogRefusal::Quarantined => Self::Error("the partition is quarantined; repair and release it first".into()),
+            LogRefusal::Dropped => Self::Error("the partition was dropped".into()),
+            LogRefusal::Fenced { epoch } => Self::Error(format!("the log is fenced at epoch {epoch}; draw a newer one")),
+            LogRefusal::TooLarge { bytes, max } => Self::Error(format!("a record of {bytes} bytes, {max} fit a file")),
+            LogRefusal::Mismatch(mismatch) => Self::Error(mismatch.to_string()),
+        }
+    }
+}
+
+/// Orders that wait for room, oldest first.
+pub(crate) type Waiting = VecDeque<(u64, Order)>;
+
+impl Engine {
+    pub(crate) fn order(&mut self, number: u64, order: Order, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if !self.upkeep.orders.is_empty() {
+            return self.upkeep.orders.push_back((number, order));
+        }
+        self.run_order(number, order, now, pool, effects);
+    }
+
+    /// Orders that waited for room.
+    pub(crate) fn serve_orders(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        for _ in 0..self.upkeep.orders.len() {
+            let Some((number, order)) = self.upkeep.orders.pop_front() else { return };
+            if !self.run_order(number, order, now, pool, effects) {
+                // It went to the back; its place is the front.
+                if let Some(waiting) = self.upkeep.orders.pop_back() {
+                    self.upkeep.orders.push_front(waiting);
+                }
+                return;
+            }
+        }
+    }
+
+    /// False if the order waits for room: it is the last in the queue then.
+    fn run_order(&mut self, number: u64, order: Order, now: Now, pool: &mut Pool, effects: &mut Effects) -> bool {
+        let kept = order.clone_if_short();
+        let result = match self.begin_order(number, order, now, pool, effects) {
+            Ok(Step::WhenDurable) => return true,
+            Ok(Step::Done(finished)) => Ok(finished),
+            Err(Halt::Busy) => {
+                if let Some(order) = kept {
+                    self.upkeep.orders.push_back((number, order));
+                    return false;
+                }
+                Err("no room in the shard".to_owned())
+            }
+            Err(Halt::Error(why)) => Err(why),
+        };
+        effects.outcomes.push(Outcome::Order { number, result });
+        true
+    }
+
+    fn begin_order(
+        &mut self,
+        number: u64,
+        order: Order,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<Step, Halt> {
+        match order {
+            Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
+                let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
+                self.install_topic(topic, schemas, key_columns, retention)
+            }
+            Order::InstallTable { topic, generation, version, table, partitions, redirect } => {
+                let changed = self.install_table(topic, generation, version, &table, &partitions, &redirect)?;
+                if changed {
+                    self.push_table(topic, effects);
+                }
+                self.serve_ahead(topic, now, pool, effects);
+                Ok(Step::Done(Finished::Done))
+            }
+            Order::RemoveTopic { topic } => {
+                self.remove_topic(topic, effects);
+                Ok(Step::Done(Finished::Done))
+            }
+            Order::Open { topic, partition, lo, hi, epoch } => {
+                self.open(number, (topic, partition), (lo, hi), epoch, now, pool)
+            }
+            Order::Fence { topic, partition, epoch } => self.fence(number, (topic, partition), epoch, pool),
+            Order::Close { topic, partition } => self.close((topic, partition)),
+            Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), pool, effects),
+            Order::Truncate { topic, partition, before_offset } => {
+                self.truncate(number, (topic, partition), before_offset, pool)
+            }
+            Order::OpenProducer { topic, partition, producer_id, producer_epoch, name } => {
+                self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
+            }
+            Order::ReleaseQuarantine { topic, partition } => {
+                self.release_quarantine(number, (topic, partition), pool)
+            }
+        }
+    }
+
+    fn install_topic(
+        &mut self,
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention: Retention,
+    ) -> Result<Step, Halt> {
+        let named = |why| format!("topic {topic}: {why}");
+        if let Some(known) = self.topics.get_mut(&topic) {
+            known.update(schemas, &key_columns, retention).map_err(named)?;
+        } else {
+            self.topics.insert(topic, Topic::new(schemas, key_columns, retention).map_err(named)?);
+        }
+        let plans = &self.topics[&topic].plans;
+        for partition in self.partitions.of_topic(topic) {
+            partition.plans = Some(plans.clone());
+        }
+        Ok(Step::Done(Finished::Done))
+    }
+
+    /// True if what clients are told has changed.
+    fn install_table(
+        &mut self,
+        topic: u64,
+        generation: u64,
+        version: u64,
+        bytes: &[u8],
+        partitions: &[TablePartition],
+        redirect: &[u8],
+    ) -> Result<bool, Halt> {
+        let node = self.settings.node;
+        let Some(known) = self.topics.get_mut(&topic) else {
+            return Err(format!("topic {topic} is not installed; install it before its table").into());
+        };
+        if let Some(held) = self.tables.get(topic)
+            && (held.generation >= generation || held.version > version)
+        {
+            // Older generations are ignored; a version never goes back.
+            return Ok(false);
+        }
+        let entries = partitions.iter().map(|entry| Entry {
+            partition: entry.partition,
+            lo: entry.lo,
+            hi: entry.hi,
+            owner: entry.owner,
+            epoch: entry.epoch,
+        });
+        let table = Table::new(generation, version, entries.collect());
+        let table = Arc::new(table.map_err(|error| format!("topic {topic}, generation {generation}: {error}"))?);
+        let digest = pack::table_digest(bytes);
+        let changed = known.routing.as_ref().is_some_and(|routing| routing.digest != digest);
+        known.routing = Some(Routing {
+            version,
+            table: bytes.into(),
+            table_crc: crc_of(bytes),
+            digest,
+            redirect: redirect.into(),
+            redirect_crc: crc_of(redirect),
+        });
+        for partition in self.partitions.of_topic(topic) {
+            match table.of_partition(partition.log.partition) {
+                Some(entry) => partition.gate.see_table(version, entry.epoch, entry.owner == node),
+                None => partition.gate.leave_table(version),
+            }
+        }
+        let installed = self.tables.install(topic, table);
+        debug_assert_eq!(installed, Install::Swapped);
+        self.generation = self.generation.max(generation);
+        Ok(changed)
+    }
+
+    fn remove_topic(&mut self, topic: u64, effects: &mut Effects) {
+        let version = self.tables.remove(topic).map_or(0, |table| table.version);
+        self.topics.remove(&topic);
+        let mut tickets = Vec::new();
+        for partition in self.partitions.of_topic(topic) {
+            partition.plans = None;
+            partition.gate.close();
+            partition.gate.leave_table(version);
+            tickets.append(&mut partition.waiting);
+        }
+        let refusal = Refusal::new(Code::UnknownTopic, format!("topic {topic} was removed"));
+        for ticket in tickets {
+            if let Some(fetch) = self.reads.end_poll(ticket) {
+                self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+        }
+        for parked in self.ahead.take_where(|parked| parked.header.topic == topic) {
+            self.refuse(parked.connection, &parked.header, &refusal, effects);
+        }
+    }
+}
+
+impl Order {
+    /// Orders that may wait for room are short; those with tables and schemas never do.
+    fn clone_if_short(&self) -> Option<Self> {
+        match self {
+            Self::InstallTopic { .. } | Self::InstallTable { .. } | Self::RemoveTopic { .. } => None,
+            short => Some(short.clone()),
+        }
+    }
+}

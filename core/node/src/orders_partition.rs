@@ -1,0 +1,270 @@
+//! Orders about one partition. Those that change its log end when their record is durable.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Body, PartitionLog, Placed};
+use ringfence_wire::{Code, NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
+
+use crate::acks::{Due, Then, What};
+use crate::answers::length;
+use crate::blob;
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::orders::{Halt, Step};
+use crate::outcome::{Finished, ResumePoint};
+use crate::partition::{At, Partition};
+use crate::producer::Resume;
+use crate::refusal::Refusal;
+
+/// (topic, partition).
+type Key = (u64, u64);
+
+impl Engine {
+    fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
+        match self.partitions.find(topic, partition) {
+            Some(at) if !self.partitions[at].dropped => Ok(at),
+            _ => Err(format!("partition {partition} of topic {topic} is not on this store").into()),
+        }
+    }
+
+    fn when_durable(&mut self, number: u64, at: At, placed: &Placed, finished: Finished, then: Then) -> Step {
+        let partition = &mut self.partitions[at];
+        partition.last_group = placed.group;
+        let what = What::Order { number, finished, then };
+        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, what });
+        Step::WhenDurable
+    }
+
+    /// Host the partition under a new epoch. From here on no older owner appends; appends are admitted when the epoch
+    /// record is durable.
+    pub(crate) fn open(
+        &mut self,
+        number: u64,
+        key: Key,
+        slots: (u16, u16),
+        epoch: u64,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
+        let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
+            return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
+        };
+        if slots.0 > slots.1 {
+            return Err(format!("partition {}: slots {}..={} are no range", key.1, slots.0, slots.1).into());
+        }
+        let (at, new) = match self.partitions.find(key.0, key.1) {
+            Some(at) => (at, false),
+            None => (self.host(key), true),
+        };
+        match self.append_epoch(at, epoch, now, pool) {
+            Ok(placed) => {
+                let partition = &mut self.partitions[at];
+                partition.plans = Some(plans);
+                partition.slots = slots;
+                let head = partition.log.head();
+                let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
+                Ok(self.when_durable(number, at, &placed, finished, Then::Open(epoch)))
+            }
+            Err(halt) => {
+                if new {
+                    self.partitions.remove(at);
+                }
+                Err(halt)
+            }
+        }
+    }
+
+    /// A partition without records, which the topic's table may name already.
+    fn host(&mut self, (topic, partition): Key) -> At {
+        let shard = partition % self.shards.len() as u64;
+        let mut new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
+        if let Some(table) = self.tables.get(topic) {
+            match table.of_partition(partition) {
+                Some(entry) => new.gate.see_table(table.version, entry.epoch, entry.owner == self.settings.node),
+                None => new.gate.leave_table(table.version),
+            }
+        }
+        self.partitions.insert(new)
+    }
+
+    fn append_epoch(&mut self, at: At, epoch: u64, now: Now, pool: &mut Pool) -> Result<Placed, Halt> {
+        let partition = &mut self.partitions[at];
+        let id = partition.log.partition;
+        if let Some(why) = partition.quarantine() {
+            return Err(format!("partition {id} is quarantined: {why}").into());
+        }
+        if partition.dropped {
+            return Err(format!("partition {id} is being dropped").into());
+        }
+        let newest = partition.log.head().owner_epoch.max(partition.opening);
+        if epoch <= newest {
+            return Err(format!("partition {id}: epoch {epoch} is not above {newest}; draw a newer one").into());
+        }
+        let mut fence = partition.gate.fence();
+        fence.raise(epoch).map_err(|stale| format!("partition {id}: {stale}"))?;
+        let record = RecordHeader {
+            kind: RecordKind::Epoch as u8,
+            topic: partition.log.topic,
+            partition: id,
+            layout_version: partition.gate.version(),
+            owner_epoch: epoch,
+            time_ms: now.unix_ms,
+            ..RecordHeader::default()
+        };
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&[]));
+        let placed = append.map_err(|refused| refused.refusal)?;
+        partition.gate.close();
+        partition.gate.set_fence(fence);
+        partition.opening = epoch;
+        partition.epochs.begin(placed.first_offset, epoch);
+        Ok(placed)
+    }
+
+    pub(crate) fn fence(&mut self, number: u64, key: Key, epoch: u64, pool: &mut Pool) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &mut self.partitions[at];
+        let mut fence = partition.gate.fence();
+        fence.raise(epoch).map_err(|stale| format!("partition {}: {stale}", key.1))?;
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = shard.append_fence(pool, &mut partition.log, epoch)?;
+        partition.gate.set_fence(fence);
+        let head = partition.log.head();
+        let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
+        let finished = Finished::Fenced { records, end_offset, chain };
+        Ok(self.when_durable(number, at, &placed, finished, Then::Nothing))
+    }
+
+    /// No appends until the next OPEN; reading goes on.
+    pub(crate) fn close(&mut self, key: Key) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &mut self.partitions[at];
+        partition.opening = 0;
+        partition.gate.close();
+        Ok(Step::Done(Finished::Done))
+    }
+
+    pub(crate) fn drop_partition(
+        &mut self,
+        number: u64,
+        key: Key,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &mut self.partitions[at];
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = shard.append_drop(pool, &mut partition.log)?;
+        partition.dropped = true;
+        partition.gate.close();
+        self.producers_bytes -= partition.producers.bytes();
+        partition.producers = crate::dedupe::Producers::default();
+        let refusal = Refusal::new(Code::UnknownPartition, format!("partition {} was dropped", key.1));
+        for ticket in std::mem::take(&mut partition.waiting) {
+            if let Some(fetch) = self.reads.end_poll(ticket) {
+                self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+            }
+        }
+        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+    }
+
+    pub(crate) fn truncate(
+        &mut self,
+        number: u64,
+        key: Key,
+        before_offset: u64,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &self.partitions[at];
+        let (start, to) = (partition.log.start_offset(), before_offset.min(partition.mark));
+        if to <= start {
+            return Ok(Step::Done(Finished::Truncated { start_offset: start }));
+        }
+        let placed = self.move_start(at, to, pool)?;
+        Ok(self.when_durable(number, at, &placed, Finished::Truncated { start_offset: to }, Then::Nothing))
+    }
+
+    /// Give up the rows below `to`.
+    pub(crate) fn move_start(&mut self, at: At, to: u64, pool: &mut Pool) -> Result<Placed, Halt> {
+        let partition = &mut self.partitions[at];
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = shard.append_start(pool, &mut partition.log, to)?;
+        partition.epochs.forget_below(to);
+        partition.last_group = placed.group;
+        Ok(placed)
+    }
+
+    /// Raise a named producer's epoch: its predecessor is fenced from here on.
+    pub(crate) fn open_producer(
+        &mut self,
+        number: u64,
+        key: Key,
+        (id, epoch): (u64, u64),
+        name: &[u8],
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &mut self.partitions[at];
+        let who = format!("partition {}, producer {id}", key.1);
+        if id == 0 || epoch == 0 || name.len() > NAME_BYTES_MAX {
+            return Err(format!("{who}: id {id}, epoch {epoch} or a name of {} bytes cannot be", name.len()).into());
+        }
+        if !partition.gate.admits() {
+            return Err(format!("{who}: the partition is not open here; open it, or ask its owner").into());
+        }
+        if let Err(known) = partition.producers.may_open(id, epoch) {
+            return Err(format!("{who}: epoch {epoch} is not above {known}; draw a newer one").into());
+        }
+        let record = RecordHeader {
+            kind: RecordKind::Producer as u8,
+            topic: key.0,
+            partition: key.1,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.open_epoch(),
+            producer_id: id,
+            producer_epoch: epoch,
+            time_ms: now.unix_ms,
+            body_bytes: length(name.len()),
+            body_crc: crc_of(name),
+            ..RecordHeader::default()
+        };
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let parts = [name];
+        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+        let placed = append.map_err(|refused| refused.refusal)?;
+        let before = partition.producers.bytes();
+        let resume = partition.producers.opened(id, epoch, placed.time_ms).map(resume_point);
+        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        partition.fresh = true;
+        Ok(self.when_durable(number, at, &placed, Finished::ProducerOpened(resume), Then::Nothing))
+    }
+
+    /// End a quarantine by an operator's word. The partition stays closed until the next OPEN.
+    pub(crate) fn release_quarantine(&mut self, number: u64, key: Key, pool: &mut Pool) -> Result<Step, Halt> {
+        let at = self.hosted(key)?;
+        let partition = &mut self.partitions[at];
+        if partition.quarantine().is_none() {
+            return Ok(Step::Done(Finished::Done));
+        }
+        let mut bytes = Vec::new();
+        blob::write(&partition.epochs, &partition.producers, &mut bytes);
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
+        partition.damage = None;
+        partition.released = true;
+        partition.gate.close();
+        partition.mark = partition.mark.max(partition.log.start_offset()).min(partition.log.end_offset());
+        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Nothing))
+    }
+}
+
+fn resume_point(resume: &Resume) -> ResumePoint {
+    ResumePoint {
+        sequence: resume.sequence,
+        send: resume.send,
+        note: resume.note.as_deref().map(<[u8]>::to_vec),
+        offset: resume.first_offset,
+        rows: resume.rows,
+    }
+}

@@ -1,0 +1,166 @@
+//! One partition of this store: log, gate, producers, epochs, mark, and who waits for it.
+
+use std::sync::Arc;
+
+use ringfence_log::PartitionLog;
+use ringfence_routing::{Fence, Gate, PairMap};
+
+use crate::dedupe::Producers;
+use crate::epochs::Epochs;
+use crate::topic::Plans;
+
+/// Index in [`Partitions`]; stays with the partition until it was dropped.
+pub type At = u32;
+
+pub struct Partition {
+    pub log: PartitionLog,
+    pub gate: Gate,
+    pub producers: Producers,
+    pub epochs: Epochs,
+    /// Checks of the topic's bodies; `None` until the topic is installed.
+    pub plans: Option<Arc<Plans>>,
+    /// Inclusive slot range that this partition was opened with.
+    pub slots: (u16, u16),
+    pub shard: u16,
+    /// Rows below this offset are durable and may be read. Never goes back (I14).
+    pub mark: u64,
+    /// Commit group of the newest record.
+    pub last_group: u64,
+    /// Epoch of an OPEN whose record is not durable yet, 0 = none.
+    pub opening: u64,
+    /// Tickets of fetches that wait for rows.
+    pub waiting: Vec<u64>,
+    /// Why the node's part of a state record could not be read: the partition is not served (I16).
+    pub damage: Option<String>,
+    /// An operator ended a quarantine in this run: damaged rows are skipped.
+    pub released: bool,
+    pub dropped: bool,
+    /// Something was appended since dedupe entries were last looked at.
+    pub fresh: bool,
+    /// Its log gave back what an idle partition does not need.
+    pub shrunk: bool,
+}
+
+impl Partition {
+    /// A partition as recovery or OPEN finds it: nothing is open, everything in the log is durable.
+    pub fn new(log: PartitionLog, shard: u16) -> Self {
+        let fence = Fence::at(log.fence().max(log.head().owner_epoch));
+        let mark = log.end_offset();
+        Self {
+            log,
+            gate: Gate::new(fence),
+            producers: Producers::default(),
+            epochs: Epochs::default(),
+            plans: None,
+            slots: (0, u16::MAX),
+            shard,
+            mark,
+            last_group: 0,
+            opening: 0,
+            waiting: Vec::new(),
+            damage: None,
+            released: false,
+            dropped: false,
+            fresh: false,
+            shrunk: true,
+        }
+    }
+
+    pub fn key(&self) -> (u64, u64) {
+        (self.log.topic, self.log.partition)
+    }
+
+    /// Why the partition must not be served, if so.
+    pub fn quarantine(&self) -> Option<String> {
+        self.log.quarantine().map(ToString::to_string).or_else(|| self.damage.clone())
+    }
+
+    pub fn is_quarantined(&self) -> bool {
+        self.damage.is_some() || self.log.quarantine().is_some()
+    }
+}
+
+/// All partitions of the store, hosted or not. Dense, so that 10,000 active ones cost a batch no more than one.
+#[derive(Default)]
+pub struct Partitions {
+    slots: Vec<Option<Partition>>,
+    free: Vec<At>,
+    by_id: PairMap<At>,
+}
+
+impl Partitions {
+    #[inline]
+    pub fn find(&self, topic: u64, partition: u64) -> Option<At> {
+        self.by_id.get(&(topic, partition)).copied()
+    }
+
+    pub fn insert(&mut self, partition: Partition) -> At {
+        let key = partition.key();
+        let at = if let Some(at) = self.free.pop() {
+            self.slots[at as usize] = Some(partition);
+            at
+        } else {
+            self.slots.push(Some(partition));
+            At::try_from(self.slots.len() - 1).expect("partition ids are bounded far below 2^32")
+        };
+        self.by_id.insert(key, at);
+        at
+    }
+
+    /// Only after nothing refers to it: its drop is durable.
+    pub fn remove(&mut self, at: At) -> Option<Partition> {
+        let partition = self.slots[at as usize].take()?;
+        self.by_id.remove(&partition.key());
+        self.free.push(at);
+        Some(partition)
+    }
+
+    #[inline]
+    pub fn get(&self, at: At) -> Option<&Partition> {
+        self.slots.get(at as usize)?.as_ref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, at: At) -> Option<&mut Partition> {
+        self.slots.get_mut(at as usize)?.as_mut()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Partition> {
+        self.slots.iter().flatten()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Partition> {
+        self.slots.iter_mut().flatten()
+    }
+
+    pub fn of_topic(&mut self, topic: u64) -> impl Iterator<Item = &mut Partition> {
+        self.iter_mut().filter(move |partition| partition.log.topic == topic)
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// Places, some of them empty: what a cursor walks.
+    pub fn places(&self) -> At {
+        At::try_from(self.slots.len()).expect("see insert")
+    }
+}
+
+impl std::ops::Index<At> for Partitions {
+    type Output = Partition;
+
+    fn index(&self, at: At) -> &Partition {
+        self.get(at).expect("places are given out for present partitions only")
+    }
+}
+
+impl std::ops::IndexMut<At> for Partitions {
+    fn index_mut(&mut self, at: At) -> &mut Partition {
+        self.get_mut(at).expect("places are given out for present partitions only")
+    }
+}

@@ -1,0 +1,111 @@
+//! From the log's records back to producer tables and epochs: what [`ringfence_log::recover`] tells, kept per partition.
+
+use ringfence_log::{PartitionLog, Visitor};
+use ringfence_routing::PairMap;
+use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
+
+use crate::blob;
+use crate::dedupe::{Identity, Producers, TableLimits};
+use crate::epochs::Epochs;
+use crate::partition::Partition;
+
+#[derive(Default)]
+struct Found {
+    epochs: Epochs,
+    producers: Producers,
+    /// Records from this number on are void: the next one, or the log's end, says from which offset.
+    cut_at_record: Option<u64>,
+    damage: Option<String>,
+}
+
+/// Collects while the log is read.
+pub struct Rebuild {
+    limits: TableLimits,
+    found: PairMap<Found>,
+}
+
+impl Rebuild {
+    pub fn new(limits: TableLimits) -> Self {
+        Self { limits, found: PairMap::default() }
+    }
+
+    /// Partitions with their tables, each on its shard: ids spread, and a partition stays with its shard until a restart.
+    pub fn partitions(mut self, logs: Vec<PartitionLog>, shards: u16) -> Vec<Partition> {
+        let build = |log: PartitionLog| {
+            let mut found = self.found.remove(&(log.topic, log.partition)).unwrap_or_default();
+            found.cut(log.end_offset());
+            let dropped = log.is_dropped();
+            let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
+            let mut partition = Partition::new(log, shard);
+            found.epochs.forget_below(partition.log.start_offset());
+            (partition.epochs, partition.producers) = (found.epochs, found.producers);
+            (partition.damage, partition.dropped) = (found.damage, dropped);
+            partition
+        };
+        logs.into_iter().map(build).collect()
+    }
+}
+
+impl Found {
+    fn cut(&mut self, end_offset: u64) {
+        if self.cut_at_record.take().is_some() {
+            self.producers.cut(end_offset);
+            self.epochs.cut(end_offset);
+        }
+    }
+}
+
+impl Visitor for Rebuild {
+    fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
+        let found = self.found.entry((topic, partition)).or_default();
+        *found = match blob::read(blob) {
+            Ok((epochs, producers)) => Found { epochs, producers, ..Found::default() },
+            Err(why) => Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() },
+        };
+    }
+
+    fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
+        let found = self.found.entry((header.topic, header.partition)).or_default();
+        found.cut(header.first_offset);
+        match RecordKind::from_number(header.kind) {
+            Some(RecordKind::Rows) => {
+                let identity = Identity {
+                    producer_id: header.producer_id,
+                    epoch: header.producer_epoch,
+                    sequence: header.sequence,
+                    send: header.send,
+                    rows: header.rows,
+                    crc: header.body_crc,
+                };
+                found.producers.stored(&identity, header.first_offset, header.time_ms, note_in(bytes));
+            }
+            Some(RecordKind::Epoch) => found.epochs.begin(header.first_offset, header.owner_epoch),
+            Some(RecordKind::Producer) => {
+                found.producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
+            }
+            _ => return,
+        }
+        if found.producers.is_over(self.limits) {
+            found.producers.forget(self.limits, header.time_ms);
+        }
+    }
+
+    fn truncate(&mut self, topic: u64, partition: u64, next_record: u64) {
+        self.found.entry((topic, partition)).or_default().cut_at_record = Some(next_record);
+    }
+
+    fn dropped(&mut self, topic: u64, partition: u64) {
+        self.found.remove(&(topic, partition));
+    }
+}
+
+/// The note in a stored extension, which was checked when it was appended.
+fn note_in(extension_bytes: &[u8]) -> Option<Box<[u8]>> {
+    let mut note = None;
+    let walked = extension::each(extension_bytes, |kind, payload| {
+        if kind == ExtensionKind::Note {
+            note = Some(payload);
+        }
+    });
+    walked.ok().and(note).map(Box::from)
+}

@@ -1,0 +1,92 @@
+//! Which request goes where. Everything that a stranger can send is sorted here.
+
+use ringfence_buffer::Pool;
+use ringfence_transport::{Connection, Inbound};
+use ringfence_wire::{Code, DEADLINE_MS_MAX, Opcode, RequestHeader};
+
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::park::bytes_of;
+use crate::refusal::Refusal;
+
+/// What a request without a deadline gets: `deadline_ms` 0 means "the node's default (30 s)" (docs/protocol.md).
+const DEADLINE_MS_DEFAULT: u64 = 30_000;
+
+impl Engine {
+    pub(crate) fn request(
+        &mut self,
+        from: Connection,
+        bytes: &[u8; 128],
+        body: Inbound<'_>,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        self.counters.requests += 1;
+        let header = match RequestHeader::open(bytes) {
+            Ok(header) => header,
+            Err(error) => {
+                // Its request id may be garbage too; echoed, it helps the sender who only got one field wrong.
+                let header = RequestHeader::read(bytes);
+                return self.refuse(from, &header, &Refusal::new(error.code(), error.to_string()), effects);
+            }
+        };
+        if self.stopping {
+            let refusal = Refusal::new(Code::Stopping, "the node is going down; send to another or wait");
+            return self.refuse(from, &header, &refusal, effects);
+        }
+        let Some(opcode) = Opcode::from_number(header.opcode) else {
+            let refusal = Refusal::new(Code::UnknownOpcode, format!("no opcode {}", header.opcode));
+            return self.refuse(from, &header, &refusal, effects);
+        };
+        match opcode {
+            Opcode::Publish => {
+                self.counters.publishes += 1;
+                self.publish(from, &header, body, now, pool, effects);
+            }
+            Opcode::Fetch => self.fetch(from, &header, now, pool, effects),
+            Opcode::EndOffsets => self.end_offsets(from, &header, effects),
+            Opcode::OffsetForTime => self.offset_for_time(from, &header, now, pool, effects),
+            Opcode::Resolve => self.resolve(from, &header, effects),
+            Opcode::Hello => self.hello(from, &header, bytes_of(&body), effects),
+            Opcode::Table => self.table(from, &header, effects),
+            Opcode::TableAck => self.connections.acknowledge(from, header.topic, header.sequence),
+            _ => self.other(from, opcode, &header, bytes_of(&body), effects),
+        }
+    }
+
+    /// Requests for the control plane, and those that this version does not serve.
+    fn other(
+        &mut self,
+        from: Connection,
+        opcode: Opcode,
+        header: &RequestHeader,
+        body: &[u8],
+        effects: &mut Effects,
+    ) {
+        let refusal = match opcode {
+            Opcode::TopicCreate
+            | Opcode::TopicList
+            | Opcode::TopicDescribe
+            | Opcode::TopicTruncate
+            | Opcode::TopicDelete
+            | Opcode::SchemaAdd
+            | Opcode::ProducerOpen
+            | Opcode::Status => return self.control_request(from, header, body, effects),
+            Opcode::TablePush | Opcode::WatchUpdate | Opcode::Assign => {
+                Refusal::new(Code::UnknownOpcode, format!("{} is sent by nodes only", opcode.name()))
+            }
+            _ => Refusal::new(Code::NotSupported, format!("this version does not serve {}", opcode.name())),
+        };
+        self.refuse(from, header, &refusal, effects);
+    }
+
+    /// How long a request may wait here, in ms.
+    #[allow(clippy::unused_self)] // the default will be a setting
+    pub(crate) fn patience_ms(&self, header: &RequestHeader) -> u64 {
+        match header.deadline_ms {
+            0 => DEADLINE_MS_DEFAULT,
+            given => u64::from(given).min(DEADLINE_MS_MAX as u64),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What other threads ask the engine's thread.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crossbeam_queue::ArrayQueue;
+use ringfence_transport::Waker;
+
+use crate::error::NodeError;
+use crate::order::Order;
+use crate::outcome::PartitionStatus;
+
+pub enum Command {
+    Order(u64, Order),
+    Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
+    SetReady(Box<[u8]>),
+    Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
+    Snapshot(SyncSender<Snapshot>),
+    Partitions(SyncSender<Vec<PartitionStatus>>),
+    Stop { linger_ms: u32 },
+}
+
+pub struct Snapshot {
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Commands that wait. Opening 10,000 partitions at start is 10,000 orders in a row.
+const COMMANDS_MAX: usize = 65_536;
+/// Orders whose outcome was not given out: what the outbox can hold of them.
+pub const ORDERS_MAX: u64 = 262_144;
+/// The engine answers a question within one round of its loop; a slow body check or a long `poll` are far below this.
+const ASK_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub struct Commands {
+    queue: ArrayQueue<Command>,
+    /// Set while an engine runs.
+    waker: OnceLock<Arc<dyn Waker>>,
+    orders_given: AtomicU64,
+    orders_ended: AtomicU64,
+    closed: std::sync::atomic::AtomicBool,
+}
+
+impl Commands {
+    pub fn new() -> Self {
+        Self {
+            queue: ArrayQueue::new(COMMANDS_MAX),
+            waker: OnceLock::new(),
+            orders_given: AtomicU64::new(0),
+            orders_ended: AtomicU64::new(0),
+            closed: std::sync::atomic::AtomicBool::new(false),
+        }
+    }
+
+    /// The engine runs from here on.
+    pub fn open(&self, waker: Arc<dyn Waker>) {
+        // Set once: `recover` is called once.
+        let _ = self.waker.set(waker);
+    }
+
+    /// The engine is gone.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        // Their senders are dropped: whoever waits for an answer hears that.
+        while self.queue.pop().is_some() {}
+    }
+
+    pub fn pop(&self) -> Option<Command> {
+        self.queue.pop()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn push(&self, command: Command) -> Result<(), NodeError> {
+        let Some(waker) = self.waker.get().filter(|_| !self.closed.load(Ordering::Acquire)) else {
+            return Err(NodeError::State("the node is not running: call recover first, or it was stopped".into()));
+        };
+        let full = || NodeError::State(format!("{COMMANDS_MAX} commands wait for the engine; poll and try again"));
+        self.queue.push(command).map_err(|_| full())?;
+        waker.wake();
+        Ok(())
+    }
+
+    pub fn order(&self, order: Order) -> Result<u64, NodeError> {
+        let ended = self.orders_ended.load(Ordering::Relaxed);
+        if self.orders_given.load(Ordering::Relaxed) - ended.min(self.orders_given.load(Ordering::Relaxed)) >= ORDERS_MAX
+        {
+            return Err(NodeError::State(format!("{ORDERS_MAX} orders have not ended; poll their outcomes first")));
+        }
+        let number = self.orders_given.fetch_add(1, Ordering::Relaxed) + 1;
+        let pushed = self.push(Command::Order(number, order));
+        if pushed.is_err() {
+            self.orders_ended.fetch_add(1, Ordering::Relaxed);
+        }
+        pushed.map(|()| number)
+    }
+
+    /// Outcomes of this many orders went to the outbox.
+    pub fn orders_ended(&self, count: u64) {
+        self.orders_ended.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Ask and wait for the answer.
+    pub fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, NodeError> {
+        let (reply, answer) = sync_channel(1);
+        self.push(question(reply))?;
+        answer.recv_timeout(ASK_TIMEOUT).map_err(|_| NodeError::State("the engine ended or does not answer".into()))
+    }
+}

@@ -1,0 +1,224 @@
+//! The engine's thread: commands, ends of jobs, sockets; then effects. Nothing here decides anything.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ringfence_buffer::Pool;
+use ringfence_log::Job;
+use ringfence_transport::{Connection, Incoming, Transport};
+
+use super::command::{Command, Commands, Snapshot};
+use super::outbox::Outbox;
+use super::workers::{Inbox, Returns};
+use crate::engine::Engine;
+use crate::error::NodeError;
+use crate::event::{Effects, Event, Now, ReadJob, TICK_MS};
+use crate::outcome::Outcome;
+
+pub struct EngineLoop {
+    pub core: Core,
+    pub transport: Box<dyn Transport>,
+    pub pool: Pool,
+    pub commands: Arc<Commands>,
+    pub outbox: Arc<Outbox>,
+}
+
+/// What events are handled with while the transport is busy handing them out.
+pub struct Core {
+    pub engine: Engine,
+    pub effects: Effects,
+    pub writers: Vec<Arc<Inbox<Job>>>,
+    pub reader: Arc<Inbox<ReadJob>>,
+    pub returns: Arc<Returns>,
+    pub clock: Clock,
+    /// Body bytes taken since writers were last given work.
+    pub fresh_bytes: usize,
+}
+
+/// Wall clock and monotonic clock, read together.
+pub struct Clock {
+    start: Instant,
+    pub now: Now,
+}
+
+impl Clock {
+    pub fn start() -> Self {
+        let mut clock = Self { start: Instant::now(), now: Now::default() };
+        clock.read();
+        clock
+    }
+
+    pub fn read(&mut self) -> Now {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.now = Now {
+            unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            mono_ms: u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
+        };
+        self.now
+    }
+}
+
+/// While one poll hands out many requests, an idle writer gets work after this many bytes. Less would cut what arrives
+/// together into small groups, one sync each; at 1 MiB a write takes as long as receiving the next one.
+const GROUP_BYTES_EARLY: usize = 1 << 20;
+/// Bodies from this size on take long enough to receive that ends of jobs are looked for behind each.
+const BODY_BYTES_LONG: usize = 64 << 10;
+
+impl Core {
+    fn handle(&mut self, event: Event<'_>, pool: &mut Pool) {
+        self.engine.handle(event, self.clock.now, pool, &mut self.effects);
+    }
+
+    /// Take what writers and reader finished, and give them what is next.
+    fn turn(&mut self, pool: &mut Pool) {
+        while let Some(done) = self.returns.jobs.pop() {
+            self.handle(Event::JobDone(done), pool);
+        }
+        while let Some(end) = self.returns.reads.pop() {
+            self.handle(Event::ReadEnded(end), pool);
+        }
+        self.engine.settle(self.clock.now, &mut self.effects);
+        self.fresh_bytes = 0;
+        self.hand_out();
+    }
+
+    fn hand_out(&mut self) {
+        for job in self.effects.jobs.drain(..) {
+            self.writers[usize::from(job.shard)].put(job);
+        }
+        for read in self.effects.reads.drain(..) {
+            self.reader.put(read);
+        }
+    }
+
+    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
+        match incoming {
+            Incoming::Opened(connection) => self.handle(Event::Opened(connection), pool),
+            Incoming::Closed(connection) => self.handle(Event::Closed(connection), pool),
+            Incoming::Request { connection, header, body } => {
+                let bytes = match &body {
+                    ringfence_transport::Inbound::Small(bytes) => bytes.len(),
+                    ringfence_transport::Inbound::Large(payload) => payload.bytes,
+                };
+                self.handle(Event::Request { connection, header, body }, pool);
+                self.fresh_bytes += bytes;
+                if bytes >= BODY_BYTES_LONG {
+                    self.clock.read();
+                }
+                if bytes >= BODY_BYTES_LONG || self.fresh_bytes >= GROUP_BYTES_EARLY {
+                    self.turn(pool);
+                }
+            }
+        }
+    }
+}
+
+impl EngineLoop {
+    /// Until `stop`; then writers and reader are told to end.
+    pub fn run(mut self) {
+        let mut tick_at_ms = 0;
+        let mut linger_ms = None;
+        loop {
+            let now = self.core.clock.read();
+            if let Some(linger) = self.take_commands() {
+                linger_ms = Some(linger);
+            }
+            self.core.turn(&mut self.pool);
+            if now.mono_ms >= tick_at_ms {
+                tick_at_ms = now.mono_ms + TICK_MS;
+                self.core.handle(Event::Tick, &mut self.pool);
+                self.core.turn(&mut self.pool);
+            }
+            self.carry_out();
+            if let Some(linger) = linger_ms
+                && !self.core.engine.is_busy()
+            {
+                self.transport.flush();
+                self.transport.shutdown(linger);
+                break;
+            }
+            self.poll(tick_at_ms);
+        }
+        for writer in &self.core.writers {
+            writer.close();
+        }
+        self.core.reader.close();
+        self.commands.close();
+    }
+
+    fn poll(&mut self, tick_at_ms: u64) {
+        let now = self.core.clock.now;
+        let mut wait_ms = tick_at_ms.saturating_sub(now.mono_ms);
+        if let Some(at) = self.core.engine.wants_settle_at() {
+            wait_ms = wait_ms.min(at.saturating_sub(now.unix_ms).max(1));
+        }
+        if !self.commands.is_empty() {
+            wait_ms = 0;
+        }
+        let wait_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
+        let core = &mut self.core;
+        let polled = self.transport.poll(wait_ms, &mut self.pool, &mut |incoming, pool| core.incoming(incoming, pool));
+        if let Err(error) = polled {
+            // Only what no single connection can cause: without its sockets the node is of no use.
+            panic!("the transport failed: {error}");
+        }
+    }
+
+    fn carry_out(&mut self) {
+        let effects = &mut self.core.effects;
+        for answer in effects.answers.drain(..) {
+            self.transport.send(answer.connection, &answer.header, answer.body);
+        }
+        for connection in effects.closes.drain(..) {
+            self.transport.close(connection, false);
+        }
+        let orders = effects.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Order { .. })).count();
+        if orders > 0 {
+            self.commands.orders_ended(orders as u64);
+        }
+        self.outbox.put(&mut effects.outcomes);
+    }
+
+    /// The linger time if the node is to stop.
+    fn take_commands(&mut self) -> Option<u32> {
+        let mut linger = None;
+        // What came up to now; what comes meanwhile is next round's.
+        for _ in 0..COMMANDS_A_ROUND {
+            let Some(command) = self.commands.pop() else { break };
+            match command {
+                Command::Order(number, order) => self.core.handle(Event::Order { number, order }, &mut self.pool),
+                Command::Answer { connection, header, body } => {
+                    let connection = Connection(connection);
+                    self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
+                }
+                Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
+                // A caller that gave up waiting is no error.
+                Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
+                Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
+                Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
+                Command::Stop { linger_ms } => {
+                    self.core.handle(Event::Stop, &mut self.pool);
+                    linger = Some(linger_ms);
+                }
+            }
+        }
+        linger
+    }
+
+    fn listen(&mut self, addresses: &[String]) -> Result<Vec<String>, NodeError> {
+        let bind = |address: &String| {
+            self.transport.bind(address).map_err(|error| NodeError::Address(format!("{address}: {error}")))
+        };
+        addresses.iter().map(bind).collect()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut counters = self.core.engine.counter_list();
+        counters.push(("pool_bytes", self.pool.budget_bytes() as u64));
+        counters.push(("pool_free_bytes", self.pool.free_bytes() as u64));
+        Snapshot { counters }
+    }
+}
+
+/// Commands taken before sockets are looked at again.
+const COMMANDS_A_ROUND: usize = 1024;

@@ -1,0 +1,152 @@
+//! Threads, queues, pool: carries the engine's effects out. START HERE for what runs where:
+//!
+//! ```text
+//! caller's threads  --Command-->  engine thread  --Job-->      writer threads, one a shard   --JobDone--> engine
+//!                   <--Outcome--  (transport,    --ReadJob-->  reader thread                 --ReadEnd--> engine
+//!                      + eventfd   pool, engine)
+//! ```
+//! Every arrow is a lock-free queue; whoever fills one wakes the other side (an eventfd for engine and caller, unpark for
+//! workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends the process: what it
+//! guarded can no longer be believed.
+
+mod command;
+mod engine_loop;
+mod faults;
+mod outbox;
+mod start;
+mod workers;
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::Config;
+use crate::error::NodeError;
+use crate::order::Order;
+use crate::outcome::{Outcome, PartitionStatus, RecoveryReport};
+use command::{Command, Commands, Snapshot};
+use outbox::Outbox;
+use start::Running;
+
+/// One node. All methods take `&self` and may be called from any thread; none needs the GIL.
+pub struct Runtime {
+    config: Config,
+    outbox: Arc<Outbox>,
+    commands: Arc<Commands>,
+    state: Mutex<State>,
+}
+
+enum State {
+    New,
+    Running(Running),
+    Stopped,
+}
+
+impl Runtime {
+    /// Check the settings; no file or socket is touched.
+    ///
+    /// # Errors
+    /// [`NodeError::Config`].
+    pub fn new(config: Config) -> Result<Self, NodeError> {
+        config.check()?;
+        faults::Plan::parse(config.faults.as_deref())?;
+        let outbox = Arc::new(Outbox::new().map_err(|error| NodeError::Storage(format!("eventfd: {error}")))?);
+        Ok(Self { config, outbox, commands: Arc::new(Commands::new()), state: Mutex::new(State::New) })
+    }
+
+    /// Open the store and start the threads. Blocks while the log is read.
+    ///
+    /// # Errors
+    /// Any but `Address`.
+    pub fn recover(&self) -> Result<RecoveryReport, NodeError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*state, State::New) {
+            return Err(NodeError::State("recover is called once, first".into()));
+        }
+        let (running, report) = start::start(&self.config, &self.outbox, &self.commands)?;
+        *state = State::Running(running);
+        Ok(report)
+    }
+
+    /// Bind; returns the addresses with their real ports, in order.
+    ///
+    /// # Errors
+    /// [`NodeError::Address`] names the address; [`NodeError::State`] before `recover`.
+    pub fn listen(&self, addresses: &[String]) -> Result<Vec<String>, NodeError> {
+        self.commands.ask(|reply| Command::Listen(addresses.to_vec(), reply))?
+    }
+
+    /// An eventfd that is readable while outcomes wait; `poll` clears it.
+    pub fn fileno(&self) -> RawFd {
+        self.outbox.fileno()
+    }
+
+    /// Take at most `limit` outcomes, oldest first; never blocks.
+    pub fn poll(&self, limit: usize) -> Vec<Outcome> {
+        self.outbox.take(limit)
+    }
+
+    /// Answer a request that came as [`Outcome::Request`]. A closed connection is no error.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, or after `stop`.
+    pub fn answer(&self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<(), NodeError> {
+        self.commands.push(Command::Answer { connection, header: Box::new(*header), body: body.into() })
+    }
+
+    /// Body of READY, MessagePack.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, or after `stop`.
+    pub fn set_ready(&self, body: &[u8]) -> Result<(), NodeError> {
+        self.commands.push(Command::SetReady(body.into()))
+    }
+
+    /// Give an order; returns its number at once.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, after `stop`, or while too many wait.
+    pub fn order(&self, order: Order) -> Result<u64, NodeError> {
+        self.commands.order(order)
+    }
+
+    /// Names are those of docs/operations.md. Empty while no engine runs.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.snapshot().map_or_else(|_| Vec::new(), |snapshot| snapshot.counters)
+    }
+
+    /// Every partition on disk or hosted, by (topic, partition). Empty while no engine runs.
+    pub fn partitions(&self) -> Vec<PartitionStatus> {
+        self.commands.ask(Command::Partitions).unwrap_or_default()
+    }
+
+    fn snapshot(&self) -> Result<Snapshot, NodeError> {
+        self.commands.ask(Command::Snapshot)
+    }
+
+    /// Refuse new requests, finish the groups under way, close sockets and files, join the threads. A second call does
+    /// nothing. Outcomes that wait can still be polled.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] when a thread did not end within `timeout`; it is left behind.
+    pub fn stop(&self, timeout: Duration) -> Result<(), NodeError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State::Running(running) = std::mem::replace(&mut *state, State::Stopped) else { return Ok(()) };
+        let deadline = Instant::now() + timeout;
+        // Already stopping is as good.
+        let _ = self.commands.push(Command::Stop { linger_ms: linger_ms(timeout) });
+        running.join(deadline)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `stop` first.
+        let _ = self.stop(Duration::from_secs(5));
+    }
+}
+
+/// Queued answers get a tenth of the time, a second at most.
+fn linger_ms(timeout: Duration) -> u32 {
+    u32::try_from(timeout.as_millis() / 10).unwrap_or(u32::MAX).min(1000)
+}

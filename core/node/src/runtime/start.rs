@@ -1,0 +1,225 @@
+//! From settings to running threads: open the store, rebuild the partitions, start engine, writers and reader.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_queue::ArrayQueue;
+use ringfence_buffer::Pool;
+use ringfence_log::{Disk, Identity, Options, RecoverError, Recovered, Storage, StorageError, StoreLock, recover};
+use ringfence_transport::{Limits, NativeTransport, Transport, Waker, ZmqTransport};
+
+use super::command::Commands;
+use super::engine_loop::{Clock, Core, EngineLoop};
+use super::faults::{Plan, Planned};
+use super::outbox::Outbox;
+use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_writer};
+use crate::config::{Config, TransportKind};
+use crate::dedupe::TableLimits;
+use crate::engine::{Engine, Settings};
+use crate::error::NodeError;
+use crate::event::Effects;
+use crate::outcome::RecoveryReport;
+use crate::partition::Partition;
+use crate::recovery::Rebuild;
+
+/// Threads of a running node.
+pub struct Running {
+    threads: Vec<JoinHandle<()>>,
+    /// Keeps other processes off the store.
+    lock: StoreLock,
+}
+
+impl Running {
+    /// # Errors
+    /// [`NodeError::State`] names the threads that did not end in time.
+    pub fn join(self, deadline: Instant) -> Result<(), NodeError> {
+        let mut late = Vec::new();
+        for thread in self.threads {
+            // The standard library has no join with a time limit; 1 ms is far below what a stop takes.
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if thread.is_finished() {
+                // A panic has ended the process before.
+                let _ = thread.join();
+            } else {
+                late.push(thread.thread().name().unwrap_or("?").to_owned());
+            }
+        }
+        if late.is_empty() {
+            return Ok(());
+        }
+        // They may still write: the store stays locked until the process ends.
+        std::mem::forget(self.lock);
+        Err(NodeError::State(format!("threads {late:?} did not end in time")))
+    }
+}
+
+/// Reads under way or ended but not taken: above the engine's own limit.
+const READS_MAX: usize = 256;
+
+/// # Errors
+/// As [`crate::Runtime::recover`].
+pub fn start(
+    config: &Config,
+    outbox: &Arc<Outbox>,
+    commands: &Arc<Commands>,
+) -> Result<(Running, RecoveryReport), NodeError> {
+    let disk = Disk::open(&config.data, config.direct).map_err(|error| storage_error(config, &error))?;
+    match Plan::parse(config.faults.as_deref())? {
+        None => start_on(disk, config, outbox, commands),
+        Some(plan) => start_on(Planned { inner: disk, plan: Arc::new(plan) }, config, outbox, commands),
+    }
+}
+
+fn start_on<S: Storage + 'static>(
+    storage: S,
+    config: &Config,
+    outbox: &Arc<Outbox>,
+    commands: &Arc<Commands>,
+) -> Result<(Running, RecoveryReport), NodeError> {
+    let began = Instant::now();
+    let settings = settings_of(config);
+    let mut rebuild = Rebuild::new(settings.producers);
+    let recovered = recover(&storage, &options_of(config), &mut rebuild).map_err(|error| recover_error(config, error))?;
+    let Recovered { shards, partitions, report, lock } = recovered;
+    let partitions = rebuild.partitions(partitions, config.shards);
+    let told = RecoveryReport {
+        files: report.files,
+        bytes: report.bytes,
+        records: report.records,
+        seconds: began.elapsed().as_secs_f64(),
+        cut_bytes: report.cut_bytes,
+        partitions: partitions.iter().filter(|partition| !partition.dropped).map(Partition::status).collect(),
+    };
+    let mut pool = Pool::new(settings.pool_bytes).map_err(|error| NodeError::Config(error.to_string()))?;
+    let mut engine = Engine::new(settings, shards, partitions);
+    engine.warm(&mut pool);
+
+    let returns = Arc::new(Returns {
+        jobs: ArrayQueue::new(usize::from(config.shards)),
+        reads: ArrayQueue::new(READS_MAX),
+    });
+    let writers: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
+    let reader = Arc::new(Inbox::new(READS_MAX));
+    let core = Core {
+        engine,
+        effects: Effects::default(),
+        writers: writers.clone(),
+        reader: reader.clone(),
+        returns: returns.clone(),
+        clock: Clock::start(),
+        fresh_bytes: 0,
+    };
+    let (waker, engine_thread) = spawn_engine(config, core, pool, outbox, commands)?;
+    let mut threads = vec![engine_thread];
+    for (shard, inbox) in writers.into_iter().enumerate() {
+        threads.push(spawn_writer(shard, storage.clone(), inbox, returns.clone(), waker.clone())?);
+    }
+    threads.push(spawn_reader(storage, reader, returns, waker.clone())?);
+    commands.open(waker);
+    Ok((Running { threads, lock }, told))
+}
+
+type Started = Result<Arc<dyn Waker>, NodeError>;
+
+/// The transport is made on the thread that owns it.
+fn spawn_engine(
+    config: &Config,
+    core: Core,
+    pool: Pool,
+    outbox: &Arc<Outbox>,
+    commands: &Arc<Commands>,
+) -> Result<(Arc<dyn Waker>, JoinHandle<()>), NodeError> {
+    let (kind, limits) = (config.transport, limits_of(config));
+    let (outbox, commands) = (outbox.clone(), commands.clone());
+    let (tell, told) = sync_channel::<Started>(1);
+    let thread = spawn("rf-engine".into(), move || {
+        let made: std::io::Result<Box<dyn Transport>> = match kind {
+            TransportKind::Native => NativeTransport::new(limits).map(|made| Box::new(made) as Box<dyn Transport>),
+            TransportKind::Libzmq => ZmqTransport::new(limits).map(|made| Box::new(made) as Box<dyn Transport>),
+        };
+        match made {
+            Ok(transport) => {
+                // Nobody waits any more only if `recover` was abandoned.
+                let _ = tell.send(Ok(transport.waker()));
+                EngineLoop { core, transport, pool, commands, outbox }.run();
+            }
+            Err(error) => drop(tell.send(Err(NodeError::Storage(format!("transport {kind:?}: {error}"))))),
+        }
+    })?;
+    let waker = told.recv().map_err(|_| NodeError::State("the engine thread ended at its start".into()))??;
+    Ok((waker, thread))
+}
+
+fn settings_of(config: &Config) -> Settings {
+    // An eighth for producer tables, the rest for what is received, written and read.
+    let tables = config.budget_bytes / 8;
+    let producers = TableLimits {
+        entries: config.producers_max,
+        // A state record carries one table: it must fit a block of the pool and a segment file.
+        bytes: (16 << 20).min(tables).min(usize::try_from(config.segment_bytes / 4).unwrap_or(usize::MAX)),
+        expiry_ms: config.producer_expiry_ms,
+    };
+    Settings {
+        node: config.node,
+        cluster: config.cluster,
+        history: config.history,
+        pool_bytes: config.budget_bytes - tables,
+        producers,
+        producers_bytes: tables,
+    }
+}
+
+fn options_of(config: &Config) -> Options {
+    let identity = Identity { cluster: config.cluster, history: config.history, store: config.store };
+    let defaults = Options::default();
+    let pool = (config.budget_bytes - config.budget_bytes / 8) as u64;
+    Options {
+        identity,
+        shards: config.shards,
+        segment_bytes: config.segment_bytes,
+        // All waiting groups of all shards together take at most half the pool.
+        group_bytes_max: defaults
+            .group_bytes_max
+            .min(pool / 2 / u64::from(config.shards) / defaults.groups_waiting_max as u64),
+        reserve_bytes: config.reserve_bytes,
+        ..defaults
+    }
+}
+
+/// A connection may have this much unsent before its requests are no longer read: two of the largest fetch answers.
+const OUTBOUND_BYTES: usize = 64 << 20;
+
+fn limits_of(config: &Config) -> Limits {
+    Limits {
+        message_bytes: config.message_bytes,
+        connections: config.connections_max,
+        outbound_bytes: OUTBOUND_BYTES.min(config.budget_bytes / 4),
+        // A client that takes nothing for half a minute is gone or stuck.
+        stalled_ms: 30_000,
+        handshake_ms: 5_000,
+        heartbeat_ms: 10_000,
+    }
+}
+
+fn storage_error(config: &Config, error: &StorageError) -> NodeError {
+    let text = format!("{}: {error}", config.data.display());
+    if *error == StorageError::Locked { NodeError::Locked(text) } else { NodeError::Storage(text) }
+}
+
+fn recover_error(config: &Config, error: RecoverError) -> NodeError {
+    let data = config.data.display();
+    match error {
+        RecoverError::NewerFormat { file, version } => NodeError::NewerFormat(format!(
+            "{data}: {file} has format {version}, this program reads up to {}; nothing was changed",
+            ringfence_wire::LOG_FORMAT_VERSION
+        )),
+        RecoverError::ForeignFile { file, what } => {
+            NodeError::Identity(format!("{data}: {file} is of another {what}; nothing was changed"))
+        }
+        RecoverError::Storage(error) => storage_error(config, &error),
+    }
+}

@@ -1,0 +1,111 @@
+//! Writer and reader threads: take a job, do it, hand its end back, wake the engine. They hold no state of partitions.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+
+use crossbeam_queue::ArrayQueue;
+use ringfence_log::{Job, JobDone, Reader, Storage, Writer};
+use ringfence_transport::Waker;
+use ringfence_wire::crc_of;
+
+use crate::error::NodeError;
+use crate::event::{ReadEnd, ReadJob};
+
+/// A queue towards one thread, which sleeps while it is empty.
+pub struct Inbox<T> {
+    queue: ArrayQueue<T>,
+    thread: OnceLock<Thread>,
+    closed: AtomicBool,
+}
+
+impl<T> Inbox<T> {
+    pub fn new(capacity: usize) -> Self {
+        Self { queue: ArrayQueue::new(capacity), thread: OnceLock::new(), closed: AtomicBool::new(false) }
+    }
+
+    /// Never full: the engine keeps to the capacity (one job a shard; reads below their limit).
+    pub fn put(&self, item: T) {
+        assert!(self.queue.push(item).is_ok(), "more jobs than the engine may have under way");
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    /// Wait for an item; `None` after `close`.
+    fn take(&self) -> Option<T> {
+        loop {
+            if let Some(item) = self.queue.pop() {
+                return Some(item);
+            }
+            if self.closed.load(Ordering::Acquire) {
+                return None;
+            }
+            std::thread::park();
+        }
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// What comes back to the engine.
+pub struct Returns {
+    pub jobs: ArrayQueue<JobDone>,
+    pub reads: ArrayQueue<ReadEnd>,
+}
+
+/// Run `body` on a thread of its own. A panic in it ends the process, loudly.
+pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {
+    let named = name.clone();
+    let guarded = move || {
+        if catch_unwind(AssertUnwindSafe(body)).is_err() {
+            // The panic's own message stands above. State behind a broken invariant must not be served or written.
+            eprintln!("ringfence: thread {named} panicked; the node ends now, nothing unacknowledged counts");
+            std::process::abort();
+        }
+    };
+    let built = std::thread::Builder::new().name(name.clone()).spawn(guarded);
+    built.map_err(|error| NodeError::State(format!("thread {name} cannot start: {error}")))
+}
+
+pub fn spawn_writer<S: Storage + 'static>(
+    shard: usize,
+    storage: S,
+    inbox: Arc<Inbox<Job>>,
+    returns: Arc<Returns>,
+    waker: Arc<dyn Waker>,
+) -> Result<JoinHandle<()>, NodeError> {
+    spawn(format!("rf-writer-{shard}"), move || {
+        let _ = inbox.thread.set(std::thread::current());
+        let mut writer = Writer::new(storage);
+        while let Some(job) = inbox.take() {
+            let done = writer.perform(job);
+            assert!(returns.jobs.push(done).is_ok(), "one job a shard is under way");
+            waker.wake();
+        }
+    })
+}
+
+pub fn spawn_reader<S: Storage + 'static>(
+    storage: S,
+    inbox: Arc<Inbox<ReadJob>>,
+    returns: Arc<Returns>,
+    waker: Arc<dyn Waker>,
+) -> Result<JoinHandle<()>, NodeError> {
+    spawn("rf-reader".into(), move || {
+        let _ = inbox.thread.set(std::thread::current());
+        let mut reader = Reader::new(storage);
+        while let Some(ReadJob { ticket, plan, mut block }) = inbox.take() {
+            let result = reader.read(&plan, &mut block);
+            let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
+            assert!(returns.reads.push(ReadEnd { ticket, block, result, crc }).is_ok(), "reads are limited");
+            waker.wake();
+        }
+    })
+}

@@ -1,0 +1,78 @@
+//! The engine as numbers: counters and partitions, for whoever asks.
+
+use ringfence_buffer::Pool;
+
+use crate::engine::Engine;
+use crate::outcome::PartitionStatus;
+use crate::partition::Partition;
+
+impl Partition {
+    pub fn status(&self) -> PartitionStatus {
+        let head = self.log.head();
+        PartitionStatus {
+            topic: self.log.topic,
+            partition: self.log.partition,
+            lo: self.slots.0,
+            hi: self.slots.1,
+            open: self.gate.admits(),
+            owner_epoch: head.owner_epoch,
+            fence: self.gate.fence().epoch(),
+            records: head.next_record,
+            start_offset: self.log.start_offset(),
+            end_offset: self.mark,
+            bytes: self.log.bytes(),
+            producers: self.producers.len() as u64,
+            chain: head.chain,
+            quarantined: self.quarantine(),
+        }
+    }
+}
+
+impl Engine {
+    /// Every partition that is not dropped, by (topic, partition).
+    pub fn partition_list(&self) -> Vec<PartitionStatus> {
+        let present = self.partitions.iter().filter(|partition| !partition.dropped);
+        let mut list: Vec<PartitionStatus> = present.map(Partition::status).collect();
+        list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));
+        list
+    }
+
+    /// Totals and present values by name.
+    pub fn counter_list(&self) -> Vec<(&'static str, u64)> {
+        let mut list = Vec::with_capacity(64);
+        self.counters.list(&mut list);
+        list.extend([
+            ("connections", self.connections.len() as u64),
+            ("credit_bytes", self.credit_bytes),
+            ("generation", self.generation),
+            ("generation_acknowledged_min", self.connections.lowest_acknowledged().unwrap_or(self.generation)),
+            ("partitions", self.partitions.len() as u64),
+            ("topics", self.topics.len() as u64),
+            ("producers_bytes", self.producers_bytes as u64),
+            ("unacknowledged", self.acks.iter().map(|acks| acks.len() as u64).sum()),
+            ("waiting_ahead", self.ahead.len() as u64),
+            ("waiting_ahead_bytes", self.ahead.bytes() as u64),
+            ("waiting_stalled", self.stalled.iter().map(|lot| lot.len() as u64).sum()),
+            ("waiting_stalled_bytes", self.stalled.iter().map(|lot| lot.bytes() as u64).sum()),
+            ("waiting_polls", self.reads.waiting() as u64),
+            ("waiting_reads", self.reads.under_way() as u64),
+            ("control_unanswered", self.control.unanswered as u64),
+        ]);
+        list
+    }
+
+    /// Take what each shard needs to go on when requests hold all of the pool. Call at start.
+    pub fn warm(&mut self, pool: &mut Pool) {
+        for shard in &mut self.shards {
+            shard.warm(pool);
+        }
+    }
+
+    /// True while something is with writers or reader, or waits for them.
+    pub fn is_busy(&self) -> bool {
+        let orders = !self.upkeep.orders.is_empty();
+        let failed = |shard: &ringfence_log::Shard| matches!(shard.status(), ringfence_log::Status::Failed(_));
+        let groups = self.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && !failed(shard)));
+        orders || groups || self.reads.under_way() > 0
+    }
+}

@@ -1,0 +1,158 @@
+//! What happens because time passed: deadlines, retention, state records, producers that expire.
+
+use ringfence_buffer::Pool;
+use ringfence_log::retain;
+
+use crate::acks::{Due, What};
+use crate::blob;
+use crate::dedupe::TableLimits;
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::orders::Waiting;
+use crate::partition::At;
+
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    /// Orders that wait for room.
+    pub(crate) orders: Waiting,
+    /// Partitions whose drop is durable; they go when the log lets go of them.
+    pub(crate) dropped: Vec<At>,
+    /// Topics with a partition that was opened: parked requests may be served now.
+    pub(crate) opened: Vec<u64>,
+    /// Partitions that owe a state record.
+    owed: Vec<(u64, u64)>,
+    /// Where the walk over all partitions goes on.
+    cursor: At,
+    retained_ms: u64,
+    scratch: Vec<u8>,
+}
+
+/// Partitions looked at in one tick: 10,000 of them once in 0.8 s.
+const WALK: At = 256;
+/// State records written in one tick: beside a full load they take a few percent of the disk.
+const STATES: usize = 32;
+/// How often files are looked at. A walk over 10,000 partitions takes about a millisecond.
+const RETAIN_MS: u64 = 1000;
+
+impl Engine {
+    pub(crate) fn tick(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.end_waiting(now, effects);
+        self.end_polls(now, effects);
+        self.serve_orders(now, pool, effects);
+        for shard in 0..self.shards.len() {
+            self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), now, pool, effects);
+        }
+        self.serve_queued_reads(now, pool, effects);
+        self.walk(now, pool);
+        if now.mono_ms >= self.upkeep.retained_ms + RETAIN_MS {
+            self.upkeep.retained_ms = now.mono_ms;
+            self.retain_files();
+        }
+        self.write_states(pool);
+    }
+
+    /// Look at some partitions: rows that retention gives up, producers that expired.
+    fn walk(&mut self, now: Now, pool: &mut Pool) {
+        let places = self.partitions.places();
+        for _ in 0..WALK.min(places) {
+            self.upkeep.cursor = if self.upkeep.cursor + 1 >= places { 0 } else { self.upkeep.cursor + 1 };
+            let at = self.upkeep.cursor;
+            let Some(partition) = self.partitions.get(at).filter(|partition| !partition.dropped) else { continue };
+            if partition.fresh {
+                self.forget_producers(at, self.settings.producers);
+                self.partitions[at].fresh = false;
+                self.partitions[at].shrunk = false;
+            } else if !partition.shrunk {
+                // One round of the walk without an append: it is idle.
+                self.partitions[at].log.shrink();
+                self.partitions[at].shrunk = true;
+            }
+            self.retain_rows(at, now, pool);
+        }
+    }
+
+    /// Move the log start up as the topic's retention asks. A partition without a known topic keeps everything (I16).
+    fn retain_rows(&mut self, at: At, now: Now, pool: &mut Pool) {
+        let partition = &self.partitions[at];
+        if partition.is_quarantined() {
+            return;
+        }
+        let Some(topic) = self.topics.get(&partition.log.topic) else { return };
+        let retention = topic.retention;
+        if retention.bytes_max == 0 && retention.age_ms_max == 0 {
+            return;
+        }
+        if let Some(to) = partition.log.retention_start(retention, now.unix_ms, partition.mark)
+            && let Ok(placed) = self.move_start(at, to, pool)
+        {
+            let due = Due { group: placed.group, partition: at, what: What::Nothing };
+            self.acks[usize::from(placed.shard)].push(due);
+        }
+    }
+
+    /// Forget expired producers and those above the limits. Called after each append that may pass one.
+    pub(crate) fn forget_producers(&mut self, at: At, limits: TableLimits) {
+        let partition = &mut self.partitions[at];
+        let before = partition.producers.bytes();
+        let newest_ms = partition.log.head().last_time_ms;
+        self.counters.producers_forgotten += partition.producers.forget(limits, newest_ms) as u64;
+        self.producers_bytes -= before - partition.producers.bytes();
+    }
+
+    /// A table is above its limits, or all tables are above theirs: then this partition, which just grew, gives half back.
+    pub(crate) fn make_room_for_producers(&mut self, at: At) {
+        let mut limits = self.settings.producers;
+        if self.producers_bytes > self.settings.producers_bytes {
+            let half = self.partitions[at].producers.bytes() / 2;
+            limits.bytes = limits.bytes.min(half.max(TABLE_BYTES_LEAST));
+        }
+        self.forget_producers(at, limits);
+    }
+
+    /// Give free files back, and learn whose state must be carried forward first.
+    fn retain_files(&mut self) {
+        let logs = self.partitions.iter_mut().map(|partition| &mut partition.log);
+        let mut owed = retain(&mut self.shards, logs);
+        self.upkeep.owed.append(&mut owed);
+        let partitions = &mut self.partitions;
+        self.upkeep.dropped.retain(|at| {
+            let gone = partitions[*at].log.is_gone();
+            if gone {
+                partitions.remove(*at);
+            }
+            !gone
+        });
+    }
+
+    fn write_states(&mut self, pool: &mut Pool) {
+        let mut scratch = std::mem::take(&mut self.upkeep.scratch);
+        for _ in 0..STATES.min(self.upkeep.owed.len()) {
+            let Some(key) = self.upkeep.owed.pop() else { break };
+            let Some(at) = self.partitions.find(key.0, key.1) else { continue };
+            let partition = &mut self.partitions[at];
+            if partition.dropped || partition.is_quarantined() {
+                continue;
+            }
+            scratch.clear();
+            blob::write(&partition.epochs, &partition.producers, &mut scratch);
+            let shard = usize::from(partition.shard);
+            let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
+                // No room: `retain` will name it again.
+                break;
+            };
+            partition.last_group = placed.group;
+            self.counters.states_written += 1;
+            self.acks[shard].push(Due { group: placed.group, partition: at, what: What::Nothing });
+        }
+        self.upkeep.scratch = scratch;
+        // What is left is named again by the next `retain`.
+        if self.upkeep.owed.len() > OWED_MAX {
+            self.upkeep.owed.truncate(OWED_MAX);
+        }
+    }
+}
+
+/// A table of this size always stays: some producers with full windows.
+const TABLE_BYTES_LEAST: usize = 8 << 10;
+/// 16 bytes each.
+const OWED_MAX: usize = 65_536;

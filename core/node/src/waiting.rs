@@ -1,0 +1,100 @@
+//! Parked requests: who waits, when they are served again, when they give up.
+
+use ringfence_buffer::Pool;
+use ringfence_wire::Code;
+
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::park::Parked;
+use crate::refusal::Refusal;
+
+impl Engine {
+    /// Routed under something newer than this node knows: wait for `install_table` or `open`.
+    pub(crate) fn park_ahead(&mut self, parked: Parked, effects: &mut Effects) {
+        self.counters.parked += 1;
+        if let Err(parked) = self.ahead.push(parked) {
+            self.refuse_ahead(&parked, "and no more requests can be parked", effects);
+        }
+    }
+
+    fn refuse_ahead(&mut self, parked: &Parked, why: &str, effects: &mut Effects) {
+        let (topic, version) = (parked.header.topic, parked.header.layout_version);
+        let here = self.tables.get(topic).map_or(0, |table| table.version);
+        let what = format!(
+            "topic {topic}: routed under version {version} and epoch {}, this node has version {here}, {why}",
+            parked.header.owner_epoch
+        );
+        let refusal = Refusal::new(Code::Ahead, what).with("version", here);
+        self.refuse(parked.connection, &parked.header, &refusal, effects);
+    }
+
+    /// Groups or pool are full: wait for the shard's next durable group.
+    pub(crate) fn park_stalled(&mut self, shard: u16, parked: Parked, effects: &mut Effects) {
+        self.counters.stalled += 1;
+        if let Err(parked) = self.stalled[usize::from(shard)].push(parked) {
+            let refusal = Refusal::new(Code::Overloaded, "the memory budget is spent; wait for answers");
+            self.refuse(parked.connection, &parked.header, &refusal, effects);
+        }
+    }
+
+    /// The topic's table or one of its partitions changed: try again, in the order of arrival.
+    pub(crate) fn serve_ahead(&mut self, topic: u64, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        for parked in self.ahead.take_where(|parked| parked.header.topic == topic) {
+            if let Some(stalled) = self.publish_again(parked, now, pool, effects) {
+                let at = self.partitions.find(stalled.header.topic, stalled.header.partition);
+                let shard = at.map_or(0, |at| self.partitions[at].shard);
+                self.park_stalled(shard, stalled, effects);
+            }
+        }
+    }
+
+    /// There may be room again.
+    pub(crate) fn serve_stalled(&mut self, shard: u16, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let lot = usize::from(shard);
+        self.replaying = true;
+        while let Some(parked) = self.stalled[lot].pop() {
+            if parked.deadline_ms <= now.mono_ms {
+                self.refuse_late(&parked, effects);
+            } else if let Some(parked) = self.publish_again(parked, now, pool, effects) {
+                self.stalled[lot].push_front(parked);
+                break;
+            }
+        }
+        self.replaying = false;
+    }
+
+    fn refuse_late(&mut self, parked: &Parked, effects: &mut Effects) {
+        let refusal = Refusal::new(Code::Deadline, "not begun before the deadline; nothing was stored");
+        self.refuse(parked.connection, &parked.header, &refusal, effects);
+    }
+
+    /// Refuse who waited too long.
+    pub(crate) fn end_waiting(&mut self, now: Now, effects: &mut Effects) {
+        for parked in self.ahead.take_where(|parked| parked.deadline_ms <= now.mono_ms) {
+            self.refuse_ahead(&parked, "and its deadline is over", effects);
+        }
+        for lot in 0..self.stalled.len() {
+            for parked in self.stalled[lot].take_where(|parked| parked.deadline_ms <= now.mono_ms) {
+                self.refuse_late(&parked, effects);
+            }
+        }
+    }
+
+    /// The node is going down.
+    pub(crate) fn refuse_all_waiting(&mut self, effects: &mut Effects) {
+        let mut all = self.ahead.take_where(|_| true);
+        for lot in &mut self.stalled {
+            all.extend(lot.take_where(|_| true));
+        }
+        for parked in all {
+            let refusal = Refusal::new(Code::Stopping, "the node is going down; nothing was stored");
+            self.refuse(parked.connection, &parked.header, &refusal, effects);
+        }
+        for fetch in self.reads.take_waiting() {
+            self.answer_empty(&fetch, effects);
+        }
+        for partition in self.partitions.iter_mut() {
+            partition.waiting.clear();
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Reads below the mark, long polls, RESOLVE, OFFSET_FOR_TIME, and what a failing disk does to all of it.
+
+mod support;
+
+use ringfence_node::Outcome;
+use ringfence_wire::{ANSWER_FLAG_MORE, Code, Opcode, RequestHeader, Status};
+use support::{PARTITION, Reply, Shape, World, body_of, records_in};
+
+fn world() -> World {
+    World::new(1, Shape::default())
+}
+
+fn code(reply: &Reply) -> Code {
+    assert_eq!(reply.header.status, Status::Refused as u8, "{reply:?}");
+    Code::from_number(reply.header.code).unwrap()
+}
+
+fn append(world: &mut World, sequence: u64, rows: u32) -> Reply {
+    let body = body_of(0, i64::from(rows));
+    let header = world.batch(3, sequence, rows, &body);
+    world.ask(&header, &body)
+}
+
+#[test]
+fn a_long_poll_ends_with_the_next_row_or_with_its_deadline() {
+    let mut world = world();
+    let polls: Vec<RequestHeader> = (0..100).map(|_| world.fetch_header(0, 0, 1000)).collect();
+    for poll in &polls {
+        world.send(poll, &[]);
+    }
+    world.run();
+    assert!(world.answers.is_empty());
+    append(&mut world, 0, 3);
+    for poll in &polls {
+        let reply = world.answer_to(poll.request_id);
+        assert_eq!((reply.header.rows, records_in(&reply.body).len()), (3, 1));
+    }
+    let late = world.fetch_header(3, world.epoch, 1000);
+    world.send(&late, &[]);
+    world.pass(999);
+    assert!(world.answers.is_empty());
+    world.pass(1);
+    let reply = world.answer_to(late.request_id);
+    assert_eq!((reply.header.status, reply.body.len(), reply.header.first_offset), (0, 0, 3));
+}
+
+#[test]
+fn row_and_byte_limits_hold_and_say_that_there_is_more() {
+    let mut world = world();
+    for sequence in 0..20 {
+        append(&mut world, sequence, 10);
+    }
+    let limited = RequestHeader { rows: 25, ..world.fetch_header(0, 0, 0) };
+    let reply = world.ask(&limited, &[]);
+    assert!((20..=30).contains(&reply.header.rows), "{:?}", reply.header);
+    assert_ne!(reply.header.flags & ANSWER_FLAG_MORE, 0);
+    let record = records_in(&reply.body)[0].0.span_bytes;
+    let limited = RequestHeader { send: u64::from(record) * 3, ..world.fetch_header(0, 0, 0) };
+    let reply = world.ask(&limited, &[]);
+    assert!(!reply.body.is_empty() && reply.body.len() <= record as usize * 3, "{:?}", reply.header);
+    let tiny = RequestHeader { send: 1, ..world.fetch_header(0, 0, 0) };
+    let reply = world.ask(&tiny, &[]);
+    assert_eq!(records_in(&reply.body).len(), 1, "one record is always given, however large");
+    let middle = world.fetch_header(15, 0, 0);
+    let reply = world.ask(&middle, &[]);
+    assert_eq!(reply.header.first_offset, 10, "the record that holds the row");
+    assert_eq!(reply.header.flags & ANSWER_FLAG_MORE, 0);
+}
+
+#[test]
+fn positions_that_are_not_in_the_log_are_told_so() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    let first_epoch = world.epoch;
+    world.epoch += 1;
+    world.install(1);
+    world.open_partition();
+    append(&mut world, 1, 5);
+    for (offset, epoch, fits) in [
+        (0, 0, true),
+        (0, 99, true),
+        (5, first_epoch, true),
+        (5, first_epoch + 1, false),
+        (10, first_epoch + 1, true),
+        (10, first_epoch, false),
+        (11, 0, false),
+    ] {
+        let header = world.fetch_header(offset, epoch, 0);
+        let reply = world.ask(&header, &[]);
+        assert_eq!(reply.header.status == 0, fits, "offset {offset}, epoch {epoch}: {:?}", reply.header);
+        if !fits {
+            assert_eq!((code(&reply), reply.header.first_offset), (Code::Truncated, 0));
+        }
+    }
+    let mut world = world.crash(Shape::default());
+    world.install(1);
+    let header = world.fetch_header(5, first_epoch + 1, 0);
+    assert_eq!(code(&world.ask(&header, &[])), Code::Truncated, "epochs are known again after a crash");
+}
+
+#[test]
+fn resolve_tells_what_is_durable_and_no_more() {
+    let mut world = world();
+    append(&mut world, 0, 1);
+    world.is_held = true;
+    let body = body_of(0, 1);
+    let header = world.batch(3, 1, 1, &body);
+    world.send(&header, &body);
+    world.run();
+    let ask = RequestHeader { producer_id: 3, ..world.request(Opcode::Resolve) };
+    let reply = world.ask(&ask, &[]);
+    let want = b"\x84\xAEproducer_epoch\x05\xA8sequence\x00\xA4send\x01\xA7answers\x91\x93\x00\x00\x01";
+    // `send` is the greatest one appended; the answers are the durable ones.
+    assert_eq!(reply.body, want);
+    world.release();
+    let ask = RequestHeader { producer_id: 4, ..world.request(Opcode::Resolve) };
+    assert_eq!(world.ask(&ask, &[]).body, b"\x84\xAEproducer_epoch\xC0\xA8sequence\xC0\xA4send\xC0\xA7answers\x90");
+}
+
+#[test]
+fn a_time_finds_the_first_batch_at_or_after_it() {
+    let mut world = world();
+    let start = world.now.unix_ms;
+    for sequence in 0..5 {
+        append(&mut world, sequence, 2);
+        world.pass(100);
+    }
+    for (time, offset) in [(0, 0), (start, 0), (start + 1, 2), (start + 200, 4), (start + 10_000, 10)] {
+        let header = RequestHeader { sequence: time, ..world.request(Opcode::OffsetForTime) };
+        assert_eq!(world.ask(&header, &[]).header.first_offset, offset, "time {time}");
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_promised_and_nothing_is_taken() {
+    let mut world = world();
+    append(&mut world, 0, 1);
+    world.is_held = true;
+    let body = body_of(0, 1);
+    let header = world.batch(3, 1, 1, &body);
+    world.send(&header, &body);
+    let repeat = RequestHeader { request_id: 900, ..header };
+    world.send(&repeat, &body);
+    world.run();
+    world.disk.set_faults(ringfence_log::faulty::Faults { syncs_until_failure: Some(0), ..Default::default() });
+    world.release();
+    assert_eq!(code(&world.answer_to(header.request_id)), Code::UnknownOutcome);
+    assert_eq!(code(&world.answer_to(900)), Code::UnknownOutcome);
+    assert!(world.outcomes.iter().any(|outcome| matches!(outcome, Outcome::ShardFailed { shard: 0, .. })));
+    assert_eq!(code(&append(&mut world, 2, 1)), Code::StorageFailed);
+    assert_eq!(code(&append(&mut world, 1, 1)), Code::UnknownOutcome, "appended, never known durable");
+    assert_eq!(append(&mut world, 0, 1).header.first_offset, 0, "what was durable stays answered");
+    assert_eq!(world.read_all().len(), 1, "reads go on below the mark");
+    world.disk.set_faults(ringfence_log::faulty::Faults::default());
+    let mut world = world.crash(Shape::default());
+    world.install(1);
+    world.open_partition();
+    let reply = append(&mut world, 1, 1);
+    assert_eq!((reply.header.status, reply.header.first_offset), (0, 1), "the same sequence again: stored once");
+    assert_eq!(world.read_all().len(), 2);
+}
+
+#[test]
+fn a_flipped_byte_quarantines_its_partition_and_an_operator_releases_it() {
+    let mut world = world();
+    for sequence in 0..3 {
+        append(&mut world, sequence, 1);
+    }
+    let body = body_of(0, 1);
+    let name = segment_with(&world, &body);
+    let content = world.disk.content(&name).unwrap();
+    let at = content.windows(body.len()).position(|window| window == body).unwrap();
+    world.disk.flip(&name, at + body.len() - 1, 1);
+    let header = world.fetch_header(0, 0, 0);
+    assert_eq!(code(&world.ask(&header, &[])), Code::Quarantined);
+    assert!(world.outcomes.iter().any(|o| matches!(o, Outcome::Quarantined { partition: PARTITION, .. })));
+    let mut world = world.crash(Shape::default());
+    world.install(1);
+    let header = world.fetch_header(0, 0, 0);
+    assert_eq!(code(&world.ask(&header, &[])), Code::Quarantined);
+    let release = ringfence_node::Order::ReleaseQuarantine { topic: support::TOPIC, partition: PARTITION };
+    world.ordered(release).unwrap();
+    world.open_partition();
+    let reply = append(&mut world, 3, 1);
+    assert_eq!((reply.header.status, reply.header.first_offset), (0, 3), "the log goes on behind its end");
+}
+
+fn segment_with(world: &World, body: &[u8]) -> String {
+    use ringfence_log::Storage;
+    let names = world.disk.list().unwrap().into_iter().map(|(name, _)| name);
+    let holds = |name: &String| world.disk.content(name).is_some_and(|bytes| bytes.windows(body.len()).any(|w| w == body));
+    names.into_iter().find(holds).unwrap()
+}
