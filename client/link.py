@@ -115,7 +115,7 @@ class Link:
         # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this sees it asleep.
         if self._sleeping:
             self._sleeping = False
-            with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
+            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended already
                 self._wake_out.send(b"\0")
 
     def ask(self, ask: Ask) -> Future[Answer]:
