@@ -20,9 +20,8 @@ from ringfence.native.errors import RecordError
 @click.command()
 @click.option("--data", "data_dir", required=True, type=click.Path(path_type=Path, file_okay=False),
               help="The data directory; its node must be stopped.")  # fmt: skip
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 64), help="Readers.")
 @json_option
-def command(data_dir: Path, threads: int, as_json: bool) -> int:  # noqa: FBT001 - click's
+def command(data_dir: Path, as_json: bool) -> int:  # noqa: FBT001 - click's
     """Check identity, metadata and every record of the log, changing nothing.
 
     Ends with 0 when all is sound, with 6 when something is damaged; each damage is named with its file,
@@ -37,18 +36,16 @@ def command(data_dir: Path, threads: int, as_json: bool) -> int:  # noqa: FBT001
         metadata, damage = _metadata(directory)
         report: dict[str, Any] = {}
         if directory.log.exists():
-            report = _node.fsck(os.fspath(directory.log), threads=threads)
+            report = _node.fsck(os.fspath(directory.log))
         damage += list(report.get("damage", []))
     finally:
         directory.close()
     if as_json:
         for found in damage:
             emit({"damage": found})
-        summary = {
-            key: value for key, value in report.items() if key not in {"damage", "partitions", "files"}
-        }
+        summary = {key: value for key, value in report.items() if key not in {"damage", "partitions"}}
         emit({"sound": not damage, "damaged": len(damage), "metadata": metadata, **summary,
-              "files": report.get("files", []), "partitions": report.get("partitions", [])})  # fmt: skip
+              "partitions": report.get("partitions", [])})  # fmt: skip
     else:
         _tell(metadata, report, damage)
     return Exit.DAMAGE if damage else Exit.OK
@@ -78,13 +75,12 @@ def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[str, Any]]) -> None:
-    files = report.get("files", [])
     click.echo(
         f"metadata: entry {metadata.get('index', '?')}, {metadata.get('topics', '?')} topics, "
         f"{metadata.get('partitions', '?')} partitions"
     )
     click.echo(
-        f"log: {len(files)} files, {report.get('records', 0):,} records, "
+        f"log: {report.get('files', 0)} files, {report.get('records', 0):,} records, "
         f"{shown_bytes(report.get('bytes', 0))}"
     )
     if damage:

@@ -25,8 +25,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+class OutputClosedError(Exception):
+    """Who read our output has enough."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands' names and first lines; imports a command when it is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Here, because click itself turns a broken pipe into exit code 1.
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise OutputClosedError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)
@@ -86,8 +97,8 @@ def run(arguments: list[str]) -> int:
         return _report("Interrupted", "interrupted", Exit.INTERRUPTED, {}, as_json=as_json)
     except click.ClickException as error:
         return _usage(error, as_json=as_json)
-    except BrokenPipeError:
-        # Who read our output has enough. Nothing more may be written, not even at exit.
+    except OutputClosedError:
+        # Nothing more may be written, not even what Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:
