@@ -85,8 +85,9 @@ fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
         ignore_missing_null_terminator: false,
     };
     let frame = message::open(bytes, 0, &options).map_err(|fault| SchemaError::Malformed(fault.to_string()))?;
-    if frame.end != bytes.len() || !frame.body.is_empty() {
-        return Err(SchemaError::Malformed(format!("{} bytes behind the schema message", bytes.len() - frame.end)));
+    let behind = bytes.len() - frame.end + frame.body.len();
+    if behind > 0 {
+        return Err(SchemaError::Malformed(format!("{behind} bytes behind the schema")));
     }
     frame.message.header_as_schema().ok_or_else(|| {
         let found = frame.message.header_type().variant_name().unwrap_or("unknown");

@@ -4,7 +4,10 @@
 
 mod accepted;
 mod encoded;
+mod files;
 mod mutated;
+mod refused;
 mod samples;
+mod schemas;
 mod stream;
 mod vectors;

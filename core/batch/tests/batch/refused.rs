@@ -1,0 +1,121 @@
+//! Each thing that can be wrong with a body, made on purpose, with the fault that names it.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Date64Array, Decimal128Array, Int64Array, StringArray, Time32SecondArray};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::DataType;
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::IpcWriteOptions;
+use arrow::record_batch::RecordBatch;
+use ringfence_batch::{BodyError, Fault, SchemaPlan, slots_of};
+use ringfence_wire::Code;
+
+use crate::stream::{batch_of, written};
+
+fn ints() -> RecordBatch {
+    batch_of("c", &(Arc::new(Int64Array::from(vec![1, 2, 3, 4])) as ArrayRef), false)
+}
+
+fn check(schema: &[u8], body: &[u8], rows: u32) -> Result<(), BodyError> {
+    SchemaPlan::new(schema, &[]).unwrap().check(body, rows, None)
+}
+
+fn fault(schema: &[u8], body: &[u8], rows: u32) -> Fault {
+    check(schema, body, rows).unwrap_err().fault
+}
+
+#[test]
+fn the_frame_of_a_body_is_exact() {
+    let (schema, body) = written(&ints(), IpcWriteOptions::default());
+    assert_eq!(check(&schema, &body, 4), Ok(()));
+    assert_eq!(fault(&schema, &body, 0), Fault::ZeroRows);
+    assert_eq!(fault(&schema, &body, 5), Fault::Rows { header: 5, batch: 4 });
+    assert_eq!(fault(&schema, &[], 4), Fault::Truncated { need: 8, have: 0 });
+    for cut in 0..body.len() {
+        assert!(matches!(fault(&schema, &body[..cut], 4), Fault::Truncated { .. }), "cut at {cut}");
+    }
+    let long = [body.as_slice(), &[0; 8]].concat();
+    assert_eq!(fault(&schema, &long, 4), Fault::Trailing { bytes: 8 });
+    let twice = [body.as_slice(), &body].concat();
+    assert_eq!(fault(&schema, &twice, 4), Fault::Trailing { bytes: body.len() });
+    let with_schema = [schema.as_slice(), &body].concat();
+    assert_eq!(fault(&schema, &with_schema, 4), Fault::Header { found: 1 });
+    let mut big_endian_length = body.clone();
+    big_endian_length[4..8].reverse();
+    assert!(matches!(fault(&schema, &big_endian_length, 4), Fault::MetadataBytes { .. }));
+    let legacy = &body[4..];
+    assert!(matches!(fault(&schema, legacy, 4), Fault::Marker { at: 0, .. }));
+}
+
+#[test]
+fn a_body_of_another_schema_is_refused() {
+    let (schema, _) = written(&ints(), IpcWriteOptions::default());
+    let text = batch_of("c", &(Arc::new(StringArray::from(vec!["a"; 4])) as ArrayRef), false);
+    let (text_schema, text) = written(&text, IpcWriteOptions::default());
+    let error = check(&schema, &text, 4).unwrap_err();
+    assert!(matches!(error.code(), Code::WrongSchema | Code::BadBody), "{error}");
+    let (_, ints) = written(&ints(), IpcWriteOptions::default());
+    assert_eq!(check(&text_schema, &ints, 4).unwrap_err().code(), Code::BadBody);
+}
+
+#[test]
+fn values_outside_their_type_are_refused_and_null_slots_are_not_looked_at() {
+    let decimal = |values: Vec<i128>, precision: u8, nulls: Option<NullBuffer>| -> ArrayRef {
+        let data = Decimal128Array::new(values.into(), nulls).with_precision_and_scale(38, 2).unwrap();
+        // A narrower precision over the same values: arrow-rs does not look.
+        Arc::new(Decimal128Array::from(data.into_data().into_builder().data_type(DataType::Decimal128(precision, 2)).build().unwrap()))
+    };
+    let hide = || Some(NullBuffer::from(vec![true, false, true]));
+    let cases: Vec<(ArrayRef, Option<usize>)> = vec![
+        (decimal(vec![0, 99_999, -99_999], 5, None), None),
+        (decimal(vec![0, 100_000, 0], 5, None), Some(1)),
+        (decimal(vec![0, 0, -100_000], 5, None), Some(2)),
+        (decimal(vec![1 << 64, 0, 0], 18, None), Some(0)),
+        (decimal(vec![0, 10_i128.pow(25), 0], 25, None), Some(1)),
+        (decimal(vec![0, 10_i128.pow(25) - 1, 0], 25, None), None),
+        (decimal(vec![0, 100_000, 0], 5, hide()), None),
+        (Arc::new(Date64Array::from(vec![0, -86_400_000, 86_400_000])), None),
+        (Arc::new(Date64Array::from(vec![0, 1, 0])), Some(1)),
+        (Arc::new(Date64Array::new(vec![0, 1, 0].into(), hide())), None),
+        (Arc::new(Time32SecondArray::from(vec![0, 86_399, 5])), None),
+        (Arc::new(Time32SecondArray::from(vec![0, 5, 86_400])), Some(2)),
+        (Arc::new(Time32SecondArray::from(vec![-1, 5, 86_400])), Some(0)),
+    ];
+    for (array, row) in cases {
+        let (schema, body) = written(&batch_of("v", &array, true), IpcWriteOptions::default());
+        let expected = row.map_or(Ok(()), |row| Err(BodyError { column: Some("v".into()), fault: Fault::Value { row } }));
+        assert_eq!(check(&schema, &body, 3), expected, "{array:?}");
+    }
+}
+
+#[test]
+fn a_compressed_body_cannot_grow_beyond_a_message() {
+    // 80 MiB of zeros: small compressed, above the limit of one message inflated.
+    let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 10 << 20]));
+    for codec in [CompressionType::ZSTD, CompressionType::LZ4_FRAME] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let (schema, body) = written(&batch_of("c", &zeros, false), options);
+        assert!(body.len() < 1 << 20);
+        let error = check(&schema, &body, 10 << 20).unwrap_err();
+        assert_eq!((error.fault, error.code()), (Fault::Uncompressed { limit: 64 << 20 }, Code::TooLarge));
+    }
+}
+
+#[test]
+fn a_row_of_another_partition_is_named() {
+    let batch = ints();
+    let slots = slots_of(&batch, &[0]).unwrap();
+    let (schema, body) = written(&batch, IpcWriteOptions::default());
+    let plan = SchemaPlan::new(&schema, &[0]).unwrap();
+    let (lo, hi) = (*slots.iter().min().unwrap(), *slots.iter().max().unwrap());
+    assert_eq!(plan.check(&body, 4, Some(lo..=hi)), Ok(()));
+    assert_eq!(plan.check(&body, 4, Some(0..=u16::MAX)), Ok(()));
+    assert_eq!(plan.check(&body, 4, None), Ok(()));
+    let row = slots.iter().position(|slot| *slot == hi).unwrap();
+    let error = plan.check(&body, 4, Some(lo..=hi - 1)).unwrap_err();
+    assert_eq!(error, BodyError { column: None, fault: Fault::Slot { row, slot: hi, lo, hi: hi - 1 } });
+    assert_eq!(error.code(), Code::WrongSlot);
+    let unkeyed = SchemaPlan::new(&schema, &[]).unwrap();
+    assert_eq!(unkeyed.check(&body, 4, Some(lo..=lo)), Ok(()), "rows without a key belong everywhere");
+}
