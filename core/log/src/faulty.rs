@@ -1,415 +1,486 @@
-//! A storage in memory that breaks every promise a disk does not make: at a crash, writes that were not synced are lost,
-//! torn and reordered sector by sector, names that were not synced are lost; syncs and reads fail; space ends; bytes flip.
-//! The same seed gives the same faults. For tests, and for the simulator.
+//! A [`Storage`] in memory that breaks every promise a disk does not make: the seeded twin of `Disk`.
+//!
+//! Until a file is synced its writes are pending. A crash keeps or drops each 512-byte sector of each pending write by
+//! itself, in the order of a shuffle, and keeps a prefix of the pending name changes (a journalling file system keeps
+//! their order). A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels do: a later
+//! sync that succeeds proves nothing about them. The same seed and the same calls give the same outcome.
 
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use crate::seeded::Seeded;
 use crate::storage::{Storage, StorageError};
 
-/// What a disk writes or does not write as a whole.
+/// What a disk writes at once.
 const SECTOR_BYTES: usize = 512;
 const EIO: i32 = 5;
 
-/// A small generator of numbers (splitmix64, Steele, Lea, Flood 2014): equal seeds, equal numbers.
-#[derive(Clone, Debug)]
-pub struct Seeded(u64);
-
-impl Seeded {
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// 0 <= number < end.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// True `times` in `of` cases.
-    pub fn chance(&mut self, times: u64, of: u64) -> bool {
-        self.below(of) < times
-    }
+/// How often what goes wrong; all off at first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Of a thousand syncs, how many fail.
+    pub sync_errors_per_mille: u16,
+    /// Of a thousand writes, how many fail after a part of them was taken.
+    pub write_errors_per_mille: u16,
+    /// Of a thousand reads, how many fail.
+    pub read_errors_per_mille: u16,
+    /// Space for all files together; `None` = endless.
+    pub capacity_bytes: Option<u64>,
+    /// The sync of a file after so many more fails, and with it every later one.
+    pub syncs_until_failure: Option<u64>,
+    /// The write after so many more finds the disk full, and with it every later one.
+    pub writes_until_full: Option<u64>,
+    /// Syncs of files do nothing and say they did: what a checker of crashes must notice.
+    pub syncs_lie: bool,
 }
 
-/// One write, cut or punch that no sync has covered.
-#[derive(Clone)]
+/// What was done since, for tests that ask whether something happened at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub syncs: u64,
+    pub writes: u64,
+    pub reads: u64,
+    pub failures: u64,
+    pub sectors_dropped: u64,
+    pub crashes: u64,
+}
+
+#[derive(Clone, Debug)]
 enum Change {
     Write { position: usize, bytes: Vec<u8> },
-    Cut { bytes: usize },
+    Length(usize),
+    Punch { position: usize, bytes: usize },
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 struct Inode {
+    /// What a read sees.
+    live: Vec<u8>,
+    /// What a crash leaves for certain.
     durable: Vec<u8>,
-    current: Vec<u8>,
     pending: Vec<Change>,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum NameChange {
-    Make(String, usize),
-    Rename(String, String),
+    Set(String, u64),
     Remove(String),
+    Rename(String, String),
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug, Default)]
 struct State {
-    random: Seeded,
-    inodes: Vec<Inode>,
-    names: BTreeMap<String, usize>,
-    durable_names: BTreeMap<String, usize>,
+    random: u64,
+    faults: Faults,
+    tally: Tally,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
     pending_names: Vec<NameChange>,
-    capacity_bytes: u64,
-    syncs_until_failure: Option<u64>,
-    writes_until_full: Option<u64>,
-    reads_fail: bool,
-    syncs_lie: bool,
-    syncs: u64,
+    inodes: BTreeMap<u64, Inode>,
+    next_inode: u64,
+    /// Counts crashes: handles and locks of a former life do nothing.
+    life: u64,
+    locked: bool,
 }
 
-/// The storage. Clones share it, as clones of a directory do.
-#[derive(Clone)]
+/// See the module. Clones share one disk.
+#[derive(Clone, Debug)]
 pub struct Faulty {
     state: Arc<Mutex<State>>,
-    locked: Arc<AtomicBool>,
 }
 
-/// An open file: its inode.
-pub struct FaultyFile(usize);
+/// An open file of a [`Faulty`].
+#[derive(Debug)]
+pub struct FaultyFile {
+    inode: u64,
+    life: u64,
+    name: String,
+}
 
-struct Guard(Arc<AtomicBool>);
+struct Lock {
+    state: Arc<Mutex<State>>,
+    life: u64,
+}
 
-impl Drop for Guard {
+impl Drop for Lock {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.life == self.life {
+            state.locked = false;
+        }
     }
+}
+
+impl State {
+    /// xorshift64*: small, and the same everywhere (Vigna 2016).
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn happens(&mut self, per_mille: u16) -> bool {
+        let happens = per_mille > 0 && self.draw() % 1000 < u64::from(per_mille);
+        self.tally.failures += u64::from(happens);
+        happens
+    }
+
+    fn used_bytes(&self) -> u64 {
+        let length = |inode: &u64| self.inodes.get(inode).map_or(0, |file| file.live.len() as u64);
+        self.names.values().map(length).sum()
+    }
+
+    /// Keep or drop each sector of the pending writes of one file, in a shuffled order.
+    fn lose(&mut self, inode: u64) {
+        let Some(file) = self.inodes.get_mut(&inode) else { return };
+        let pending = std::mem::take(&mut file.pending);
+        let mut left = file.durable.clone();
+        let mut sectors: Vec<(usize, Vec<u8>)> = Vec::new();
+        for change in pending {
+            match change {
+                Change::Write { position, bytes } => {
+                    sectors.extend(
+                        bytes
+                            .chunks(SECTOR_BYTES)
+                            .enumerate()
+                            .map(|(number, sector)| (position + number * SECTOR_BYTES, sector.to_vec())),
+                    );
+                }
+                // Metadata of a file reaches its journal in order: kept, or dropped with what follows it.
+                other if self.draw() % 2 == 0 => apply(&mut left, &other),
+                _ => break,
+            }
+        }
+        for at in (1..sectors.len()).rev() {
+            let with = usize::try_from(self.draw() % (at as u64 + 1)).expect("below a length");
+            sectors.swap(at, with);
+        }
+        let keep_per_mille = self.draw() % 1001;
+        for (position, bytes) in sectors {
+            if self.draw() % 1000 < keep_per_mille {
+                apply(&mut left, &Change::Write { position, bytes });
+            } else {
+                self.tally.sectors_dropped += 1;
+            }
+        }
+        let file = self.inodes.get_mut(&inode).expect("looked up above");
+        file.live.clone_from(&left);
+        file.durable = left;
+    }
+
+    fn apply_name(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+        match change {
+            NameChange::Set(name, inode) => drop(names.insert(name.clone(), *inode)),
+            NameChange::Remove(name) => drop(names.remove(name)),
+            NameChange::Rename(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+        }
+    }
+
+    fn rename_pending(&mut self, change: NameChange) {
+        Self::apply_name(&mut self.names, &change);
+        self.pending_names.push(change);
+    }
+
+    fn file(&mut self, file: &FaultyFile) -> Result<&mut Inode, StorageError> {
+        if file.life != self.life {
+            return Err(failed("using a file of before the crash", &file.name));
+        }
+        self.inodes.get_mut(&file.inode).ok_or_else(|| StorageError::Missing(file.name.clone()))
+    }
+}
+
+fn apply(content: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write { position, bytes } => {
+            let end = position + bytes.len();
+            if content.len() < end {
+                content.resize(end, 0);
+            }
+            content[*position..end].copy_from_slice(bytes);
+        }
+        Change::Length(bytes) => content.resize(*bytes, 0),
+        Change::Punch { position, bytes } => {
+            let end = (position + bytes).min(content.len());
+            content[(*position).min(end)..end].fill(0);
+        }
+    }
+}
+
+fn is_aligned(length: usize, position: u64) -> bool {
+    length.is_multiple_of(4096) && position.is_multiple_of(4096)
+}
+
+/// Count down; true from zero on.
+fn runs_out(left: &mut Option<u64>) -> bool {
+    match left {
+        Some(0) => true,
+        Some(left) => {
+            *left -= 1;
+            false
+        }
+        None => false,
+    }
+}
+
+fn failed(what: &str, name: &str) -> StorageError {
+    StorageError::Io { what: format!("{what} {name}"), os_error: EIO }
 }
 
 impl Faulty {
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let state = State {
-            random: Seeded::new(seed),
-            inodes: Vec::new(),
-            names: BTreeMap::new(),
-            durable_names: BTreeMap::new(),
-            pending_names: Vec::new(),
-            capacity_bytes: u64::MAX,
-            syncs_until_failure: None,
-            writes_until_full: None,
-            reads_fail: false,
-            syncs_lie: false,
-            syncs: 0,
-        };
-        Self { state: Arc::new(Mutex::new(state)), locked: Arc::new(AtomicBool::new(false)) }
+        // A zero state would stay zero.
+        let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Self { state: Arc::new(Mutex::new(State { random, ..State::default() })) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An independent copy, as it is now.
+    /// An independent copy of the disk as it is now, which nobody has open.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let state = self.state().clone();
-        Self { state: Arc::new(Mutex::new(state)), locked: Arc::new(AtomicBool::new(false)) }
+        let state = State { locked: false, ..self.state().clone() };
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The power goes: what was not synced is kept or lost, piece by piece. Files that are open must not be used any more.
+    /// What goes wrong from now on, crashes included.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state().faults = faults;
+    }
+
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.state().tally
+    }
+
+    /// The power is cut and comes back: pending writes and names are lost in part, open files and locks are gone.
     pub fn crash(&self) {
-        self.state().crash();
-        self.locked.store(false, Ordering::SeqCst);
+        let state = &mut *self.state();
+        state.life += 1;
+        state.locked = false;
+        state.tally.crashes += 1;
+        for inode in state.inodes.keys().copied().collect::<Vec<_>>() {
+            state.lose(inode);
+        }
+        let pending = std::mem::take(&mut state.pending_names);
+        let kept = usize::try_from(state.draw() % (pending.len() as u64 + 1)).expect("below a length");
+        for change in &pending[..kept] {
+            State::apply_name(&mut state.durable_names, change);
+        }
+        state.names.clone_from(&state.durable_names);
+        let named: Vec<u64> = state.names.values().copied().collect();
+        state.inodes.retain(|inode, _| named.contains(inode));
     }
 
-    /// Space for all files together.
-    pub fn set_capacity(&self, bytes: u64) {
-        self.state().capacity_bytes = bytes;
+    /// The process is killed: what was written stays, open files and locks are gone.
+    pub fn kill(&self) {
+        let state = &mut *self.state();
+        state.life += 1;
+        state.locked = false;
     }
 
-    /// The sync after so many more fails, and with it every later one.
-    pub fn fail_sync_after(&self, syncs: u64) {
-        self.state().syncs_until_failure = Some(syncs);
-    }
-
-    /// The write after so many more finds the disk full; `None` = none does.
-    pub fn full_write_after(&self, writes: Option<u64>) {
-        self.state().writes_until_full = writes;
-    }
-
-    /// Reads fail from now on, or do not.
-    pub fn fail_reads(&self, fail: bool) {
-        self.state().reads_fail = fail;
-    }
-
-    /// Syncs do nothing and say they did: what a checker of crashes must notice.
-    pub fn lie_about_syncs(&self) {
-        self.state().syncs_lie = true;
-    }
-
-    /// Change one byte behind everyone's back. False if there is none.
-    pub fn flip(&self, name: &str, position: u64, mask: u8) -> bool {
-        let mut state = self.state();
-        let Some(inode) = state.names.get(name).copied() else { return false };
-        let at = usize::try_from(position).unwrap_or(usize::MAX);
-        let inode = &mut state.inodes[inode];
-        for bytes in [&mut inode.durable, &mut inode.current] {
-            let Some(byte) = bytes.get_mut(at) else { return false };
+    /// Flip the bits of `mask` in one stored byte, as bit rot does.
+    ///
+    /// # Panics
+    /// There is no such byte.
+    pub fn flip(&self, name: &str, position: usize, mask: u8) {
+        let state = &mut *self.state();
+        let inode = *state.names.get(name).expect("a file of that name");
+        let file = state.inodes.get_mut(&inode).expect("names lead to files");
+        file.live[position] ^= mask;
+        if let Some(byte) = file.durable.get_mut(position) {
             *byte ^= mask;
         }
-        true
     }
 
-    /// What a file holds.
+    /// What a file holds now.
     #[must_use]
-    pub fn content(&self, name: &str) -> Vec<u8> {
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
-        state.names.get(name).map(|inode| state.inodes[*inode].current.clone()).unwrap_or_default()
+        let inode = state.names.get(name)?;
+        Some(state.inodes.get(inode)?.live.clone())
     }
-
-    /// Syncs of files so far.
-    #[must_use]
-    pub fn syncs(&self) -> u64 {
-        self.state().syncs
-    }
-}
-
-impl State {
-    fn crash(&mut self) {
-        let mut random = self.random.clone();
-        let kept_names = random.below(self.pending_names.len() as u64 + 1);
-        for change in self.pending_names.drain(..).take(usize::try_from(kept_names).unwrap_or(0)) {
-            change.apply(&mut self.durable_names);
-        }
-        self.names = self.durable_names.clone();
-        for inode in &mut self.inodes {
-            inode.crash(&mut random);
-        }
-        self.random = random;
-        (self.syncs_until_failure, self.writes_until_full, self.reads_fail) = (None, None, false);
-    }
-
-    fn used_bytes(&self) -> u64 {
-        self.names.values().map(|inode| self.inodes[*inode].current.len() as u64).sum()
-    }
-
-    fn rename(&mut self, change: NameChange) {
-        change.apply(&mut self.names);
-        self.pending_names.push(change);
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<String, usize>) {
-        match self {
-            Self::Make(name, inode) => drop(names.insert(name.clone(), *inode)),
-            Self::Rename(from, to) => {
-                if let Some(inode) = names.remove(from) {
-                    names.insert(to.clone(), inode);
-                }
-            }
-            Self::Remove(name) => drop(names.remove(name)),
-        }
-    }
-}
-
-impl Inode {
-    /// Everything pending becomes durable.
-    fn settle(&mut self) {
-        for change in self.pending.drain(..) {
-            match change {
-                Change::Write { position, bytes } => put(&mut self.durable, position, &bytes),
-                Change::Cut { bytes } => self.durable.truncate(bytes),
-            }
-        }
-    }
-
-    /// Keep some of what was not synced: all, nothing, a front part, or each sector by the toss of a coin.
-    fn crash(&mut self, random: &mut Seeded) {
-        let mut pending = std::mem::take(&mut self.pending);
-        if random.chance(1, 4) {
-            pending.reverse();
-        }
-        let mode = random.below(4);
-        for change in pending {
-            match change {
-                Change::Write { position, bytes } => {
-                    let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64;
-                    let front = random.below(sectors + 1);
-                    for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-                        let is_kept = match mode {
-                            0 => true,
-                            1 => false,
-                            2 => (index as u64) < front,
-                            _ => random.chance(1, 2),
-                        };
-                        if is_kept {
-                            put(&mut self.durable, position + index * SECTOR_BYTES, sector);
-                        }
-                    }
-                }
-                Change::Cut { bytes } => {
-                    if random.chance(1, 2) {
-                        self.durable.truncate(bytes);
-                    }
-                }
-            }
-        }
-        self.current = self.durable.clone();
-    }
-}
-
-fn put(content: &mut Vec<u8>, position: usize, bytes: &[u8]) {
-    if content.len() < position + bytes.len() {
-        content.resize(position + bytes.len(), 0);
-    }
-    content[position..position + bytes.len()].copy_from_slice(bytes);
-}
-
-fn failed(what: &str) -> StorageError {
-    StorageError::Io { what: format!("{what} (planted)"), os_error: EIO }
 }
 
 impl Storage for Faulty {
     type File = FaultyFile;
 
     fn lock(&self) -> Result<Box<dyn Any + Send>, StorageError> {
-        if self.locked.swap(true, Ordering::SeqCst) {
+        let state = &mut *self.state();
+        if std::mem::replace(&mut state.locked, true) {
             return Err(StorageError::Locked);
         }
-        Ok(Box::new(Guard(self.locked.clone())))
+        Ok(Box::new(Lock { state: Arc::clone(&self.state), life: state.life }))
     }
 
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
         let state = self.state();
-        Ok(state.names.iter().map(|(name, inode)| (name.clone(), state.inodes[*inode].current.len() as u64)).collect())
+        let length = |inode: &u64| state.inodes.get(inode).map_or(0, |file| file.live.len() as u64);
+        Ok(state.names.iter().map(|(name, inode)| (name.clone(), length(inode))).collect())
     }
 
     fn open(&self, name: &str) -> Result<FaultyFile, StorageError> {
-        self.state().names.get(name).copied().map(FaultyFile).ok_or_else(|| StorageError::Missing(name.to_owned()))
+        let state = self.state();
+        let inode = *state.names.get(name).ok_or_else(|| StorageError::Missing(name.to_owned()))?;
+        Ok(FaultyFile { inode, life: state.life, name: name.to_owned() })
     }
 
     fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError> {
-        let mut state = self.state();
+        let state = &mut *self.state();
         let length = usize::try_from(bytes).map_err(|_| StorageError::Full)?;
-        let held = state.names.get(name).map_or(0, |inode| state.inodes[*inode].current.len());
-        if state.used_bytes() + (length.saturating_sub(held)) as u64 > state.capacity_bytes {
-            state.rename(NameChange::Remove(name.to_owned()));
+        let known = state.names.get(name).copied();
+        let has = known.and_then(|inode| state.inodes.get(&inode)).map_or(0, |file| file.live.len() as u64);
+        let more = bytes.saturating_sub(has);
+        if state.faults.capacity_bytes.is_some_and(|capacity| state.used_bytes() + more > capacity) {
+            if known.is_some() {
+                state.rename_pending(NameChange::Remove(name.to_owned()));
+            }
             return Err(StorageError::Full);
         }
-        let inode = if let Some(inode) = state.names.get(name) {
-            *inode
-        } else {
-            state.inodes.push(Inode::default());
-            let inode = state.inodes.len() - 1;
-            state.rename(NameChange::Make(name.to_owned(), inode));
-            inode
-        };
-        let inode = &mut state.inodes[inode];
-        for content in [&mut inode.durable, &mut inode.current] {
-            content.resize(content.len().max(length), 0);
+        let inode = known.unwrap_or_else(|| {
+            state.next_inode += 1;
+            state.inodes.insert(state.next_inode, Inode::default());
+            state.next_inode
+        });
+        if known.is_none() {
+            state.rename_pending(NameChange::Set(name.to_owned(), inode));
+        }
+        let file = state.inodes.get_mut(&inode).expect("made or found above");
+        if file.live.len() < length {
+            file.live.resize(length, 0);
+            file.pending.push(Change::Length(length));
         }
         Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
-        let mut state = self.state();
+        let state = &mut *self.state();
         if !state.names.contains_key(from) {
             return Err(StorageError::Missing(from.to_owned()));
         }
-        state.rename(NameChange::Rename(from.to_owned(), to.to_owned()));
+        state.rename_pending(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
     fn remove(&self, name: &str) -> Result<(), StorageError> {
-        self.state().rename(NameChange::Remove(name.to_owned()));
+        let state = &mut *self.state();
+        if state.names.contains_key(name) {
+            state.rename_pending(NameChange::Remove(name.to_owned()));
+        }
         Ok(())
     }
 
     fn sync_directory(&self) -> Result<(), StorageError> {
-        let mut state = self.state();
-        state.pending_names.clear();
-        state.durable_names = state.names.clone();
+        let state = &mut *self.state();
+        if state.happens(state.faults.sync_errors_per_mille) {
+            return Err(failed("syncing", "the store's directory"));
+        }
+        for change in std::mem::take(&mut state.pending_names) {
+            State::apply_name(&mut state.durable_names, &change);
+        }
         Ok(())
     }
 
     fn read(&self, file: &FaultyFile, buffer: &mut [u8], position: u64) -> Result<usize, StorageError> {
-        assert!(position.is_multiple_of(4096) && buffer.len().is_multiple_of(4096), "direct reads are aligned");
-        assert!((buffer.as_ptr() as usize).is_multiple_of(4096), "direct reads are aligned in memory");
-        let state = self.state();
-        if state.reads_fail {
-            return Err(failed("reading"));
+        let address = buffer.as_ptr() as usize;
+        assert!(address.is_multiple_of(4096) && is_aligned(buffer.len(), position), "a direct read is aligned");
+        let state = &mut *self.state();
+        state.tally.reads += 1;
+        if state.happens(state.faults.read_errors_per_mille) {
+            return Err(failed("reading", &file.name));
         }
-        let content = &state.inodes[file.0].current;
-        let from = usize::try_from(position).unwrap_or(usize::MAX).min(content.len());
-        let length = buffer.len().min(content.len() - from);
-        buffer[..length].copy_from_slice(&content[from..from + length]);
-        Ok(length)
+        let content = &state.file(file)?.live;
+        let start = usize::try_from(position).unwrap_or(usize::MAX).min(content.len());
+        let bytes = buffer.len().min(content.len() - start);
+        buffer[..bytes].copy_from_slice(&content[start..start + bytes]);
+        Ok(bytes)
     }
 
     fn write(&self, file: &FaultyFile, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError> {
-        assert!(position.is_multiple_of(4096) && slices.len() <= 1024, "direct writes are aligned and bounded");
+        assert!(slices.len() <= 1024, "one vectored write takes 1024 slices");
         for slice in slices {
-            let is_aligned = slice.len().is_multiple_of(4096) && (slice.as_ptr() as usize).is_multiple_of(4096);
-            assert!(is_aligned, "direct writes are aligned");
+            let address = slice.as_ptr() as usize;
+            assert!(address.is_multiple_of(4096) && is_aligned(slice.len(), position), "a direct write is aligned");
         }
-        let mut state = self.state();
-        match &mut state.writes_until_full {
-            Some(0) => return Err(StorageError::Full),
-            Some(left) => *left -= 1,
-            None => {}
+        let state = &mut *self.state();
+        state.tally.writes += 1;
+        if runs_out(&mut state.faults.writes_until_full) {
+            return Err(StorageError::Full);
         }
-        let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let fails = state.happens(state.faults.write_errors_per_mille);
+        if fails {
+            let sectors = (bytes.len() / SECTOR_BYTES) as u64;
+            let kept = usize::try_from(state.draw() % (sectors + 1)).expect("below a length") * SECTOR_BYTES;
+            bytes.truncate(kept);
+        }
         let position = usize::try_from(position).map_err(|_| StorageError::Full)?;
-        let inode = &mut state.inodes[file.0];
-        put(&mut inode.current, position, &bytes);
-        inode.pending.push(Change::Write { position, bytes });
-        Ok(())
+        let end = position + bytes.len();
+        let (capacity, used) = (state.faults.capacity_bytes, state.used_bytes());
+        let inode = state.file(file)?;
+        let grows = end.saturating_sub(inode.live.len()) as u64;
+        if capacity.is_some_and(|capacity| used + grows > capacity) {
+            return Err(StorageError::Full);
+        }
+        let change = Change::Write { position, bytes };
+        apply(&mut inode.live, &change);
+        inode.pending.push(change);
+        if fails { Err(failed("writing", &file.name)) } else { Ok(()) }
     }
 
     fn sync(&self, file: &FaultyFile) -> Result<(), StorageError> {
-        let mut state = self.state();
-        match &mut state.syncs_until_failure {
-            Some(0) => return Err(failed("syncing")),
-            Some(left) => *left -= 1,
-            None => {}
-        }
-        state.syncs += 1;
-        if state.syncs_lie {
+        let state = &mut *self.state();
+        state.tally.syncs += 1;
+        state.file(file)?;
+        if state.faults.syncs_lie {
             return Ok(());
         }
-        let inode = &mut state.inodes[file.0];
-        inode.settle();
+        if runs_out(&mut state.faults.syncs_until_failure) || state.happens(state.faults.sync_errors_per_mille) {
+            // The page cache still shows the writes; the disk may never have them, and no later sync will say so.
+            let shown = state.file(file)?.live.clone();
+            state.lose(file.inode);
+            state.file(file)?.live = shown;
+            return Err(failed("syncing", &file.name));
+        }
+        let inode = state.file(file)?;
+        for change in std::mem::take(&mut inode.pending) {
+            apply(&mut inode.durable, &change);
+        }
         Ok(())
     }
 
     fn punch(&self, file: &FaultyFile, position: u64, bytes: u64) -> Result<(), StorageError> {
-        let zeros = vec![0; usize::try_from(bytes).map_err(|_| StorageError::Full)?];
-        let position = usize::try_from(position).map_err(|_| StorageError::Full)?;
-        let mut state = self.state();
-        let inode = &mut state.inodes[file.0];
-        put(&mut inode.current, position, &zeros);
-        inode.pending.push(Change::Write { position, bytes: zeros });
-        Ok(())
+        self.change(file, |_| Change::Punch {
+            position: usize::try_from(position).unwrap_or(usize::MAX),
+            bytes: usize::try_from(bytes).unwrap_or(0),
+        })
     }
 
     fn cut(&self, file: &FaultyFile, bytes: u64) -> Result<(), StorageError> {
-        let mut state = self.state();
-        let bytes = usize::try_from(bytes).map_err(|_| StorageError::Full)?;
-        let inode = &mut state.inodes[file.0];
-        inode.current.truncate(bytes);
-        inode.pending.push(Change::Cut { bytes });
+        self.change(file, |_| Change::Length(usize::try_from(bytes).unwrap_or(0)))
+    }
+}
+
+impl Faulty {
+    fn change(&self, file: &FaultyFile, make: impl Fn(&Inode) -> Change) -> Result<(), StorageError> {
+        let state = &mut *self.state();
+        let inode = state.file(file)?;
+        let change = make(inode);
+        apply(&mut inode.live, &change);
+        inode.pending.push(change);
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "faulty_tests.rs"]
+mod tests;

@@ -4,7 +4,9 @@ use super::*;
 
 fn write(disk: &Faulty, name: &str, byte: u8, position: u64) -> Result<(), StorageError> {
     let file = disk.open(name)?;
-    disk.write(&file, &[IoSlice::new(&[byte; 4096])], position)
+    let mut page = crate::aligned::Aligned::new(4096);
+    page.fill(byte);
+    disk.write(&file, &[IoSlice::new(&page)], position)
 }
 
 fn made(seed: u64) -> Faulty {

@@ -92,6 +92,7 @@ impl Shard {
                 if done.group > 0 {
                     assert_eq!(done.group, self.durable_group + 1, "groups become durable in order");
                     self.durable_group = done.group;
+                    self.space.on_write();
                     let has_records = done.job.write.as_ref().is_some_and(|write| write.records > 0);
                     self.close_at = has_records.then_some(now_ms + IDLE_CLOSE_MS);
                 }

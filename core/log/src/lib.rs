@@ -58,6 +58,7 @@ mod recover;
 mod report;
 mod retain;
 mod scan;
+mod seeded;
 mod shard;
 mod space;
 mod state;

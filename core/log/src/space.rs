@@ -236,6 +236,13 @@ impl Space {
         self.rows_refused = true;
     }
 
+    /// A write went through: with a next file at hand the disk is not full any more.
+    pub fn on_write(&mut self) {
+        if matches!(self.spare, Prepared::Ready { .. }) {
+            (self.full_until_ms, self.rows_refused) = (None, false);
+        }
+    }
+
     pub fn is_full(&self) -> bool {
         self.full_until_ms.is_some() && self.rows_refused
     }

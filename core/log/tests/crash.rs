@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::faulty::{Faults, Faulty, Seeded};
 use ringfence_log::{Options, PartitionHead, PartitionLog, Placed, Refusal, Shard};
 use ringfence_wire::crc_of;
 use support::{Store, body, small};
@@ -65,6 +65,7 @@ impl Model {
 struct Run {
     random: Seeded,
     storage: Faulty,
+    faults: Faults,
     options: Options,
     store: Store<Faulty>,
     models: BTreeMap<Key, Model>,
@@ -75,14 +76,16 @@ struct Run {
 }
 
 impl Run {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, faults: Faults) -> Self {
         let storage = Faulty::new(seed);
+        storage.set_faults(faults);
         let options = small();
         let store = Store::open(&storage, &options);
         let keys = (0..5).map(|partition| (1 + partition % 2, partition)).collect();
         Self {
             random: Seeded::new(seed ^ 0xfeed),
             storage,
+            faults,
             options,
             store,
             models: BTreeMap::new(),
@@ -203,13 +206,14 @@ impl Run {
         for shard in 0..self.store.shards.len() {
             under_way.push(None);
             if self.random.chance(2, 3) {
-                self.storage.fail_sync_after(0);
+                self.storage.set_faults(Faults { syncs_until_failure: Some(0), ..self.faults });
                 if let Some(job) = self.store.shards[shard].take_job(self.store.now_ms) {
                     under_way[shard] = Some(job.group).filter(|group| *group > 0);
                     drop(self.store.writers[shard].perform(job));
                 }
             }
         }
+        self.storage.set_faults(self.faults);
         self.storage.crash();
         self.options.shards = 1 + u16::try_from(self.random.below(3)).unwrap();
         self.store = Store::open(&self.storage, &self.options);
@@ -256,9 +260,8 @@ impl Run {
     }
 }
 
-fn run(seed: u64, plant: impl Fn(&Faulty)) {
-    let mut run = Run::new(seed);
-    plant(&run.storage);
+fn run(seed: u64, faults: Faults) {
+    let mut run = Run::new(seed, faults);
     for _ in 0..3 {
         for _ in 0..run.random.below(120) {
             run.step();
@@ -275,12 +278,13 @@ fn seeds() -> u64 {
 #[test]
 fn what_was_durable_survives_every_crash_and_nothing_else_appears() {
     for seed in 0..seeds() {
-        run(seed, |_| ());
+        run(seed, Faults::default());
     }
 }
 
 #[test]
 fn the_comparison_notices_a_disk_that_lies_about_syncs() {
-    let noticed = (0..10).filter(|seed| std::panic::catch_unwind(|| run(*seed, Faulty::lie_about_syncs)).is_err());
+    let lies = Faults { syncs_lie: true, ..Faults::default() };
+    let noticed = (0..10).filter(|seed| std::panic::catch_unwind(|| run(*seed, lies)).is_err());
     assert!(noticed.count() >= 8);
 }

@@ -70,7 +70,7 @@ fn sound(storage: &Faulty) -> Sound {
 /// Flip one byte, open, and compare: `hit` is the partition whose record the byte belongs to.
 fn flip(storage: &Faulty, sound: &Sound, file: &str, position: u64, hit: Option<Key>) {
     let storage = storage.copy();
-    assert!(storage.flip(file, position, 0x20));
+    storage.flip(file, usize::try_from(position).unwrap(), 0x20);
     let what = format!("{file} at {position}, which belongs to {hit:?}");
     let mut store = Store::open(&storage, &small());
     assert!(!store.report.damage.is_empty(), "{what}: not noticed");
@@ -98,7 +98,7 @@ fn each_flipped_byte_of_a_synced_group_is_found_and_confined() {
         let mut random = Seeded::new(seed + 100);
         for (file, _) in storage.list().unwrap().into_iter().filter(|(name, _)| name.ends_with(".seg")) {
             flip(&storage, &sound, &file, random.below(4096), None);
-            let found = records(&storage.content(&file));
+            let found = records(&storage.content(&file).unwrap());
             let last_group = found.last().unwrap().header.group;
             for record in found.iter().filter(|record| record.header.group < last_group) {
                 let is_end = record.header.kind == RecordKind::GroupEnd as u8;
@@ -123,7 +123,7 @@ fn every_byte_of_one_header_and_of_one_directory_is_covered() {
     let storage = filled(9);
     let sound = sound(&storage);
     let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
-    let found = records(&storage.content(&file));
+    let found = records(&storage.content(&file).unwrap());
     let rows = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
     for position in rows.from..rows.from + RecordHeader::SIZE as u64 {
         flip(&storage, &sound, &file, position, Some((rows.header.topic, rows.header.partition)));
@@ -138,11 +138,11 @@ fn every_byte_of_one_header_and_of_one_directory_is_covered() {
 fn a_released_partition_goes_on_and_keeps_what_is_sound() {
     let storage = filled(3);
     let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
-    let content = storage.content(&file);
+    let content = storage.content(&file).unwrap();
     let found = records(&content);
     let rows: Vec<_> = found.iter().filter(|record| record.header.kind == RecordKind::Rows as u8 && record.header.partition == 1).collect();
     let hit = rows[rows.len() / 2];
-    assert!(storage.flip(&file, hit.from + 200, 1));
+    storage.flip(&file, usize::try_from(hit.from).unwrap() + 200, 1);
     let mut store = Store::open(&storage, &small());
     let log = store.logs.get_mut(&(1, 1)).unwrap();
     assert!(log.quarantine().unwrap().why.contains("body"));
@@ -167,9 +167,9 @@ fn a_released_partition_goes_on_and_keeps_what_is_sound() {
 fn fsck_names_the_record_and_changes_nothing() {
     let storage = filled(5);
     let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
-    let found = records(&storage.content(&file));
+    let found = records(&storage.content(&file).unwrap());
     let hit = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
-    storage.flip(&file, hit.from + 195, 4);
+    storage.flip(&file, usize::try_from(hit.from).unwrap() + 195, 4);
     let before: Vec<_> = storage.list().unwrap().into_iter().map(|(name, _)| storage.content(&name)).collect();
     let report = check(&storage).unwrap();
     let after: Vec<_> = storage.list().unwrap().into_iter().map(|(name, _)| storage.content(&name)).collect();

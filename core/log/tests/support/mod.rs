@@ -225,12 +225,12 @@ pub fn damaged(error: ReadError) -> bool {
 
 /// Rewrite a segment's header as a newer program would have written it.
 pub fn make_newer(storage: &ringfence_log::faulty::Faulty, name: &str) {
-    let block = storage.content(name)[..4096].to_vec();
+    let block = storage.content(name).expect("a file of that name")[..4096].to_vec();
     let mut newer = block.clone();
     newer[8] += 1;
     let crc = crc_of(&newer[8..]);
     newer[4..8].copy_from_slice(&crc.to_le_bytes());
     for (position, (old, new)) in block.iter().zip(&newer).enumerate() {
-        storage.flip(name, position as u64, old ^ new);
+        storage.flip(name, position, old ^ new);
     }
 }
