@@ -80,7 +80,11 @@ class NodeProcess:
         assert self.process.stdout is not None
         readable, _, _ = select.select([self.process.stdout], [], [], START_TIMEOUT_S)
         line = self.process.stdout.readline() if readable else b""
-        assert line, f"serve did not start, exit code {self.process.poll()}:\n{self.log.read_text()[-4000:]}"
+        if not line:
+            if not readable:
+                self.process.kill()
+            code = self._gone(10)
+            raise AssertionError(f"serve did not start, exit code {code}:\n{self.log.read_text()[-4000:]}")
         return line
 
     @property
@@ -96,14 +100,21 @@ class NodeProcess:
         """kill -9, and wait until it is gone."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self._gone(10)
 
     def stop(self, timeout_s: float = 20) -> int:
         """SIGTERM; the exit code."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        return self._gone(timeout_s)
+
+    def _gone(self, timeout_s: float) -> int:
+        assert self.process is not None
+        code = self.process.wait(timeout_s)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
 
     def restart(self) -> NodeProcess:
         return self.start()

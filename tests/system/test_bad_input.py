@@ -34,7 +34,7 @@ def client(node: NodeProcess) -> Iterator[RawClient]:
 @pytest.fixture
 def topic(client: RawClient, request: pytest.FixtureRequest) -> Iterator[RawTopic]:
     """A topic of its own with one row stored; afterwards exactly one more good batch must fit behind it."""
-    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[:60]
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)[-100:]
     made = RawTopic(client, name, SCHEMA, ["id"])
     assert made.publish(batch(0, 1), 0).status == Status.OK
     yield made
@@ -127,8 +127,7 @@ def test_a_repeat_gets_the_first_answer_and_other_content_a_conflict(topic: RawT
 def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTopic) -> None:
     refused(topic.publish(GOOD, 1, topic=999_999), Code.UNKNOWN_TOPIC)
     refused(topic.publish(GOOD, 1, partition=999_999), Code.UNKNOWN_PARTITION)
-    header = topic.client.frames(Op.PUBLISH, b"", opcode=250)
-    topic.client.socket.send_multipart(header)
+    topic.client.socket.send_multipart(topic.client.frames(250))
     answer = topic.client.receive()
     assert answer is not None
     assert answer.code == Code.UNKNOWN_OPCODE
