@@ -26,8 +26,12 @@ lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files
 rust: setup  ## cargo's tests
 	cargo test --workspace --locked -q
 
+# Real processes, Spark and the wheel's build measure or use the whole machine: one after the other.
+SERIAL := $(wildcard tests/system tests/spark tests/packaging)
+
 python: setup  ## pytest
-	$(PYTHON_IN_VENV) -m pytest -q
+	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL:%=--ignore=%)
+	$(PYTHON_IN_VENV) -m pytest -q $(SERIAL)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo

@@ -103,16 +103,20 @@ def cython(name: str) -> Extension:
 
 
 os.chdir(ROOT)  # setuptools wants the sources relative to here
+generated = list((ROOT / "build" / "cython").rglob("*.c"))
 kernels = cythonize(
     [cython("frame"), cython("group"), cython("slots")],
     build_dir="build/cython",
     include_path=["native"],
     compiler_directives={"language_level": 3, "autotestdict": False},
     quiet=True,
+    # cythonize looks at the sources alone, not at the directives above
+    force=any(file.stat().st_mtime < Path(__file__).stat().st_mtime for file in generated),
 )
 setup(
     version=version(),
     packages=packages(),
+    include_package_data=False,  # MANIFEST.in is for the sdist
     package_data={package: ["py.typed", "*.pyi"] for package in FOLDERS},
     ext_modules=[*kernels, Extension(NODE, [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy},

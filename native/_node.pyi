@@ -103,10 +103,10 @@ class Node:
     def stop(self, timeout_s: float) -> None:
         """Refuse new requests, finish groups under way, close sockets and files, join the threads."""
 
-def fsck(data: str, *, threads: int = 1) -> dict[str, Any]:
+def fsck(data: str) -> dict[str, Any]:
     """Check every record of a stopped store, changing nothing.
 
-    Returns {files: [names], bytes, records, partitions: [...], damage: [{file, position, record_number,
+    Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
     topic, partition, why}]}. Raises as `Node.recover` does.
     """
 

@@ -36,6 +36,9 @@ impl Encoder {
         let batch = capsule::batch(batch)?;
         let (order, bounds) = (Borrowed::<u32>::new("order", order)?, Borrowed::<u32>::new("bounds", bounds)?);
         let (rows, ends) = (order.slice(), bounds.slice());
+        if ends.is_empty() {
+            return Err(raise_with(py, "InvalidArgumentError", "bounds is empty: it has partitions + 1", "bounds", 0));
+        }
         let gathered = py.detach(|| self.inner.gather(&batch, rows, ends)).map_err(|error| of_encode(py, &error))?;
         (0..gathered.partitions()).map(|partition| message(py, &gathered, partition, reserve)).collect()
     }

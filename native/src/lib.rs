@@ -15,6 +15,7 @@ mod capsule;
 mod checksum;
 mod encode;
 mod error;
+mod fsck;
 mod node;
 mod outcome;
 mod record;
@@ -25,6 +26,8 @@ mod _node {
     use crate::checksum::{crc32c, crc32c_seal};
     #[pymodule_export]
     use crate::encode::{Encoder, schema_message};
+    #[pymodule_export]
+    use crate::fsck::fsck;
     #[pymodule_export]
     use crate::node::Node;
     #[pymodule_export]

@@ -1,0 +1,123 @@
+"""One wheel, built from the sdist's own content, that works in a fresh environment (C1)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+PIP = (sys.executable, "-m", "pip")
+
+pytestmark = pytest.mark.timeout(1500)  # a cold release build of the whole workspace on two busy cores
+
+
+def run(*command: object, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sdist")
+    build = f"import setuptools.build_meta as build; build.build_sdist({str(folder)!r})"
+    run(sys.executable, "-c", build, cwd=ROOT)
+    (found,) = folder.glob("ringfence-*.tar.gz")
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
+    # Crates of the registry are shared with the checkout; the workspace's own are built anew.
+    target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
+    options = ("-q", "--no-deps", "--no-build-isolation", "-w", "out")
+    run(*PIP, "wheel", *options, source, cwd=folder, CARGO_TARGET_DIR=target)
+    (found,) = (folder / "out").glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel; what it depends on comes from the environment of the tests."""
+    folder = tmp_path_factory.mktemp("fresh")
+    venv.create(folder, symlinks=True, with_pip=False)
+    found = folder / "bin" / "python"
+    run(*PIP, "--python", found, "install", "-q", "--no-deps", "--no-index", wheel, cwd=folder)
+    site = run(found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=folder).strip()
+    Path(site, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return found
+
+
+def test_the_wheel_has_both_kinds_of_native_modules_stubs_types_and_licence(wheel: Path) -> None:
+    assert wheel.name.startswith("ringfence-") and wheel.name.endswith("-cp311-abi3-linux_x86_64.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    native = {
+        name.removeprefix("ringfence/native/") for name in names if name.startswith("ringfence/native/")
+    }
+    for module in ("_node", "slots", "group", "frame"):
+        assert {f"{module}.abi3.so", f"{module}.pyi"} <= native
+    assert "ringfence/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    unwanted = [
+        name for name in names if name.endswith((".pyx", ".pxd", ".h", ".rs", ".c")) or "gen_wire" in name
+    ]
+    assert unwanted == []
+
+
+def test_the_wheel_has_every_package_of_the_checkout(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    folders = {"client": "ringfence", "native": "ringfence/native", "control": "ringfence/control"}
+    expected = {
+        f"{package}/{path.relative_to(ROOT / folder)}"
+        for folder, package in folders.items()
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name != "gen_wire.py"
+    }
+    assert expected <= names, f"not in the wheel: {sorted(expected - names)}; does a folder lack __init__.py?"
+
+
+def test_a_fresh_environment_imports_the_wheel_and_runs_the_command(python: Path, tmp_path: Path) -> None:
+    code = (
+        "import ringfence, pyarrow as pa; from ringfence.native import _node, frame, group; "
+        "print(ringfence.__file__, ringfence.slots(pa.record_batch({'k': [1]}), key=['k'])[0])"
+    )
+    file, slot = run(python, "-c", code, cwd=tmp_path).split()
+    assert Path(file).is_relative_to(python.parent.parent)
+    # xxhash64(1L) of Spark is -7001672635703045582; its upper 16 bits
+    assert int(slot) == (-7001672635703045582 & (1 << 64) - 1) >> 48
+    code = "import importlib.metadata as metadata; print(metadata.version('ringfence'))"
+    version = run(python, "-c", code, cwd=tmp_path).strip()
+    assert version in run(python.parent / "ringfence", "--version", cwd=tmp_path)
+
+
+def test_the_wheel_names_what_it_needs_and_pins_nothing_from_above_that_it_need_not(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    assert metadata["Requires-Python"] == ">=3.11"
+    base = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]
+    assert not [need for need in base if "<" in need or "==" in need]
+    assert any(need.startswith("pyarrow>=") for need in base)
