@@ -3,6 +3,14 @@
 //! Rows are like TPC-H `lineitem`: 4 integers, 4 decimals, 3 dates, 5 strings, about 165 bytes each. Every figure is the best of several
 //! rounds, because the machine has other things to do.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "made-up values, and figures of three digits"
+)]
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +33,7 @@ fn main() {
     }
 }
 
-/// SplitMix64 of a row number: the same rows every time.
+/// `SplitMix64` of a row number: the same rows every time.
 fn mix(row: u64) -> u64 {
     let z = row.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -37,7 +45,9 @@ fn lineitem(rows: usize) -> RecordBatch {
     const INSTRUCTIONS: [&str; 4] = ["COLLECT COD", "DELIVER IN PERSON", "NONE", "TAKE BACK RETURN"];
     const WORDS: &str = "egular courts above the furiously even deposits cajole slyly ironic packages";
     let rows = 0..rows as u64;
-    let long = |salt: u64| -> ArrayRef { Arc::new(rows.clone().map(|row| (mix(row ^ salt) >> 40) as i64).collect::<Int64Array>()) };
+    let long = |salt: u64| -> ArrayRef {
+        Arc::new(rows.clone().map(|row| (mix(row ^ salt) >> 40) as i64).collect::<Int64Array>())
+    };
     let decimal = |salt: u64| -> ArrayRef {
         let values = rows.clone().map(|row| Some(i128::from(mix(row ^ salt) >> 44))).collect::<Decimal128Array>();
         Arc::new(values.with_precision_and_scale(15, 2).unwrap())
@@ -45,7 +55,9 @@ fn lineitem(rows: usize) -> RecordBatch {
     let date = |salt: u64| -> ArrayRef {
         Arc::new(Date32Array::from_iter_values(rows.clone().map(|row| 8_000 + (mix(row ^ salt) % 2_500) as i32)))
     };
-    let text = |pick: &dyn Fn(u64) -> String| -> ArrayRef { Arc::new(rows.clone().map(|row| Some(pick(mix(row)))).collect::<StringArray>()) };
+    let text = |pick: &dyn Fn(u64) -> String| -> ArrayRef {
+        Arc::new(rows.clone().map(|row| Some(pick(mix(row)))).collect::<StringArray>())
+    };
     RecordBatch::try_from_iter([
         ("l_orderkey", long(1)),
         ("l_partkey", long(2)),
@@ -104,14 +116,22 @@ fn validate(rows: usize) {
 fn hashes() {
     let keys = RecordBatch::try_from_iter([
         ("long", Arc::new((0..1_000_000_u64).map(|row| mix(row) as i64).collect::<Int64Array>()) as ArrayRef),
-        ("text", Arc::new((0..1_000_000_u64).map(|row| Some(format!("{:016x}", mix(row)))).collect::<StringArray>()) as ArrayRef),
+        (
+            "text",
+            Arc::new((0..1_000_000_u64).map(|row| Some(format!("{:016x}", mix(row)))).collect::<StringArray>())
+                as ArrayRef,
+        ),
     ])
     .unwrap();
     for column in [0, 1] {
         let seconds = best(|| {
             black_box(slots_of(black_box(&keys), &[column]).unwrap());
         });
-        println!("slots of {:<5}: {:.0} M keys/s", keys.schema().field(column).name(), keys.num_rows() as f64 / seconds / 1e6);
+        println!(
+            "slots of {:<5}: {:.0} M keys/s",
+            keys.schema().field(column).name(),
+            keys.num_rows() as f64 / seconds / 1e6
+        );
     }
 }
 
@@ -123,16 +143,16 @@ fn gather(rows: usize) {
     let mut order = Vec::new();
     let mut bounds = vec![0];
     for partition in 0..PARTITIONS {
-        order.extend((0..rows as u32).filter(|row| slots[*row as usize] as usize * PARTITIONS >> 16 == partition));
+        order.extend((0..rows as u32).filter(|row| (slots[*row as usize] as usize * PARTITIONS) >> 16 == partition));
         bounds.push(order.len() as u32);
     }
-    let mut outs: Vec<Vec<u8>> = {
+    let mut messages: Vec<Vec<u8>> = {
         let gathered = encoder.gather(&batch, &order, &bounds).unwrap();
         (0..PARTITIONS).map(|partition| vec![0; gathered.bytes(partition)]).collect()
     };
-    let ours = best(|| {
+    let encoded = best(|| {
         let gathered = encoder.gather(black_box(&batch), &order, &bounds).unwrap();
-        for (partition, out) in outs.iter_mut().enumerate() {
+        for (partition, out) in messages.iter_mut().enumerate() {
             gathered.write(partition, out).unwrap();
         }
     });
@@ -142,12 +162,12 @@ fn gather(rows: usize) {
             black_box(take(column, &indexes, None).unwrap());
         }
     });
-    let bytes: usize = outs.iter().map(Vec::len).sum();
-    let per_byte = ours * 1e9 / bytes as f64;
+    let bytes: usize = messages.iter().map(Vec::len).sum();
+    let per_byte = encoded * 1e9 / bytes as f64;
     println!(
         "gather {rows} rows over {PARTITIONS}: {:.2} ms, {per_byte:.3} ns/B; arrow-rs take of the same rows {:.2} ms; ratio {:.2}",
-        ours * 1e3,
+        encoded * 1e3,
         taken * 1e3,
-        ours / taken
+        encoded / taken
     );
 }

@@ -86,7 +86,8 @@ impl Compiler {
     }
 
     fn kind(&mut self, path: &str, data_type: &DataType) -> Result<Kind, SchemaError> {
-        let wrong = |why: &str| SchemaError::UnsupportedType { column: path.to_owned(), why: format!("{data_type}: {why}") };
+        let wrong =
+            |why: &str| SchemaError::UnsupportedType { column: path.to_owned(), why: format!("{data_type}: {why}") };
         Ok(match data_type {
             DataType::Null => Kind::Null,
             DataType::Boolean => Kind::Bool,
@@ -196,16 +197,19 @@ fn fixed(data_type: &DataType) -> Option<Kind> {
         DataType::Int8 | DataType::UInt8 => (1, Rule::Any),
         DataType::Int16 | DataType::UInt16 | DataType::Float16 => (2, Rule::Any),
         DataType::Int32 | DataType::UInt32 | DataType::Float32 | DataType::Date32 => (4, Rule::Any),
-        DataType::Int64 | DataType::UInt64 | DataType::Float64 => (8, Rule::Any),
-        DataType::Timestamp(..) | DataType::Duration(_) => (8, Rule::Any),
+        DataType::Int64 | DataType::UInt64 | DataType::Float64 | DataType::Timestamp(..) | DataType::Duration(_) => {
+            (8, Rule::Any)
+        }
         DataType::Date64 => (8, Rule::WholeDays),
         DataType::Time32(TimeUnit::Second) => (4, Rule::TimeOfDay { limit: DAY_SECONDS }),
         DataType::Time32(TimeUnit::Millisecond) => (4, Rule::TimeOfDay { limit: DAY_SECONDS * 1_000 }),
         DataType::Time64(TimeUnit::Microsecond) => (8, Rule::TimeOfDay { limit: DAY_SECONDS * 1_000_000 }),
         DataType::Time64(TimeUnit::Nanosecond) => (8, Rule::TimeOfDay { limit: DAY_SECONDS * 1_000_000_000 }),
-        DataType::Interval(IntervalUnit::YearMonth) => (4, Rule::Any),
-        DataType::Interval(IntervalUnit::DayTime) => (8, Rule::Any),
-        DataType::Interval(IntervalUnit::MonthDayNano) => (16, Rule::Any),
+        DataType::Interval(unit) => match unit {
+            IntervalUnit::YearMonth => (4, Rule::Any),
+            IntervalUnit::DayTime => (8, Rule::Any),
+            IntervalUnit::MonthDayNano => (16, Rule::Any),
+        },
         DataType::Decimal32(precision, _) => (4, Rule::Decimal { precision: *precision }),
         DataType::Decimal64(precision, _) => (8, Rule::Decimal { precision: *precision }),
         DataType::Decimal128(precision, _) => (16, Rule::Decimal { precision: *precision }),

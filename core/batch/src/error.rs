@@ -107,7 +107,9 @@ impl fmt::Display for EncodeError {
                 f,
                 "column {column:?}: {batch} does not become the topic's {target} without loss; cast it before sending"
             ),
-            Self::Nulls { column, count } => write!(f, "column {column:?}: {count} nulls, but the topic's column is not nullable"),
+            Self::Nulls { column, count } => {
+                write!(f, "column {column:?}: {count} nulls, but the topic's column is not nullable")
+            }
             Self::Selection(why) => write!(f, "rows: {why}"),
             Self::Output { have, need } => write!(f, "output has {have} bytes, the message needs exactly {need}"),
             Self::TooLarge { what, found, limit } => {

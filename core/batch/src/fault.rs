@@ -128,7 +128,10 @@ impl Fault {
             }
             Self::Nulls { count } => write!(f, "{count} nulls in a field that is not nullable"),
             Self::Range { buffer, offset, length, body } => {
-                write!(f, "buffer {buffer}: {offset}+{length} is unaligned, over an earlier buffer, or outside {body} bytes")
+                write!(
+                    f,
+                    "buffer {buffer}: {offset}+{length} is unaligned, over an earlier buffer, or outside {body} bytes"
+                )
             }
             Self::Short { buffer, need, have } => write!(f, "buffer {buffer}: {have} bytes, {need} are needed"),
             Self::Partial { buffer, have, width } => {
@@ -153,8 +156,12 @@ impl Fault {
             }
             Self::DictionaryMissing { id } => write!(f, "dictionary {id} has no values in this body"),
             Self::DictionaryMessages { limit } => write!(f, "more than {limit} dictionary batches"),
-            Self::DictionaryIndex { row, values } => write!(f, "row {row}: index outside the dictionary's {values} values"),
-            Self::Codec { found } => write!(f, "compression codec {found}; LZ4_FRAME (0) and ZSTD (1) by buffer are taken"),
+            Self::DictionaryIndex { row, values } => {
+                write!(f, "row {row}: index outside the dictionary's {values} values")
+            }
+            Self::Codec { found } => {
+                write!(f, "compression codec {found}; LZ4_FRAME (0) and ZSTD (1) by buffer are taken")
+            }
             Self::Compressed { buffer, declared } => {
                 write!(f, "buffer {buffer} does not decompress to its declared {declared} bytes")
             }

@@ -13,21 +13,45 @@ pub(crate) enum Kind {
     Null,
     Bool,
     /// `width` bytes a value.
-    Fixed { width: usize, rule: Rule },
+    Fixed {
+        width: usize,
+        rule: Rule,
+    },
     /// Offsets (int64 if `wide`) and bytes.
-    Bytes { wide: bool, utf8: bool },
-    View { utf8: bool },
-    List { wide: bool },
-    ListView { wide: bool },
-    FixedList { size: usize },
-    Struct { children: usize },
+    Bytes {
+        wide: bool,
+        utf8: bool,
+    },
+    View {
+        utf8: bool,
+    },
+    List {
+        wide: bool,
+    },
+    ListView {
+        wide: bool,
+    },
+    FixedList {
+        size: usize,
+    },
+    Struct {
+        children: usize,
+    },
     Map,
     /// `union` is an index into [`Plan::unions`].
-    Union { dense: bool, union: usize },
+    Union {
+        dense: bool,
+        union: usize,
+    },
     /// `dictionary` is an index into [`Plan::dictionaries`].
-    Dictionary { index: IndexType, dictionary: usize },
+    Dictionary {
+        index: IndexType,
+        dictionary: usize,
+    },
     /// Run ends of `width` bytes, then values.
-    RunEnd { width: usize },
+    RunEnd {
+        width: usize,
+    },
 }
 
 /// What the values of a fixed-width array must obey beyond their width. The same rules as `validate(full=True)` of pyarrow, so
@@ -36,11 +60,15 @@ pub(crate) enum Kind {
 pub(crate) enum Rule {
     Any,
     /// `abs(value) < 10^precision`.
-    Decimal { precision: u8 },
+    Decimal {
+        precision: u8,
+    },
     /// Milliseconds that are whole days.
     WholeDays,
     /// From 0 up to below `limit` units.
-    TimeOfDay { limit: i64 },
+    TimeOfDay {
+        limit: i64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,7 @@
 //! Strings and binaries: from any of their three forms into any other. Null rows get no bytes, whatever stood there.
 
+#![allow(clippy::inline_always, reason = "a call a value costs as much as copying one")]
+
 use arrow::buffer::{Buffer, NullBuffer};
 
 use super::rows::Rows;
@@ -104,14 +106,7 @@ fn whole(offsets: &[i32], bytes: &[u8], index: &mut [u8], data: &mut [u8]) {
     data.copy_from_slice(&bytes[first as usize..first as usize + data.len()]);
 }
 
-fn put(
-    from: &impl Read,
-    to: Target,
-    nulls: Option<&NullBuffer>,
-    rows: &Rows<'_>,
-    index: &mut [u8],
-    data: &mut [u8],
-) {
+fn put(from: &impl Read, to: Target, nulls: Option<&NullBuffer>, rows: &Rows<'_>, index: &mut [u8], data: &mut [u8]) {
     match (to, nulls) {
         (Target::Narrow, None) => put_offsets::<4>(from, |_| true, rows, index, data),
         (Target::Narrow, Some(nulls)) => put_offsets::<4>(from, |row| nulls.is_valid(row), rows, index, data),
@@ -146,13 +141,7 @@ fn put_offsets<const W: usize>(
     });
 }
 
-fn put_views(
-    from: &impl Read,
-    valid: impl Fn(usize) -> bool,
-    rows: &Rows<'_>,
-    index: &mut [u8],
-    data: &mut [u8],
-) {
+fn put_views(from: &impl Read, valid: impl Fn(usize) -> bool, rows: &Rows<'_>, index: &mut [u8], data: &mut [u8]) {
     let mut views = index.as_chunks_mut::<16>().0.iter_mut();
     let mut at = 0;
     rows.each(|row| {
@@ -178,7 +167,9 @@ fn put_views(
 /// one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
 #[inline(always)]
 fn copy(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
-    if length <= 16 && block::<16>(from, start, to, at) || length <= 64 && length > 16 && block::<64>(from, start, to, at) {
+    if length <= 16 && block::<16>(from, start, to, at)
+        || length <= 64 && length > 16 && block::<64>(from, start, to, at)
+    {
         return;
     }
     to[at..at + length].copy_from_slice(&from[start..start + length]);

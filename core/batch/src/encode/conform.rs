@@ -20,10 +20,9 @@ pub(super) fn columns(schema: &Schema, batch: &RecordBatch) -> Result<Vec<ArrayR
         .map(|field| match batch.column_by_name(field.name()) {
             Some(column) => conform(field, column),
             None if field.is_nullable() => Ok(new_null_array(field.data_type(), batch.num_rows())),
-            None => Err(EncodeError::MissingColumn {
-                column: field.name().clone(),
-                target: field.data_type().to_string(),
-            }),
+            None => {
+                Err(EncodeError::MissingColumn { column: field.name().clone(), target: field.data_type().to_string() })
+            }
         })
         .collect()
 }
@@ -33,11 +32,8 @@ fn conform(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError>
     if from.equals_datatype(to) || written_as(from, to) {
         return Ok(ArrayRef::clone(column));
     }
-    let refused = || EncodeError::Type {
-        column: field.name().clone(),
-        batch: from.to_string(),
-        target: to.to_string(),
-    };
+    let refused =
+        || EncodeError::Type { column: field.name().clone(), batch: from.to_string(), target: to.to_string() };
     if !lossless(from, to) {
         return Err(refused());
     }
@@ -67,12 +63,11 @@ fn lossless(from: &DataType, to: &DataType) -> bool {
         return true;
     }
     match (from, to) {
-        (T::Null, _) => true,
         (T::Dictionary(_, from), T::Dictionary(_, to)) => lossless(from, to),
         (T::Dictionary(_, values), to) => lossless(values, to),
         (from, T::Dictionary(_, values)) => lossless(from, values),
         (T::FixedSizeBinary(_), to) => is_text(to) && !is_utf8(to),
-        (T::Float16, T::Float32 | T::Float64) | (T::Float32, T::Float64) => true,
+        (T::Null, _) | (T::Float16, T::Float32 | T::Float64) | (T::Float32, T::Float64) => true,
         (T::Decimal32(p, s) | T::Decimal64(p, s) | T::Decimal128(p, s), T::Decimal128(q, t) | T::Decimal256(q, t)) => {
             p <= q && s == t
         }

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::Schema;
 use arrow::ipc::MetadataVersion;
-use arrow::ipc::writer::{IpcWriteContext, DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message};
 use arrow::record_batch::RecordBatch;
 use ringfence_wire::BODY_ALIGN_BYTES;
 
@@ -17,7 +17,7 @@ use crate::schema::SchemaPlan;
 
 pub(super) fn messages(
     plan: &SchemaPlan,
-    columns: Vec<ArrayRef>,
+    columns: &[ArrayRef],
     rows: &[Rows<'_>],
 ) -> Result<Vec<Vec<u8>>, EncodeError> {
     let arrow = |error: arrow::error::ArrowError| EncodeError::Arrow(error.to_string());

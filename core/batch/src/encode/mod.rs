@@ -99,7 +99,7 @@ impl Encoder {
                 let layouts = rows.iter().map(|rows| Layout::new(fields, &sources, rows)).collect::<Result<_, _>>()?;
                 Messages::Flat { columns: sources, rows, layouts }
             }
-            None => Messages::Ready(fallback::messages(&self.plan, columns, &rows)?),
+            None => Messages::Ready(fallback::messages(&self.plan, &columns, &rows)?),
         };
         Ok(Gathered { messages })
     }

@@ -17,8 +17,14 @@ pub(super) enum Values {
     Null,
     Bool(BooleanBuffer),
     /// Exactly `width` bytes a row.
-    Fixed { bytes: Buffer, width: usize },
-    Text { from: Text, to: Target },
+    Fixed {
+        bytes: Buffer,
+        width: usize,
+    },
+    Text {
+        from: Text,
+        to: Target,
+    },
 }
 
 /// Where strings and binaries come from.

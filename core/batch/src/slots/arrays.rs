@@ -1,6 +1,7 @@
 //! Key columns out of arrow-rs arrays, slices included.
 
 use arrow::array::ArrayData;
+use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
 
 use super::column::{Bits, Column, Offsets, Values};
@@ -15,7 +16,7 @@ pub(super) fn column(data: &ArrayData) -> Option<Column<'_>> {
 
 fn values(data: &ArrayData) -> Option<Values<'_>> {
     let (offset, length) = (data.offset(), data.len());
-    let buffer = |index: usize| data.buffers().get(index).map(|buffer| buffer.as_slice());
+    let buffer = |index: usize| data.buffers().get(index).map(Buffer::as_slice);
     let cut = |index: usize, width: usize, extra: usize| -> Option<&[u8]> {
         let end = offset.checked_add(length)?.checked_add(extra)?.checked_mul(width)?;
         buffer(index)?.get(offset * width..end)
@@ -32,7 +33,7 @@ fn values(data: &ArrayData) -> Option<Values<'_>> {
         DataType::Utf8 | DataType::Binary => Values::Bytes { offsets: offsets(false)?, bytes: buffer(1)? },
         DataType::LargeUtf8 | DataType::LargeBinary => Values::Bytes { offsets: offsets(true)?, bytes: buffer(1)? },
         DataType::Utf8View | DataType::BinaryView => {
-            let data = data.buffers().iter().skip(1).map(|buffer| buffer.as_slice()).collect();
+            let data = data.buffers().iter().skip(1).map(Buffer::as_slice).collect();
             Values::Views { views: cut(0, 16, 0)?, data }
         }
         DataType::FixedSizeBinary(width) => {

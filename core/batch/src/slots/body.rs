@@ -57,7 +57,7 @@ impl<'k> Keys<'k> {
             let outside = |hash: &u64| !slots.contains(&((hash >> 48) as u16));
             // Counted, not searched: the common case is that none is outside, and counting runs as SIMD.
             if hashes.iter().filter(|hash| outside(hash)).count() > 0 {
-                let row = hashes.iter().position(|hash| outside(hash)).unwrap_or(0);
+                let row = hashes.iter().position(outside).unwrap_or(0);
                 let slot = (hashes[row] >> 48) as u16;
                 return Err(Fault::Slot { row: start + row, slot, lo, hi });
             }

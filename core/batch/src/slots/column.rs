@@ -1,8 +1,8 @@
 //! A key column as raw buffers, wherever they came from, and its hash. Bytes may stand at any alignment.
 
+use super::CHUNK_ROWS;
 use super::hash;
 use super::key_type::Leaf;
-use super::CHUNK_ROWS;
 use crate::bits;
 use crate::plan::IndexType;
 use crate::validate::dictionary_index;
@@ -31,15 +31,37 @@ impl Bits<'_> {
 #[derive(Debug)]
 pub(crate) enum Values<'a> {
     Bool(Bits<'a>),
-    Fixed { bytes: &'a [u8], leaf: Leaf },
-    FixedBytes { bytes: &'a [u8], width: usize },
-    Bytes { offsets: Offsets<'a>, bytes: &'a [u8] },
-    Views { views: &'a [u8], data: Vec<&'a [u8]> },
-    List { offsets: Offsets<'a>, child: Box<Column<'a>> },
-    FixedList { size: usize, child: Box<Column<'a>> },
+    Fixed {
+        bytes: &'a [u8],
+        leaf: Leaf,
+    },
+    FixedBytes {
+        bytes: &'a [u8],
+        width: usize,
+    },
+    Bytes {
+        offsets: Offsets<'a>,
+        bytes: &'a [u8],
+    },
+    Views {
+        views: &'a [u8],
+        data: Vec<&'a [u8]>,
+    },
+    List {
+        offsets: Offsets<'a>,
+        child: Box<Column<'a>>,
+    },
+    FixedList {
+        size: usize,
+        child: Box<Column<'a>>,
+    },
     Struct(Vec<Column<'a>>),
     /// Values in parts: (index of the first, the part), ascending.
-    Dictionary { indexes: &'a [u8], index: IndexType, parts: Vec<(u64, Column<'a>)> },
+    Dictionary {
+        indexes: &'a [u8],
+        index: IndexType,
+        parts: Vec<(u64, Column<'a>)>,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +126,13 @@ impl Column<'_> {
                     }
                 }
             },
+            Values::Bytes { offsets: Offsets { bytes: offsets, wide: false }, bytes } => {
+                let offsets = values::<4>(offsets, start, rows + 1);
+                for (pair, hash) in offsets.windows(2).zip(hashes) {
+                    let (from, to) = (u32::from_le_bytes(pair[0]) as usize, u32::from_le_bytes(pair[1]) as usize);
+                    *hash = hash::text(bytes.get(from..to).unwrap_or_default(), *hash);
+                }
+            }
             _ => {
                 for (row, hash) in (start..).zip(hashes) {
                     *hash = self.hash_value(row, *hash);
@@ -126,13 +155,13 @@ impl Column<'_> {
                 hash[0]
             }
             Values::FixedBytes { bytes, width } => {
-                hash::xxh64(bytes.get(row * width..(row + 1) * width).unwrap_or_default(), seed)
+                hash::text(bytes.get(row * width..(row + 1) * width).unwrap_or_default(), seed)
             }
             Values::Bytes { offsets, bytes } => {
                 let (start, end) = offsets.range(row);
-                hash::xxh64(bytes.get(start..end).unwrap_or_default(), seed)
+                hash::text(bytes.get(start..end).unwrap_or_default(), seed)
             }
-            Values::Views { views, data } => hash::xxh64(view(views, data, row), seed),
+            Values::Views { views, data } => hash::text(view(views, data, row), seed),
             Values::List { offsets, child } => {
                 let (start, end) = offsets.range(row);
                 (start..end).fold(seed, |hash, item| child.hash_row(item, hash))

@@ -1,8 +1,10 @@
 //! XXH64 of short inputs under a seed per row. The kernels for 4 and 8 bytes have no branches, so they run as SIMD where the machine
 //! has 64-bit multiplication in vectors (AVX-512DQ), and as scalar code in flight side by side elsewhere.
 
+#![allow(clippy::inline_always, reason = "only what is inlined into a kernel is compiled for its instruction set")]
+
 use multiversion::multiversion;
-pub(crate) use xxhash_rust::xxh64::xxh64;
+use xxhash_rust::xxh64::xxh64;
 
 const PRIME_1: u64 = 0x9E37_79B1_85EB_CA87;
 const PRIME_2: u64 = 0xC2B2_AE3D_27D4_EB4F;
@@ -32,18 +34,54 @@ pub(crate) fn half(half: u32, seed: u64) -> u64 {
     avalanche(hash.rotate_left(23).wrapping_mul(PRIME_2).wrapping_add(PRIME_3))
 }
 
+/// XXH64 of strings and binaries. Below 32 bytes, as keys mostly are, the algorithm has no stripes: written out here, it is inlined
+/// into the loop over rows, which the general routine is not.
+#[inline(always)]
+pub(crate) fn text(bytes: &[u8], seed: u64) -> u64 {
+    if bytes.len() >= 32 {
+        return xxh64(bytes, seed);
+    }
+    let mut hash = seed.wrapping_add(PRIME_5).wrapping_add(bytes.len() as u64);
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        let round = u64::from_le_bytes(*word).wrapping_mul(PRIME_2).rotate_left(31).wrapping_mul(PRIME_1);
+        hash = (hash ^ round).rotate_left(27).wrapping_mul(PRIME_1).wrapping_add(PRIME_4);
+    }
+    let (halves, rest) = rest.as_chunks::<4>();
+    for half in halves {
+        let round = u64::from(u32::from_le_bytes(*half)).wrapping_mul(PRIME_1);
+        hash = (hash ^ round).rotate_left(23).wrapping_mul(PRIME_2).wrapping_add(PRIME_3);
+    }
+    for byte in rest {
+        hash = (hash ^ u64::from(*byte).wrapping_mul(PRIME_5)).rotate_left(11).wrapping_mul(PRIME_1);
+    }
+    avalanche(hash)
+}
+
 /// -0.0 as 0.0, every NaN as the canonical one.
 #[inline(always)]
 pub(crate) fn double_bits(bits: u64) -> u64 {
     let value = f64::from_bits(bits);
-    if value.is_nan() { 0x7ff8_0000_0000_0000 } else if value == 0.0 { 0 } else { bits }
+    if value.is_nan() {
+        0x7ff8_0000_0000_0000
+    } else if value == 0.0 {
+        0
+    } else {
+        bits
+    }
 }
 
 /// -0.0 as 0.0, every NaN as the canonical one.
 #[inline(always)]
 pub(crate) fn float_bits(bits: u32) -> u32 {
     let value = f32::from_bits(bits);
-    if value.is_nan() { 0x7fc0_0000 } else if value == 0.0 { 0 } else { bits }
+    if value.is_nan() {
+        0x7fc0_0000
+    } else if value == 0.0 {
+        0
+    } else {
+        bits
+    }
 }
 
 macro_rules! kernel {
@@ -73,10 +111,12 @@ pub(crate) fn wide_decimal(value: i128, seed: u64) -> u64 {
     let bytes = value.to_be_bytes();
     let mut start = 0;
     // A leading byte is redundant if it only repeats the sign bit behind it.
-    while start < 15 && (bytes[start] == 0 && bytes[start + 1] < 0x80 || bytes[start] == 0xff && bytes[start + 1] >= 0x80) {
+    while start < 15
+        && (bytes[start] == 0 && bytes[start + 1] < 0x80 || bytes[start] == 0xff && bytes[start + 1] >= 0x80)
+    {
         start += 1;
     }
-    xxh64(&bytes[start..], seed)
+    text(&bytes[start..], seed)
 }
 
 #[cfg(test)]
@@ -93,6 +133,10 @@ mod tests {
                 assert_eq!(half(low, seed), xxh64(&low.to_le_bytes(), seed));
             }
         }
+        let letters: Vec<u8> = (b'a'..=b'z').cycle().take(100).collect();
+        for length in 0..letters.len() {
+            assert_eq!(text(&letters[..length], 42), xxh64(&letters[..length], 42), "{length} bytes");
+        }
         let mut hashes = [42; 37];
         words(&[7_u64.to_le_bytes(); 37], &mut hashes);
         assert_eq!(hashes, [xxh64(&7_u64.to_le_bytes(), 42); 37]);
@@ -100,7 +144,9 @@ mod tests {
 
     #[test]
     fn wide_decimals_hash_their_fewest_bytes() {
-        for (value, bytes) in [(0, &[0_u8][..]), (-1, &[0xff]), (127, &[0x7f]), (128, &[0, 0x80]), (-128, &[0x80]), (-129, &[0xff, 0x7f])] {
+        for (value, bytes) in
+            [(0, &[0_u8][..]), (-1, &[0xff]), (127, &[0x7f]), (128, &[0, 0x80]), (-128, &[0x80]), (-129, &[0xff, 0x7f])]
+        {
             assert_eq!(wide_decimal(value, 9), xxh64(bytes, 9), "{value}");
         }
     }

@@ -66,7 +66,9 @@ pub(crate) fn is_key(data_type: &DataType) -> bool {
         | DataType::LargeBinary
         | DataType::BinaryView
         | DataType::FixedSizeBinary(_) => true,
-        DataType::List(child) | DataType::LargeList(child) | DataType::FixedSizeList(child, _) => is_key(child.data_type()),
+        DataType::List(child) | DataType::LargeList(child) | DataType::FixedSizeList(child, _) => {
+            is_key(child.data_type())
+        }
         // Without fields nothing would be hashed, and no byte would bound how often.
         DataType::Struct(fields) => !fields.is_empty() && fields.iter().all(|field| is_key(field.data_type())),
         DataType::Dictionary(_, values) => is_key(values),

@@ -30,7 +30,8 @@ pub fn slots_of(batch: &RecordBatch, key_columns: &[usize]) -> Result<Vec<u16>, 
     let mut columns = Vec::with_capacity(key_columns.len());
     for (data, &column) in data.iter().zip(key_columns) {
         let name = || batch.schema().field(column).name().clone();
-        let wrong = || SchemaError::Key { column: name(), why: "its array does not have its type's buffers".to_owned() };
+        let wrong =
+            || SchemaError::Key { column: name(), why: "its array does not have its type's buffers".to_owned() };
         columns.push(arrays::column(data).ok_or_else(wrong)?);
     }
     let mut slots = Vec::with_capacity(batch.num_rows());

@@ -44,13 +44,7 @@ impl Checker<'_> {
     }
 
     /// The values of a list: no nulls unless the field is nullable.
-    fn values<'a>(
-        &self,
-        nodes: &[Node],
-        at: usize,
-        cursor: &mut Cursor<'a>,
-        need: Need,
-    ) -> Result<Array<'a>, Fault> {
+    fn values<'a>(&self, nodes: &[Node], at: usize, cursor: &mut Cursor<'a>, need: Need) -> Result<Array<'a>, Fault> {
         let child = self.array(nodes, at, cursor, need)?;
         if child.nulls > 0 && !nodes[at].nullable {
             return Err(Fault::Nulls { count: child.nulls as u64 });
@@ -75,13 +69,7 @@ impl Checker<'_> {
         if hidden { Ok(child.next) } else { Err(Fault::Nulls { count: child.nulls as u64 }) }
     }
 
-    fn map<'a>(
-        &self,
-        nodes: &[Node],
-        at: usize,
-        array: &Array<'a>,
-        cursor: &mut Cursor<'a>,
-    ) -> Result<usize, Fault> {
+    fn map<'a>(&self, nodes: &[Node], at: usize, array: &Array<'a>, cursor: &mut Cursor<'a>) -> Result<usize, Fault> {
         let offsets = offsets::take(false, array, cursor)?;
         let entries = self.values(nodes, at + 1, cursor, Need::Any)?;
         offsets.require(entries.length)?;
@@ -177,12 +165,10 @@ impl Checker<'_> {
 /// Value `row` of signed integers of `width` bytes; behind the end: -1.
 fn signed(bytes: &[u8], width: usize, row: usize) -> i64 {
     let Some(raw) = bytes.get(row * width..(row + 1) * width) else { return -1 };
-    match *raw {
-        [a, b] => i16::from_le_bytes([a, b]).into(),
-        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]).into(),
-        [a, b, c, d, e, f, g, h] => i64::from_le_bytes([a, b, c, d, e, f, g, h]),
-        _ => -1,
-    }
+    let negative = raw.last().is_some_and(|byte| *byte >= 0x80);
+    let mut word = [if negative { 0xff } else { 0 }; 8];
+    word[..width].copy_from_slice(raw);
+    i64::from_le_bytes(word)
 }
 
 /// Do start and size of `row` lie within `values` values?

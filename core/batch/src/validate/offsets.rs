@@ -70,16 +70,20 @@ fn first_bad(bytes: &[u8], wide: bool, length: usize) -> usize {
 fn ascending_i32(bytes: &[u8]) -> bool {
     let (offsets, _) = bytes.as_chunks::<4>();
     let next = offsets.get(1..).unwrap_or_default();
-    offsets.iter().zip(next).fold(0_u32, |bad, (offset, next)| {
-        bad | u32::from(i32::from_le_bytes(*next) < i32::from_le_bytes(*offset))
-    }) == 0
+    offsets
+        .iter()
+        .zip(next)
+        .fold(0_u32, |bad, (offset, next)| bad | u32::from(i32::from_le_bytes(*next) < i32::from_le_bytes(*offset)))
+        == 0
 }
 
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "aarch64+neon"))]
 fn ascending_i64(bytes: &[u8]) -> bool {
     let (offsets, _) = bytes.as_chunks::<8>();
     let next = offsets.get(1..).unwrap_or_default();
-    offsets.iter().zip(next).fold(0_u64, |bad, (offset, next)| {
-        bad | u64::from(i64::from_le_bytes(*next) < i64::from_le_bytes(*offset))
-    }) == 0
+    offsets
+        .iter()
+        .zip(next)
+        .fold(0_u64, |bad, (offset, next)| bad | u64::from(i64::from_le_bytes(*next) < i64::from_le_bytes(*offset)))
+        == 0
 }

@@ -20,7 +20,8 @@ fn every_type_is_taken_as_arrow_rs_writes_it() {
                     let (schema, body) = written(&batch_of("c", &array, true), options);
                     let plan = SchemaPlan::new(&schema, &[]).unwrap_or_else(|error| panic!("{data_type}: {error}"));
                     let rows = u32::try_from(rows).unwrap();
-                    plan.check(&body, rows, None).unwrap_or_else(|error| panic!("{data_type}, {rows} rows, {codec:?}: {error}"));
+                    plan.check(&body, rows, None)
+                        .unwrap_or_else(|error| panic!("{data_type}, {rows} rows, {codec:?}: {error}"));
                     arrow_rs(&schema, &body).unwrap_or_else(|error| panic!("{data_type}: arrow-rs: {error}"));
                 }
             }

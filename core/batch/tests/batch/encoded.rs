@@ -15,7 +15,8 @@ use crate::stream::{arrow_rs, batch_of};
 fn order(random: &mut Random, rows: usize, partitions: usize) -> (Vec<u32>, Vec<u32>) {
     let (mut order, mut bounds) = (Vec::new(), vec![0]);
     for partition in 0..partitions {
-        let mine = (0..rows as u32).filter(|row| partition != 2 && *row as usize % partitions <= partition && random.below(3) > 0);
+        let mine = (0..rows as u32)
+            .filter(|row| partition != 2 && *row as usize % partitions <= partition && random.below(3) > 0);
         order.extend(mine);
         bounds.push(order.len() as u32);
     }
@@ -49,7 +50,8 @@ fn rows_of_every_type_are_gathered_by_partition() {
             let schema = schema_message(batch.schema_ref()).unwrap();
             let encoder = Encoder::new(&schema).unwrap();
             let (order, bounds) = order(&mut random, 150, 5);
-            let gathered = encoder.gather(&batch, &order, &bounds).unwrap_or_else(|error| panic!("{data_type}: {error}"));
+            let gathered =
+                encoder.gather(&batch, &order, &bounds).unwrap_or_else(|error| panic!("{data_type}: {error}"));
             assert_eq!(gathered.partitions(), 5);
             for partition in 0..5 {
                 let rows = &order[bounds[partition] as usize..bounds[partition + 1] as usize];
@@ -81,9 +83,12 @@ fn a_run_of_rows_is_written_without_a_gather() {
 
 #[test]
 fn buffers_begin_at_multiples_of_64() {
-    let columns: Vec<ArrayRef> = [DataType::Boolean, DataType::Utf8, DataType::Int64, DataType::Utf8View].iter()
-        .map(|data_type| array(&mut Random(5), data_type, 77, true)).collect();
-    let fields: Vec<_> = columns.iter().enumerate().map(|(i, c)| Field::new(format!("c{i}"), c.data_type().clone(), true)).collect();
+    let columns: Vec<ArrayRef> = [DataType::Boolean, DataType::Utf8, DataType::Int64, DataType::Utf8View]
+        .iter()
+        .map(|data_type| array(&mut Random(5), data_type, 77, true))
+        .collect();
+    let fields: Vec<_> =
+        columns.iter().enumerate().map(|(i, c)| Field::new(format!("c{i}"), c.data_type().clone(), true)).collect();
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
     let schema = schema_message(batch.schema_ref()).unwrap();
     let body = message(&Encoder::new(&schema).unwrap().whole(&batch, 0, 77).unwrap(), 0);
@@ -100,24 +105,48 @@ fn casts_keep_every_value_or_are_refused() {
     let dictionary = || T::Dictionary(Box::new(T::Int16), Box::new(T::Utf8));
     let item = |data_type| Arc::new(Field::new("item", data_type, true));
     let allowed = [
-        (T::Utf8View, T::Utf8), (T::LargeUtf8, T::Utf8), (T::Utf8, T::LargeUtf8), (T::Utf8, T::Utf8View), (T::Utf8, T::Binary),
-        (T::LargeUtf8, T::Utf8View), (T::Utf8View, T::LargeUtf8), (T::BinaryView, T::Binary), (T::FixedSizeBinary(5), T::Binary),
-        (dictionary(), T::Utf8), (dictionary(), T::Utf8View), (T::Utf8, dictionary()), (T::Int8, T::Int64), (T::UInt8, T::Int16),
-        (T::Float32, T::Float64), (T::Decimal64(15, 2), T::Decimal128(20, 2)), (T::Null, T::Int32),
+        (T::Utf8View, T::Utf8),
+        (T::LargeUtf8, T::Utf8),
+        (T::Utf8, T::LargeUtf8),
+        (T::Utf8, T::Utf8View),
+        (T::Utf8, T::Binary),
+        (T::LargeUtf8, T::Utf8View),
+        (T::Utf8View, T::LargeUtf8),
+        (T::BinaryView, T::Binary),
+        (T::FixedSizeBinary(5), T::Binary),
+        (dictionary(), T::Utf8),
+        (dictionary(), T::Utf8View),
+        (T::Utf8, dictionary()),
+        (T::Int8, T::Int64),
+        (T::UInt8, T::Int16),
+        (T::Float32, T::Float64),
+        (T::Decimal64(15, 2), T::Decimal128(20, 2)),
+        (T::Null, T::Int32),
         (T::LargeList(item(T::Utf8View)), T::List(item(T::Utf8))),
     ];
     for (from, to) in allowed {
         let column = array(&mut Random(77), &from, 60, true);
         let schema = schema_message(&Schema::new(vec![Field::new("c", to.clone(), true)])).unwrap();
         let encoder = Encoder::new(&schema).unwrap();
-        let whole = encoder.whole(&batch_of("c", &column, true), 5, 50).unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
+        let whole = encoder
+            .whole(&batch_of("c", &column, true), 5, 50)
+            .unwrap_or_else(|error| panic!("{from} to {to}: {error}"));
         let expected = cast(&column, &to).unwrap().slice(5, 50);
         assert_rows(&schema, &message(&whole, 0), &[expected], &format!("{from} to {to}"));
     }
     let refused = [
-        (T::Int64, T::Int32), (T::Binary, T::Utf8), (T::Int32, T::UInt64), (T::Float64, T::Float32), (T::Int64, T::Float64),
-        (T::Decimal128(15, 2), T::Decimal128(15, 3)), (T::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())), T::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))),
-        (T::Utf8, T::Int32), (T::Struct(vec![item(T::Int32)].into()), T::Int32),
+        (T::Int64, T::Int32),
+        (T::Binary, T::Utf8),
+        (T::Int32, T::UInt64),
+        (T::Float64, T::Float32),
+        (T::Int64, T::Float64),
+        (T::Decimal128(15, 2), T::Decimal128(15, 3)),
+        (
+            T::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
+            T::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        ),
+        (T::Utf8, T::Int32),
+        (T::Struct(vec![item(T::Int32)].into()), T::Int32),
     ];
     for (from, to) in refused {
         let column = array(&mut Random(78), &from, 10, true);
@@ -136,10 +165,20 @@ fn columns_are_matched_by_name() {
     let a: ArrayRef = Arc::new(Int32Array::from(vec![1, 2, 3]));
     let b: ArrayRef = Arc::new(StringArray::from(vec![Some("x"), None, Some("z")]));
     let swapped = RecordBatch::try_from_iter([("b", Arc::clone(&b)), ("a", Arc::clone(&a))]).unwrap();
-    assert_rows(&schema, &message(&encoder.whole(&swapped, 0, 3).unwrap(), 0), &[Arc::clone(&a), Arc::clone(&b)], "swapped");
+    assert_rows(
+        &schema,
+        &message(&encoder.whole(&swapped, 0, 3).unwrap(), 0),
+        &[Arc::clone(&a), Arc::clone(&b)],
+        "swapped",
+    );
     let without_b = batch_of("a", &a, false);
     let nulls: ArrayRef = Arc::new(StringArray::new_null(3));
-    assert_rows(&schema, &message(&encoder.whole(&without_b, 0, 3).unwrap(), 0), &[Arc::clone(&a), nulls], "a missing nullable column");
+    assert_rows(
+        &schema,
+        &message(&encoder.whole(&without_b, 0, 3).unwrap(), 0),
+        &[Arc::clone(&a), nulls],
+        "a missing nullable column",
+    );
     let error = encoder.whole(&batch_of("b", &b, true), 0, 3).unwrap_err();
     assert_eq!(error, EncodeError::MissingColumn { column: "a".into(), target: "Int32".into() });
     let extra = RecordBatch::try_from_iter([("a", Arc::clone(&a)), ("c", Arc::clone(&b))]).unwrap();
@@ -154,7 +193,10 @@ fn rows_outside_the_batch_are_refused() {
     let batch = batch_of("c", &(Arc::new(Int32Array::from(vec![1, 2, 3])) as ArrayRef), false);
     let encoder = Encoder::new(&schema_message(batch.schema_ref()).unwrap()).unwrap();
     for (order, bounds) in [(&[0, 3][..], &[0, 2][..]), (&[0, 1], &[0, 3]), (&[0, 1], &[2, 1])] {
-        assert!(matches!(encoder.gather(&batch, order, bounds), Err(EncodeError::Selection(_))), "{order:?} {bounds:?}");
+        assert!(
+            matches!(encoder.gather(&batch, order, bounds), Err(EncodeError::Selection(_))),
+            "{order:?} {bounds:?}"
+        );
     }
     assert!(matches!(encoder.whole(&batch, 2, 2), Err(EncodeError::Selection(_))));
     assert!(matches!(encoder.whole(&batch, usize::MAX, 2), Err(EncodeError::Selection(_))));
@@ -162,6 +204,10 @@ fn rows_outside_the_batch_are_refused() {
     let need = gathered.bytes(0);
     assert_eq!(gathered.write(0, &mut vec![0; need + 1]), Err(EncodeError::Output { have: need + 1, need }));
     // A batch without columns has rows, but nothing of the topic.
-    let none = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &RecordBatchOptions::new().with_row_count(Some(3)));
+    let none = RecordBatch::try_new_with_options(
+        Arc::new(Schema::empty()),
+        vec![],
+        &RecordBatchOptions::new().with_row_count(Some(3)),
+    );
     assert!(matches!(encoder.whole(&none.unwrap(), 0, 3), Err(EncodeError::MissingColumn { .. })));
 }

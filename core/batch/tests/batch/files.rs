@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::Array;
 use arrow::ipc::reader::StreamReader;
-use arrow::ipc::{self, root_as_message};
 use arrow::ipc::writer::IpcWriteOptions;
+use arrow::ipc::{self, root_as_message};
 use arrow::record_batch::RecordBatch;
 use ringfence_batch::SchemaPlan;
 
@@ -64,7 +64,8 @@ fn modern(stream: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn damaged_files_are_refused_or_sound() {
-    let sound = crate::stream::batch_of("c", &(std::sync::Arc::new(arrow::array::Int64Array::from(vec![1])) as _), true);
+    let sound =
+        crate::stream::batch_of("c", &(std::sync::Arc::new(arrow::array::Int64Array::from(vec![1])) as _), true);
     let (schema, _) = written(&sound, IpcWriteOptions::default());
     let other = SchemaPlan::new(&schema, &[0]).unwrap();
     let files = damaged();
@@ -138,7 +139,11 @@ fn verdict(path: &Path) -> String {
             return error.to_string();
         }
         let again = arrow_rs(&schema, &body).unwrap();
-        assert!(again.columns().iter().zip(batch.columns()).all(|(a, b)| a.to_data() == b.to_data()), "{}", path.display());
+        assert!(
+            again.columns().iter().zip(batch.columns()).all(|(a, b)| a.to_data() == b.to_data()),
+            "{}",
+            path.display()
+        );
     }
     "taken".to_owned()
 }
@@ -160,7 +165,8 @@ fn golden_streams_are_taken_or_refused_for_a_named_reason() {
         }
     }
     let refused: Vec<_> = refused.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
-    let twice = |name: &str| format!("schema: two columns are called {name:?}; rename one; send an Arrow IPC schema message");
+    let twice =
+        |name: &str| format!("schema: two columns are called {name:?}; rename one; send an Arrow IPC schema message");
     let expected = [
         // date64 within a day, and decimals wider than their precision: pyarrow's full validation refuses both, so a reader may.
         ("0.14.1/generated_datetime", "column \"f1\": row 0: the value is outside its type's range"),

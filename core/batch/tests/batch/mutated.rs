@@ -3,8 +3,8 @@
 //! Where the two differ on purpose, the check is stricter, for the reasons in [`stricter`]. It is never laxer: what it takes, arrow-rs reads
 //! and validates fully.
 
-use arrow::ipc::{CompressionType, root_as_message};
 use arrow::ipc::writer::IpcWriteOptions;
+use arrow::ipc::{CompressionType, root_as_message};
 use ringfence_batch::{BodyError, Fault, SchemaPlan};
 
 use crate::samples::{Random, array, types};
@@ -47,7 +47,7 @@ struct Tally {
 }
 
 fn damage(random: &mut Random, body: &mut Vec<u8>) {
-    for _ in 0..1 + random.below(3) {
+    for _ in 0..=random.below(3) {
         let at = random.below(body.len());
         match random.below(8) {
             0..=2 => body[at] ^= 1 << random.below(8),
@@ -101,7 +101,8 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
             damage(&mut random, &mut body);
             let ours = plan.check(&body, 23, None);
             if let Some(keyed) = &keyed {
-                let (low, high) = (keyed.check(&body, 23, Some(0..=LOW_HALF)), keyed.check(&body, 23, Some(LOW_HALF + 1..=u16::MAX)));
+                let (low, high) =
+                    (keyed.check(&body, 23, Some(0..=LOW_HALF)), keyed.check(&body, 23, Some(LOW_HALF + 1..=u16::MAX)));
                 // Damage hides no row from the test of slots: of two halves at most one can hold 23 rows.
                 assert!(low.is_err() || high.is_err(), "{data_type} round {round}: in both halves");
                 assert!(ours.is_ok() || low.is_err() && high.is_err(), "{data_type} round {round}");
@@ -110,7 +111,9 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
             // lengths are known to be small.
             let askable = match &ours {
                 Ok(()) => true,
-                Err(error) => !compressed(&body) && !matches!(error.fault, Fault::Truncated { .. } | Fault::BodyLength { .. }),
+                Err(error) => {
+                    !compressed(&body) && !matches!(error.fault, Fault::Truncated { .. } | Fault::BodyLength { .. })
+                }
             };
             if !askable {
                 tally.refused += 1;
@@ -138,20 +141,20 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
 
 #[test]
 fn the_verdict_on_damaged_bodies_is_that_of_arrow_rs() {
-        for nullable in [false, true] {
-            let tally = mutate(600, None, nullable);
-            println!("plain, nullable {nullable}: {tally:?}");
-            assert_eq!(tally.unexplained, [""; 0], "arrow-rs takes these");
-            // The damage must reach both verdicts, or the test says nothing.
-            assert!(tally.taken > 1000 && tally.refused > 1000, "{tally:?}");
-        }
+    for nullable in [false, true] {
+        let tally = mutate(600, None, nullable);
+        println!("plain, nullable {nullable}: {tally:?}");
+        assert_eq!(tally.unexplained, [""; 0], "arrow-rs takes these");
+        // The damage must reach both verdicts, or the test says nothing.
+        assert!(tally.taken > 1000 && tally.refused > 1000, "{tally:?}");
+    }
 }
 
 #[test]
 fn the_verdict_on_damaged_compressed_bodies_is_that_of_arrow_rs() {
-        for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
-            let tally = mutate(100, Some(codec), true);
-            println!("{codec:?}: {tally:?}");
-            assert!(tally.refused > 100, "{tally:?}");
-        }
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let tally = mutate(100, Some(codec), true);
+        println!("{codec:?}: {tally:?}");
+        assert!(tally.refused > 100, "{tally:?}");
+    }
 }

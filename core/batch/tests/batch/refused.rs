@@ -64,7 +64,9 @@ fn values_outside_their_type_are_refused_and_null_slots_are_not_looked_at() {
     let decimal = |values: Vec<i128>, precision: u8, nulls: Option<NullBuffer>| -> ArrayRef {
         let data = Decimal128Array::new(values.into(), nulls).with_precision_and_scale(38, 2).unwrap();
         // A narrower precision over the same values: arrow-rs does not look.
-        Arc::new(Decimal128Array::from(data.into_data().into_builder().data_type(DataType::Decimal128(precision, 2)).build().unwrap()))
+        Arc::new(Decimal128Array::from(
+            data.into_data().into_builder().data_type(DataType::Decimal128(precision, 2)).build().unwrap(),
+        ))
     };
     let hide = || Some(NullBuffer::from(vec![true, false, true]));
     let cases: Vec<(ArrayRef, Option<usize>)> = vec![
@@ -84,7 +86,8 @@ fn values_outside_their_type_are_refused_and_null_slots_are_not_looked_at() {
     ];
     for (array, row) in cases {
         let (schema, body) = written(&batch_of("v", &array, true), IpcWriteOptions::default());
-        let expected = row.map_or(Ok(()), |row| Err(BodyError { column: Some("v".into()), fault: Fault::Value { row } }));
+        let expected =
+            row.map_or(Ok(()), |row| Err(BodyError { column: Some("v".into()), fault: Fault::Value { row } }));
         assert_eq!(check(&schema, &body, 3), expected, "{array:?}");
     }
 }

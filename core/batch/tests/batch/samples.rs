@@ -1,8 +1,11 @@
-//! Arrays of every type from a seed. The generator is SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+//! Arrays of every type from a seed. The generator is `SplitMix64` (Steele, Lea, Flood 2014): small, and the same everywhere.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, ArrayData, BooleanBufferBuilder, DictionaryArray, Int16Array, RunArray, StringArray, UnionArray, make_array};
+use arrow::array::{
+    Array, ArrayData, ArrayRef, BooleanBufferBuilder, DictionaryArray, Int16Array, RunArray, StringArray, UnionArray,
+    make_array,
+};
 use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Fields, Int16Type, IntervalUnit, TimeUnit, UnionFields, UnionMode};
@@ -37,10 +40,33 @@ pub fn types() -> Vec<DataType> {
     use DataType as T;
     let pair = Fields::from(vec![field("key", T::Utf8, false), field("value", T::Int64, true)]);
     let mut types = vec![
-        T::Null, T::Boolean, T::Int8, T::Int16, T::Int32, T::Int64, T::UInt8, T::UInt16, T::UInt32, T::UInt64, T::Float16,
-        T::Float32, T::Float64, T::Date32, T::Date64, T::Utf8, T::LargeUtf8, T::Utf8View, T::Binary, T::LargeBinary,
-        T::BinaryView, T::FixedSizeBinary(5), T::Decimal32(7, 2), T::Decimal64(15, 2), T::Decimal128(15, 2),
-        T::Decimal128(30, 4), T::Decimal256(50, 4),
+        T::Null,
+        T::Boolean,
+        T::Int8,
+        T::Int16,
+        T::Int32,
+        T::Int64,
+        T::UInt8,
+        T::UInt16,
+        T::UInt32,
+        T::UInt64,
+        T::Float16,
+        T::Float32,
+        T::Float64,
+        T::Date32,
+        T::Date64,
+        T::Utf8,
+        T::LargeUtf8,
+        T::Utf8View,
+        T::Binary,
+        T::LargeBinary,
+        T::BinaryView,
+        T::FixedSizeBinary(5),
+        T::Decimal32(7, 2),
+        T::Decimal64(15, 2),
+        T::Decimal128(15, 2),
+        T::Decimal128(30, 4),
+        T::Decimal256(50, 4),
     ];
     types.extend([TimeUnit::Second, TimeUnit::Millisecond].map(T::Time32));
     types.extend([TimeUnit::Microsecond, TimeUnit::Nanosecond].map(T::Time64));
@@ -66,7 +92,8 @@ pub fn types() -> Vec<DataType> {
 }
 
 fn union_fields() -> UnionFields {
-    UnionFields::try_new([3, 7], [Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8, true)]).unwrap()
+    UnionFields::try_new([3, 7], [Field::new("i", DataType::Int32, true), Field::new("s", DataType::Utf8, true)])
+        .unwrap()
 }
 
 /// `rows` values of a type. Nullable ones have nulls.
@@ -85,13 +112,18 @@ pub fn array(random: &mut Random, data_type: &DataType, rows: usize, nullable: b
             build(vec![bits.finish().into_inner()], vec![], nulls)
         }
         T::Utf8 => {
-            let text: Vec<_> = (0..rows).map(|row| nulls.as_ref().is_none_or(|n| n.is_valid(row)).then(|| word(random))).collect();
+            let text: Vec<_> =
+                (0..rows).map(|row| nulls.as_ref().is_none_or(|n| n.is_valid(row)).then(|| word(random))).collect();
             Arc::new(StringArray::from(text))
         }
         T::LargeUtf8 | T::Utf8View | T::Binary | T::LargeBinary | T::BinaryView => {
             cast(&array(random, &T::Utf8, rows, nullable), data_type).unwrap()
         }
-        T::List(item) => build(vec![offsets(random, rows)], vec![array(random, item.data_type(), 2 * rows, item.is_nullable()).to_data()], nulls),
+        T::List(item) => build(
+            vec![offsets(random, rows)],
+            vec![array(random, item.data_type(), 2 * rows, item.is_nullable()).to_data()],
+            nulls,
+        ),
         T::LargeList(item) => {
             let list = T::List(Arc::clone(item));
             cast(&array(random, &list, rows, nullable), data_type).unwrap()
@@ -107,7 +139,8 @@ pub fn array(random: &mut Random, data_type: &DataType, rows: usize, nullable: b
             build(vec![], vec![child], nulls)
         }
         T::Struct(fields) => {
-            let children = fields.iter().map(|f| array(random, f.data_type(), rows, f.is_nullable()).to_data()).collect();
+            let children =
+                fields.iter().map(|f| array(random, f.data_type(), rows, f.is_nullable()).to_data()).collect();
             build(vec![], children, nulls)
         }
         T::Map(entries, _) => {
@@ -133,11 +166,22 @@ fn word(random: &mut Random) -> String {
 
 fn offsets(random: &mut Random, rows: usize) -> Buffer {
     let mut at = 0;
-    let ends: Vec<i32> = (0..=rows).map(|row| { at += if row == 0 { 0 } else { random.below(3) as i32 }; at }).collect();
+    let ends: Vec<i32> = (0..=rows)
+        .map(|row| {
+            at += if row == 0 { 0 } else { random.below(3) as i32 };
+            at
+        })
+        .collect();
     Buffer::from_vec(ends)
 }
 
-fn dictionary(random: &mut Random, index: &DataType, values: &DataType, rows: usize, nulls: Option<NullBuffer>) -> ArrayRef {
+fn dictionary(
+    random: &mut Random,
+    index: &DataType,
+    values: &DataType,
+    rows: usize,
+    nulls: Option<NullBuffer>,
+) -> ArrayRef {
     let values = array(random, values, 9, false);
     let indexes = Int16Array::new((0..rows).map(|_| random.below(9) as i16).collect::<ScalarBuffer<_>>(), nulls);
     let plain: ArrayRef = Arc::new(DictionaryArray::<Int16Type>::new(indexes, values));
@@ -154,7 +198,8 @@ fn union(random: &mut Random, fields: &UnionFields, mode: UnionMode, rows: usize
 
 fn fixed_values(random: &mut Random, data_type: &DataType, rows: usize) -> Buffer {
     use DataType as T;
-    let width = if let T::FixedSizeBinary(width) = data_type { *width as usize } else { data_type.primitive_width().unwrap() };
+    let width =
+        if let T::FixedSizeBinary(width) = data_type { *width as usize } else { data_type.primitive_width().unwrap() };
     let mut bytes = Vec::with_capacity(rows * width);
     for _ in 0..rows {
         // Decimals, days and times stay within their types; everything else may be any bits.

@@ -32,7 +32,12 @@ fn crafted(version: ipc::MetadataVersion, endianness: ipc::Endianness) -> Vec<u8
     let fields = builder.create_vector(&[field]);
     let schema = ipc::SchemaArgs { endianness, fields: Some(fields), ..Default::default() };
     let schema = ipc::Schema::create(&mut builder, &schema).as_union_value();
-    let message = ipc::MessageArgs { version, header_type: ipc::MessageHeader::Schema, header: Some(schema), ..Default::default() };
+    let message = ipc::MessageArgs {
+        version,
+        header_type: ipc::MessageHeader::Schema,
+        header: Some(schema),
+        ..Default::default()
+    };
     let message = ipc::Message::create(&mut builder, &message);
     builder.finish(message, None);
     let metadata = builder.finished_data();
@@ -75,28 +80,50 @@ fn a_schema_message_is_alone_and_whole() {
 #[test]
 fn columns_and_nesting_are_bounded() {
     let many = (0..4097).map(|index| field(&format!("c{index}"), DataType::Int8)).collect();
-    assert_eq!(plan(many, &[]).unwrap_err(), SchemaError::TooLarge { what: "columns (at least 1)", found: 4097, limit: 4096 });
-    let nested = |levels: usize| {
-        (1..levels).fold(DataType::Int8, |inner, _| DataType::List(Arc::new(field("item", inner))))
-    };
+    assert_eq!(
+        plan(many, &[]).unwrap_err(),
+        SchemaError::TooLarge { what: "columns (at least 1)", found: 4097, limit: 4096 }
+    );
+    let nested =
+        |levels: usize| (1..levels).fold(DataType::Int8, |inner, _| DataType::List(Arc::new(field("item", inner))));
     assert!(plan(vec![field("deep", nested(16))], &[]).is_ok());
     assert_eq!(
         plan(vec![field("deep", nested(17))], &[]).unwrap_err(),
         SchemaError::TooLarge { what: "levels of nesting", found: 17, limit: 16 }
     );
     let wide = DataType::Struct((0..4096).map(|index| field(&format!("f{index}"), DataType::Int8)).collect());
-    assert_eq!(plan(vec![field("wide", wide)], &[]).unwrap_err(), SchemaError::TooLarge { what: "fields", found: 4097, limit: 4096 });
+    assert_eq!(
+        plan(vec![field("wide", wide)], &[]).unwrap_err(),
+        SchemaError::TooLarge { what: "fields", found: 4097, limit: 4096 }
+    );
     assert!(plan(vec![], &[]).is_err());
-    assert!(plan(vec![field("a", DataType::Int8), field("a", DataType::Int8)], &[]).unwrap_err().to_string().contains("rename"));
+    assert!(
+        plan(vec![field("a", DataType::Int8), field("a", DataType::Int8)], &[])
+            .unwrap_err()
+            .to_string()
+            .contains("rename")
+    );
 }
 
 #[test]
 fn keys_have_the_types_that_spark_hashes() {
     use DataType as T;
     let refused = [
-        T::UInt8, T::UInt16, T::UInt32, T::UInt64, T::Float16, T::Date64, T::Time32(TimeUnit::Second), T::Duration(TimeUnit::Second),
-        T::Timestamp(TimeUnit::Nanosecond, None), T::Timestamp(TimeUnit::Millisecond, None), T::Decimal256(20, 0), T::Null,
-        T::Dictionary(Box::new(T::Int8), Box::new(T::UInt8)), T::List(Arc::new(field("item", T::UInt8))), T::Struct(Vec::<Field>::new().into()),
+        T::UInt8,
+        T::UInt16,
+        T::UInt32,
+        T::UInt64,
+        T::Float16,
+        T::Date64,
+        T::Time32(TimeUnit::Second),
+        T::Duration(TimeUnit::Second),
+        T::Timestamp(TimeUnit::Nanosecond, None),
+        T::Timestamp(TimeUnit::Millisecond, None),
+        T::Decimal256(20, 0),
+        T::Null,
+        T::Dictionary(Box::new(T::Int8), Box::new(T::UInt8)),
+        T::List(Arc::new(field("item", T::UInt8))),
+        T::Struct(Vec::<Field>::new().into()),
     ];
     for data_type in refused {
         let error = plan(vec![field("k", data_type.clone())], &[0]).unwrap_err();
@@ -115,7 +142,9 @@ fn only_nullable_columns_at_the_end_may_be_new() {
     let a = || field("a", DataType::Int32);
     let b = || field("b", DataType::Utf8);
     let old = plan(vec![a(), b()], &[0]).unwrap();
-    let follows = |fields: Vec<Field>, keys: &[usize]| can_follow(&old, &plan(fields, keys).unwrap()).map_err(|error| error.to_string());
+    let follows = |fields: Vec<Field>, keys: &[usize]| {
+        can_follow(&old, &plan(fields, keys).unwrap()).map_err(|error| error.to_string())
+    };
     assert_eq!(follows(vec![a(), b()], &[0]), Ok(()));
     assert_eq!(follows(vec![a(), b(), field("c", DataType::Int8)], &[0]), Ok(()));
     let cases = [

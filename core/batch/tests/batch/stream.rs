@@ -13,10 +13,8 @@ use arrow::record_batch::RecordBatch;
 
 /// Folder `name` of the public test data.
 pub fn data(name: &str) -> PathBuf {
-    let root = std::env::var_os("RINGFENCE_DATA").map_or_else(
-        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")),
-        PathBuf::from,
-    );
+    let root = std::env::var_os("RINGFENCE_DATA")
+        .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data")), PathBuf::from);
     let path = root.join(name);
     assert!(path.exists(), "{} is missing: set RINGFENCE_DATA to the folder of the public test data", path.display());
     path

@@ -80,7 +80,8 @@ fn list(inner: &str, value: &Value) -> ArrayRef {
     let Some(values) = value.as_array() else { return new_null_array(&DataType::List(item), 1) };
     let arrays: Vec<_> = values.iter().map(|value| column(inner, value)).collect();
     let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
-    let child = if arrays.is_empty() { new_null_array(item.data_type(), 0) } else { arrow::compute::concat(&arrays).unwrap() };
+    let child =
+        if arrays.is_empty() { new_null_array(item.data_type(), 0) } else { arrow::compute::concat(&arrays).unwrap() };
     let offsets = arrow::buffer::OffsetBuffer::from_lengths([child.len()]);
     Arc::new(arrow::array::ListArray::new(item, offsets, child, None))
 }
@@ -94,7 +95,8 @@ fn structure(inner: &str, value: &Value) -> ArrayRef {
 }
 
 fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
-    let fields = columns.iter().enumerate().map(|(index, c)| Field::new(format!("c{index}"), c.data_type().clone(), true));
+    let fields =
+        columns.iter().enumerate().map(|(index, c)| Field::new(format!("c{index}"), c.data_type().clone(), true));
     RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns).unwrap()
 }
 
@@ -125,8 +127,12 @@ fn every_vector_of_spark_gives_its_slot() {
     for vector in vectors {
         let expected: i64 = vector["expected"].as_str().unwrap().parse().unwrap();
         let slot = (expected.cast_unsigned() >> 48) as u16;
-        let columns: Vec<_> = vector["columns"].as_array().unwrap().iter()
-            .map(|c| column(c["type"].as_str().unwrap(), &c["value"])).collect();
+        let columns: Vec<_> = vector["columns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| column(c["type"].as_str().unwrap(), &c["value"]))
+            .collect();
         let mut batches = vec![batch(columns.clone())];
         for (index, column) in columns.iter().enumerate() {
             for form in other_forms(column) {
@@ -139,7 +145,7 @@ fn every_vector_of_spark_gives_its_slot() {
             let keys: Vec<_> = (0..batch.num_columns()).collect();
             let id = &vector["id"];
             assert_eq!(slots_of(&batch, &keys).unwrap(), [slot], "{id} as {:?}", batch.schema());
-            let (schema, body) = written(&batch, Default::default());
+            let (schema, body) = written(&batch, arrow::ipc::writer::IpcWriteOptions::default());
             let plan = SchemaPlan::new(&schema, &keys).unwrap();
             plan.check(&body, 1, Some(slot..=slot)).unwrap_or_else(|error| panic!("{id}: {error}"));
             let other = slot ^ 1;
