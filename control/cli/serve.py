@@ -11,10 +11,9 @@ import click
 
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.http.endpoint import beside
 from ringfence.control.runtime import logs
 from ringfence.control.runtime.node import PROGRAM, Node
-from ringfence.control.runtime.serve import NodeFailedError, serve
+from ringfence.control.runtime.serve import Beside, NodeFailedError, nothing, serve
 from ringfence.control.runtime.settings import Settings, flag_name, load
 
 _FLAGS = frozenset({"insecure"})
@@ -77,11 +76,19 @@ def command(config: Path | None, as_json: bool, **flags: Any) -> int:  # noqa: F
             click.echo(f"{PROGRAM} serves {settings.data_dir} at {told}")
 
     try:
-        asyncio.run(serve(settings, announce=announce, beside=beside))
+        asyncio.run(serve(settings, announce=announce, beside=_beside(settings)))
     except NodeFailedError as error:
         click.echo(f"ringfence: the node failed: {error}", err=True)
         return Exit.NODE_FAILED
     return Exit.OK
+
+
+def _beside(settings: Settings) -> Beside:
+    if settings.http is None:
+        return nothing
+    from ringfence.control.http.endpoint import beside  # noqa: PLC0415 - half of a start's imports; only if asked
+
+    return beside
 
 
 def _ready(node: Node, http: str | None) -> dict[str, Any]:
