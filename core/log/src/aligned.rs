@@ -1,4 +1,4 @@
-//! Memory that O_DIRECT takes, without `unsafe`: a longer vector and the aligned part of it.
+//! Memory that `O_DIRECT` takes, without `unsafe`: a longer vector and the aligned part of it.
 
 use std::ops::{Deref, DerefMut};
 

@@ -150,7 +150,7 @@ impl State {
                     );
                 }
                 // Metadata of a file reaches its journal in order: kept, or dropped with what follows it.
-                other if self.draw() % 2 == 0 => apply(&mut left, &other),
+                other if self.draw().is_multiple_of(2) => apply(&mut left, &other),
                 _ => break,
             }
         }
@@ -263,6 +263,9 @@ impl Faulty {
     }
 
     /// The power is cut and comes back: pending writes and names are lost in part, open files and locks are gone.
+    ///
+    /// # Panics
+    /// Never: indexes drawn lie within their lists.
     pub fn crash(&self) {
         let state = &mut *self.state();
         state.life += 1;

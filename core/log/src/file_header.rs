@@ -71,6 +71,9 @@ pub const FILE_HEADER_BYTES: usize = BLOCK_ALIGN_BYTES;
 
 impl FileHeader {
     /// Write the block; `block` is [`FILE_HEADER_BYTES`] long.
+    ///
+    /// # Panics
+    /// On a block of another length.
     pub fn seal(&self, block: &mut [u8]) {
         assert_eq!(block.len(), FILE_HEADER_BYTES);
         block.fill(0);

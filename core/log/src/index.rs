@@ -90,9 +90,9 @@ impl Index {
     pub fn truncate(&mut self, next_record: u64) {
         let mut bytes = self.bytes;
         for list in [&mut self.sparse, &mut self.tail] {
-            while list.back().is_some_and(|last| last.record >= next_record) {
-                bytes = bytes.min(list.pop_back().expect("just seen").bytes);
-            }
+            let kept = list.partition_point(|entry| entry.record < next_record);
+            bytes = list.get(kept).map_or(bytes, |first| bytes.min(first.bytes));
+            list.truncate(kept);
         }
         self.bytes = bytes;
         self.cut = true;

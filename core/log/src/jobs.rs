@@ -23,6 +23,9 @@ impl Shard {
     }
 
     /// The next work for the writer, if there is any. Call only while no job of this shard is under way.
+    ///
+    /// # Panics
+    /// While a job is under way (L2).
     pub fn take_job(&mut self, now_ms: u64) -> Option<Job> {
         assert!(!self.is_writing, "one job of a shard at a time (L2)");
         if self.failed.is_some() {
@@ -79,6 +82,9 @@ impl Shard {
     }
 
     /// Take the outcome of the job under way.
+    ///
+    /// # Panics
+    /// On an outcome of another job (L2).
     pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> Progress {
         assert!(self.is_writing && done.shard == self.space.shard, "an outcome belongs to the job under way");
         self.is_writing = false;

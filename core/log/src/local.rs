@@ -63,6 +63,9 @@ impl Shard {
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed.
+    ///
+    /// # Panics
+    /// When `to` lies outside of the log.
     pub fn append_truncate(
         &mut self,
         pool: &mut Pool,

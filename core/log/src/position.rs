@@ -12,11 +12,14 @@ pub const FILE_NUMBER_MAX: u64 = (1 << (64 - BITS)) - 1;
 impl Position {
     pub const NOWHERE: Self = Self(0);
 
-    /// `bytes` is a multiple of 64.
+    /// The position `bytes`, a multiple of 64, of a file.
+    ///
+    /// # Panics
+    /// On a position between multiples of 64 or a file number above [`FILE_NUMBER_MAX`]: a defect of the caller.
     #[must_use]
     pub const fn new(file: u64, bytes: u64) -> Self {
         assert!(bytes.is_multiple_of(64) && file > 0 && file <= FILE_NUMBER_MAX);
-        Self(file << BITS | bytes / 64)
+        Self((file << BITS) | (bytes / 64))
     }
 
     #[must_use]

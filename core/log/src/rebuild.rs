@@ -14,7 +14,7 @@ use crate::partition::PartitionLog;
 use crate::position::{Position, segment_name};
 use crate::recover::Visitor;
 use crate::report::{Damage, Report};
-use crate::scan::{Found, Item};
+use crate::scan::{Ending, Found, Item};
 use crate::state::{LogState, read_head};
 
 #[derive(Default)]
@@ -46,7 +46,7 @@ impl Rebuild {
         let mut context = Context { pin, visitor };
         let mut seen: HashMap<(u64, u64), u32> = HashMap::new();
         let is_whole = found.is_whole();
-        if !is_whole && found.directory().is_none() && !(found.closed.is_some() && found.holes.is_empty()) {
+        if !is_whole && found.directory().is_none() && (found.ending == Ending::Missing || !found.holes.is_empty()) {
             self.suspect(pin, found);
         }
         for item in &found.items {
@@ -143,7 +143,7 @@ impl Rebuild {
             record_number: None,
             why,
         };
-        if found.is_end_header_damaged || matches!(found.closed, Some(None)) {
+        if found.is_end_header_damaged || found.ending == Ending::Unreadable {
             let why = format!("the directory of group {} is damaged; its records are sound or named", found.number);
             self.report.damage.push(nobody(found.directory_at, why));
         }

@@ -23,6 +23,17 @@ pub struct Item {
     pub has_clean_padding: bool,
 }
 
+/// How a group ends.
+#[derive(Default, PartialEq, Eq)]
+pub enum Ending {
+    /// No `group_end` record was found.
+    #[default]
+    Missing,
+    /// Its header is sound, its body is not.
+    Unreadable,
+    Read(Directory),
+}
+
 /// What was found of one group.
 #[derive(Default)]
 pub struct Found {
@@ -32,9 +43,8 @@ pub struct Found {
     pub end: u64,
     pub items: Vec<Item>,
     pub bytes: Vec<u8>,
-    /// Set when `group_end` was found: with a directory that can be believed, or without.
-    pub closed: Option<Option<Directory>>,
-    /// Where the directory's record begins; set with `closed`.
+    pub ending: Ending,
+    /// Where the directory's record begins; unless `ending` is `Missing`.
     pub directory_at: u64,
     /// The header of the directory's record is damaged, its content proves itself.
     pub is_end_header_damaged: bool,
@@ -72,7 +82,10 @@ impl Found {
     }
 
     pub fn directory(&self) -> Option<&Directory> {
-        self.closed.as_ref().and_then(Option::as_ref)
+        match &self.ending {
+            Ending::Read(directory) => Some(directory),
+            Ending::Missing | Ending::Unreadable => None,
+        }
     }
 
     fn fits(&self, directory: &Directory) -> bool {
@@ -188,7 +201,7 @@ impl<'a, S: Storage> Scan<'a, S> {
             let directory = Directory::read(&self.group.bytes[from..]).filter(|_| is_body_sound);
             self.group.is_end_header_damaged |= !check.has_clean_padding;
             self.group.bytes.truncate(from);
-            self.group.closed = Some(directory);
+            self.group.ending = directory.map_or(Ending::Unreadable, Ending::Read);
             self.group.directory_at = position;
             return Ok(self.close(next, take, end));
         }
@@ -216,14 +229,14 @@ impl<'a, S: Storage> Scan<'a, S> {
         if !self.group.fits(&directory) {
             return Ok(false);
         }
-        (self.group.closed, self.group.is_end_header_damaged) = (Some(Some(directory)), true);
+        (self.group.ending, self.group.is_end_header_damaged) = (Ending::Read(directory), true);
         Ok(true)
     }
 
     /// The group ends; `next` is where the next one begins. For a damaged end it is the next block after its record.
     fn close(&mut self, next: u64, take: &mut dyn FnMut(&Found), end: &mut End) -> u64 {
-        let next = match (&self.group.closed, self.group.is_end_header_damaged) {
-            (Some(Some(directory)), true) => {
+        let next = match (&self.group.ending, self.group.is_end_header_damaged) {
+            (Ending::Read(directory), true) => {
                 let bytes = RecordHeader::SIZE + directory::body_bytes(directory.entries.len());
                 (self.group.directory_at + bytes as u64).next_multiple_of(4096)
             }

@@ -86,7 +86,7 @@ pub fn reserve_name(shard: u16, serial: u64) -> String {
 /// True for files that hold nothing: they may be removed or used for anything.
 #[must_use]
 pub fn is_prepared_name(name: &str) -> bool {
-    (name.starts_with("spare-") || name.starts_with("reserve-")) && name.ends_with(".free")
+    (name.starts_with("spare-") || name.starts_with("reserve-")) && name.strip_suffix(".free").is_some()
 }
 
 impl Space {

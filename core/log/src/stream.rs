@@ -5,7 +5,7 @@ use ringfence_wire::RecordHeader;
 use crate::aligned::Aligned;
 use crate::storage::{Storage, StorageError};
 
-/// One read: 2 MiB keep an O_DIRECT device streaming and stay in cache for the CRC behind it.
+/// One read: 2 MiB keep an `O_DIRECT` device streaming and stay in cache for the CRC behind it.
 const STREAM_BYTES: usize = 2 << 20;
 const ALIGN: u64 = 4096;
 

@@ -126,9 +126,8 @@ impl Run {
             }
             80..84 => self.local(key, |shard, pool, log| shard.append_state(pool, log, b"state"), Op::State),
             84..86 => {
-                let epoch = self.random.below(3);
-                let fence = self.store.logs.get(&key).map_or(0, PartitionLog::fence).max(epoch);
-                self.local(key, |shard, pool, log| shard.append_fence(pool, log, 0), Op::Fence(fence.min(0)));
+                let fence = self.store.logs.get(&key).map_or(0, PartitionLog::fence) + self.random.below(3);
+                self.local(key, |shard, pool, log| shard.append_fence(pool, log, fence), Op::Fence(fence));
             }
             86..90 => self.move_start(key),
             90..93 => self.truncate(key),
@@ -177,7 +176,7 @@ impl Run {
         if !self.store.logs.contains_key(&key) {
             return;
         }
-        self.local(key, |shard, pool, log| shard.append_drop(pool, log), Op::Drop);
+        self.local(key, Shard::append_drop, Op::Drop);
         if self.store.logs[&key].is_dropped() {
             self.keys[at] = (key.0, self.next_partition);
             self.next_partition += 1;
@@ -238,9 +237,12 @@ impl Run {
 
     fn equals(&self, key: Key, model: &Model) -> bool {
         match self.store.logs.get(&key) {
-            None => model.is_dropped || model.records.is_empty(),
+            None => model.is_dropped || (model.records.is_empty() && model.fence == 0),
             Some(log) if model.is_dropped => log.is_dropped(),
-            Some(log) => log.head().same_log(&model.head()) && log.start_offset() == model.start_offset && !log.is_dropped(),
+            Some(log) => {
+                let is_same_log = log.head().same_log(&model.head()) && log.start_offset() == model.start_offset;
+                is_same_log && log.fence() == model.fence && !log.is_dropped()
+            }
         }
     }
 
@@ -270,7 +272,7 @@ fn run(seed: u64, faults: Faults) {
     }
 }
 
-/// Seeds from 0 on; RINGFENCE_SEEDS asks for more than the default.
+/// Seeds from 0 on; `RINGFENCE_SEEDS` asks for more than the default.
 fn seeds() -> u64 {
     std::env::var("RINGFENCE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1000)
 }

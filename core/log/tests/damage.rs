@@ -96,7 +96,7 @@ fn each_flipped_byte_of_a_synced_group_is_found_and_confined() {
         let storage = filled(seed);
         let sound = sound(&storage);
         let mut random = Seeded::new(seed + 100);
-        for (file, _) in storage.list().unwrap().into_iter().filter(|(name, _)| name.ends_with(".seg")) {
+        for (file, _) in storage.list().unwrap().into_iter().filter(|(name, _)| name.contains(".seg")) {
             flip(&storage, &sound, &file, random.below(4096), None);
             let found = records(&storage.content(&file).unwrap());
             let last_group = found.last().unwrap().header.group;
@@ -122,7 +122,7 @@ fn each_flipped_byte_of_a_synced_group_is_found_and_confined() {
 fn every_byte_of_one_header_and_of_one_directory_is_covered() {
     let storage = filled(9);
     let sound = sound(&storage);
-    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.contains(".seg")).unwrap();
     let found = records(&storage.content(&file).unwrap());
     let rows = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
     for position in rows.from..rows.from + RecordHeader::SIZE as u64 {
@@ -137,7 +137,7 @@ fn every_byte_of_one_header_and_of_one_directory_is_covered() {
 #[test]
 fn a_released_partition_goes_on_and_keeps_what_is_sound() {
     let storage = filled(3);
-    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.contains(".seg")).unwrap();
     let content = storage.content(&file).unwrap();
     let found = records(&content);
     let rows: Vec<_> = found.iter().filter(|record| record.header.kind == RecordKind::Rows as u8 && record.header.partition == 1).collect();
@@ -166,7 +166,7 @@ fn a_released_partition_goes_on_and_keeps_what_is_sound() {
 #[test]
 fn fsck_names_the_record_and_changes_nothing() {
     let storage = filled(5);
-    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.ends_with(".seg")).unwrap();
+    let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.contains(".seg")).unwrap();
     let found = records(&storage.content(&file).unwrap());
     let hit = found.iter().find(|record| record.header.kind == RecordKind::Rows as u8).unwrap();
     storage.flip(&file, usize::try_from(hit.from).unwrap() + 195, 4);
@@ -194,7 +194,7 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
     let second = Store::try_open(&open.storage, &small()).map(|_| ()).unwrap_err();
     assert_eq!(second, RecoverError::Storage(StorageError::Locked));
     let newer = storage.copy();
-    support::make_newer(&newer, &names.iter().find(|(name, _)| name.ends_with(".seg")).unwrap().0);
+    support::make_newer(&newer, &names.iter().find(|(name, _)| name.contains(".seg")).unwrap().0);
     let error = recover(&newer, &small(), &mut NoVisitor).map(|_| ()).unwrap_err();
     assert!(matches!(error, RecoverError::NewerFormat { version: 2, .. }), "{error}");
     assert_eq!(newer.list().unwrap(), names);

@@ -186,8 +186,9 @@ fn a_full_disk_refuses_rows_takes_control_records_and_recovers() {
     store.settle();
     let capacity_bytes = Some(disk_bytes(&storage));
     storage.set_faults(Faults { capacity_bytes, ..Faults::default() });
+    let body = vec![3; 20_000];
     let refusal = loop {
-        match store.append(1, 1, 1, &[3; 20_000]) {
+        match store.append(1, 1, 1, &body) {
             Ok(_) => {}
             Err(ringfence_log::Refusal::Busy) => drop(store.write_one(0)),
             Err(other) => break other,

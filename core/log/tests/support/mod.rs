@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Seeded;
 use ringfence_log::{
-    Body, From, Identity, Options, PartitionHead, PartitionLog, Placed, Progress, ReadDone, ReadError, ReadPlan, Reader,
+    Body, From, Identity, Options, PartitionHead, PartitionLog, Placed, Progress, ReadDone, ReadPlan, Reader,
     RecoverError, Recovered, Refusal, Shard, Storage, StoreLock, Visitor, Writer, recover,
 };
 use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_of};
@@ -29,11 +29,16 @@ pub fn pool() -> Pool {
     Pool::with_touch(32 << 20, Touch::Bytes(0)).expect("32 MiB of memory")
 }
 
+/// Topic and partition.
+pub type Key = (u64, u64);
+/// Header and body of a record.
+pub type Record = (RecordHeader, Vec<u8>);
+
 /// What recovery told of each partition.
 #[derive(Default)]
 pub struct Told {
-    pub states: Vec<((u64, u64), Vec<u8>)>,
-    pub records: BTreeMap<(u64, u64), Vec<(RecordHeader, Vec<u8>)>>,
+    pub states: Vec<(Key, Vec<u8>)>,
+    pub records: BTreeMap<Key, Vec<Record>>,
 }
 
 impl Visitor for Told {
@@ -89,6 +94,7 @@ impl<S: Storage> Store<S> {
         let header = RecordHeader {
             kind: RecordKind::Rows as u8,
             rows,
+            owner_epoch: log.fence().max(log.head().owner_epoch),
             time_ms: self.now_ms,
             body_bytes: u32::try_from(body.len()).unwrap(),
             body_crc: crc_of(body),
@@ -162,7 +168,7 @@ impl<S: Storage> Store<S> {
     }
 
     /// All rows records from an offset to the end, as (header, body).
-    pub fn read_all(&mut self, topic: u64, partition: u64, from: u64, bytes_max: usize) -> Vec<(RecordHeader, Vec<u8>)> {
+    pub fn read_all(&mut self, topic: u64, partition: u64, from: u64, bytes_max: usize) -> Vec<Record> {
         let mut reader = Reader::new(self.storage.clone());
         let mut block = self.pool.take(1 << 20).expect("the pool is large enough");
         let (mut offset, mut records) = (from, Vec::new());
@@ -179,7 +185,7 @@ impl<S: Storage> Store<S> {
     }
 
     /// Rows records with offsets below `until`.
-    pub fn read_all_until(&mut self, topic: u64, partition: u64, from: u64, until: u64) -> Vec<(RecordHeader, Vec<u8>)> {
+    pub fn read_all_until(&mut self, topic: u64, partition: u64, from: u64, until: u64) -> Vec<Record> {
         let mut reader = Reader::new(self.storage.clone());
         let mut block = self.pool.take(1 << 20).expect("the pool is large enough");
         let (mut offset, mut records) = (from, Vec::new());
@@ -198,7 +204,7 @@ impl<S: Storage> Store<S> {
 }
 
 /// The records of an answer.
-pub fn split(block: &[u8], done: &ReadDone) -> Vec<(RecordHeader, Vec<u8>)> {
+pub fn split(block: &[u8], done: &ReadDone) -> Vec<Record> {
     let (mut at, mut records) = (0, Vec::new());
     while at < done.bytes {
         let header = RecordHeader::open(block[at..at + RECORD_HEADER_BYTES].try_into().unwrap()).unwrap();
@@ -217,10 +223,6 @@ pub fn body(random: &mut Seeded, bytes_max: u64) -> Vec<u8> {
     let length = 1 + random.below(bytes_max);
     let seed = random.next().to_le_bytes();
     (0..length).map(|index| seed[usize::try_from(index % 8).unwrap()] ^ index.to_le_bytes()[0]).collect()
-}
-
-pub fn damaged(error: ReadError) -> bool {
-    matches!(error, ReadError::Damaged { .. })
 }
 
 /// Rewrite a segment's header as a newer program would have written it.
