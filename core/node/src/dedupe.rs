@@ -177,6 +177,10 @@ impl Producers {
             }
             let gone = before - entry.answers.len();
             entry.next_sequence -= gone as u64;
+            if gone > 0 {
+                // Which `send` the last batch had is not known any more; 0 lets the producer go on.
+                entry.last_send = 0;
+            }
             self.bytes -= gone * size_of::<Answer>();
             if gone > 0 && entry.answers.is_empty() && entry.next_sequence > 0 {
                 lost.push(*id);

@@ -259,6 +259,11 @@ impl Engine {
     pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
         match &end.result {
+            Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
+                // A stretch without rows: the log says where the next one begins.
+                fetch.from = From::Offset(done.next_offset);
+                self.begin_read(fetch, now, pool, effects);
+            }
             Ok(done) => {
                 let done = *done;
                 self.counters.reads += 1;
@@ -300,6 +305,12 @@ impl Engine {
         send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
     }
 
+    fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
+        let from = if let From::Offset(offset) = fetch.from { offset } else { 0 };
+        let mark = self.partitions.get(fetch.at).map_or(0, |partition| partition.mark);
+        matches!(fetch.from, From::Offset(_)) && done.next_offset > from && done.next_offset < mark
+    }
+
     fn is_released(&self, at: At) -> bool {
         self.partitions.get(at).is_some_and(|partition| partition.released)
     }
@@ -313,6 +324,7 @@ impl Engine {
                 {
                     let (topic, partition_id) = partition.key();
                     partition.damage = Some(why.clone());
+                    partition.gate.close();
                     effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
                 }
                 Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"))

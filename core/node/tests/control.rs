@@ -34,8 +34,9 @@ fn control(world: &mut World, opcode: Opcode, body: &[u8]) -> RequestHeader {
 #[test]
 fn appends_are_admitted_only_when_the_epoch_record_is_durable() {
     let mut world = world();
-    world.is_held = true;
     world.epoch += 1;
+    world.install(1);
+    world.is_held = true;
     let number = world.order(open_order(PARTITION, world.epoch));
     world.run();
     let body = body_of(0, 1);
@@ -45,7 +46,6 @@ fn appends_are_admitted_only_when_the_epoch_record_is_durable() {
     assert!(!ended(&world));
     world.release();
     assert!(ended(&world));
-    world.install(1);
     assert_eq!(append(&mut world, 3, 0).header.status, Status::Ok as u8);
 }
 

@@ -226,6 +226,7 @@ fn every_acknowledged_row_is_readable_exactly_once_after_any_walk() {
     // One seed by hand: RINGFENCE_SEED=n. Steps are bounded so that all seeds take a few seconds.
     let given = std::env::var("RINGFENCE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(1..=24, |seed: u64| seed..=seed);
+    let mut failed = Vec::new();
     for seed in seeds {
         let walked = std::panic::catch_unwind(|| {
             let mut walk = Walk::new(seed);
@@ -238,7 +239,10 @@ fn every_acknowledged_row_is_readable_exactly_once_after_any_walk() {
         });
         if let Err(panic) = walked {
             eprintln!("the walk of seed {seed} failed; RINGFENCE_SEED={seed} replays it");
-            std::panic::resume_unwind(panic);
+            failed.push((seed, panic));
         }
+    }
+    if let Some((_, panic)) = failed.pop() {
+        std::panic::resume_unwind(panic);
     }
 }
