@@ -28,7 +28,7 @@ impl Listener {
         }
         match address.strip_prefix("ipc://") {
             Some(path) if !path.is_empty() => Self::ipc(address, Path::new(path)),
-            _ => Err(bad(address, "it is neither tcp://HOST:PORT nor ipc://PATH")),
+            _ => Err(malformed(address)),
         }
     }
 
@@ -73,6 +73,11 @@ pub fn clear_stale(address: &str, path: &Path) -> Result<()> {
         return Err(Error::new(ErrorKind::AddrInUse, format!("cannot listen on {address}: another process does")));
     }
     std::fs::remove_file(path)
+}
+
+/// It is neither kind of address.
+pub fn malformed(address: &str) -> Error {
+    bad(address, "it is neither tcp://HOST:PORT nor ipc://PATH")
 }
 
 fn bad(address: &str, why: &str) -> Error {

@@ -14,6 +14,7 @@ use std::io::{self, ErrorKind};
 use std::net::ToSocketAddrs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -47,7 +48,8 @@ pub struct ZmqTransport {
     limits: Limits,
     waker: Arc<EventWaker>,
     peers: Peers,
-    endpoints: Vec<String>,
+    /// Socket files to remove at the end.
+    paths: Vec<PathBuf>,
     /// A message whose body waits for a block.
     held: Option<Held>,
     /// Peers with queued answers.
@@ -74,7 +76,7 @@ impl ZmqTransport {
             limits,
             waker: Arc::new(EventWaker::new()?),
             peers: Peers::default(),
-            endpoints: Vec::new(),
+            paths: Vec::new(),
             held: None,
             waiting: Vec::new(),
             started: Instant::now(),
@@ -155,34 +157,19 @@ impl ZmqTransport {
         }
         self.swept_ms = now_ms;
         for connection in self.peers.numbers() {
-            let Some(peer) = self.peers.get(connection) else { continue };
-            let outstanding_bytes = peer.outstanding_bytes();
-            if outstanding_bytes == 0 {
-                peer.progress_ms = now_ms;
-            }
-            let over = match peer.phase {
-                Phase::Open => now_ms - peer.progress_ms > self.limits.stalled_ms,
-                Phase::Closing { by_ms } => {
-                    now_ms >= by_ms && (outstanding_bytes == 0 || now_ms >= by_ms + self.limits.stalled_ms)
-                }
-                Phase::Shut => false,
-            };
-            if over {
+            if self.peers.get(connection).is_some_and(|peer| !peer.tick(self.limits.stalled_ms, now_ms)) {
                 self.peers.shut(connection);
             }
         }
     }
 
     /// Send what is queued for one peer, as far as its pipe goes. `false` while something is left.
-    fn send_queued(&mut self, connection: Connection, now_ms: u64) -> bool {
+    fn send_queued(&mut self, connection: Connection) -> bool {
         let (Some(router), Some(peer)) = (&self.router, self.peers.get(connection)) else { return true };
         while let Some((header, body)) = peer.queue.pop_front() {
             let bytes = HEADER_BYTES + body.bytes().len();
             match send_one(router, peer, &header, body, self.limits.outbound_bytes) {
-                Sent::Yes => {
-                    peer.waiting_bytes -= bytes;
-                    peer.progress_ms = now_ms;
-                }
+                Sent::Yes => peer.waiting_bytes -= bytes,
                 Sent::Full(body) => {
                     peer.queue.push_front((header, body));
                     return false;
@@ -286,30 +273,22 @@ impl Transport for ZmqTransport {
     fn bind(&mut self, address: &str) -> io::Result<String> {
         let router = self.router.as_ref().ok_or_else(|| io::Error::from(ErrorKind::NotConnected))?;
         let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {address}: {error}"));
-        let endpoint = if let Some(rest) = address.strip_prefix("tcp://") {
-            // libzmq resolves no names of its own side; a host name is a loopback name here.
-            let rest = rest.strip_prefix('*').map_or_else(|| rest.to_owned(), |port| format!("0.0.0.0{port}"));
-            let found = rest.to_socket_addrs().map_err(named)?.next();
-            let found = found.ok_or_else(|| named(ErrorKind::AddrNotAvailable.into()))?;
-            let endpoint = router.bind(&format!("tcp://{found}")).map_err(named)?;
-            let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
-            let port = endpoint.rsplit_once(':').map_or("", |(_, port)| port);
-            let told = format!("tcp://{host}:{port}");
-            self.endpoints.push(endpoint);
-            return Ok(told);
-        } else if let Some(path) = address.strip_prefix("ipc://") {
+        if let Some(path) = address.strip_prefix("ipc://").filter(|path| !path.is_empty()) {
             address::clear_stale(address, path.as_ref())?;
-            let endpoint = router.bind(address).map_err(named)?;
+            let bound = router.bind(address).map_err(named)?;
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-            endpoint
-        } else {
-            return Err(io::Error::new(
-                ErrorKind::InvalidInput,
-                format!("cannot listen on {address}: it is neither tcp://HOST:PORT nor ipc://PATH"),
-            ));
-        };
-        self.endpoints.push(endpoint.clone());
-        Ok(endpoint)
+            self.paths.push(path.into());
+            return Ok(bound);
+        }
+        let rest = address.strip_prefix("tcp://").ok_or_else(|| address::malformed(address))?;
+        // libzmq resolves no names when it binds.
+        let rest = rest.strip_prefix('*').map_or_else(|| rest.to_owned(), |port| format!("0.0.0.0{port}"));
+        let found = rest.to_socket_addrs().map_err(named)?.next();
+        let found = found.ok_or_else(|| named(ErrorKind::AddrNotAvailable.into()))?;
+        let bound = router.bind(&format!("tcp://{found}")).map_err(named)?;
+        let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
+        let port = bound.rsplit_once(':').map_or("", |(_, port)| port);
+        Ok(format!("tcp://{host}:{port}"))
     }
 
     fn poll(
@@ -358,20 +337,17 @@ impl Transport for ZmqTransport {
         peer.queue.push_back((*header, body));
         if first {
             self.waiting.push(connection);
-        } else if waiting_bytes > limit {
-            let now_ms = self.now_ms();
-            if !self.send_queued(connection, now_ms)
-                && self.peers.get(connection).is_some_and(|peer| peer.waiting_bytes > limit)
-            {
-                self.peers.shut(connection);
-            }
+        } else if waiting_bytes > limit
+            && !self.send_queued(connection)
+            && self.peers.get(connection).is_some_and(|peer| peer.waiting_bytes > limit)
+        {
+            self.peers.shut(connection);
         }
     }
 
     fn flush(&mut self) {
-        let now_ms = self.now_ms();
         let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain(|connection| !self.send_queued(*connection, now_ms));
+        waiting.retain(|connection| !self.send_queued(*connection));
         self.waiting = waiting;
     }
 
@@ -390,14 +366,6 @@ impl Transport for ZmqTransport {
 
     fn shutdown(&mut self, linger_ms: u32) {
         const LINGER: c_int = 17;
-        if let Some(router) = &self.router {
-            for endpoint in self.endpoints.drain(..) {
-                let _unbound_already = router.unbind(&endpoint);
-                if let Some(path) = endpoint.strip_prefix("ipc://") {
-                    let _gone_already = std::fs::remove_file(path);
-                }
-            }
-        }
         let until_ms = self.now_ms() + u64::from(linger_ms);
         self.flush();
         while !self.waiting.is_empty() && self.now_ms() < until_ms {
@@ -407,6 +375,10 @@ impl Transport for ZmqTransport {
         let left_ms = until_ms.saturating_sub(self.now_ms());
         if let Some(router) = self.router.take() {
             let _at_once_then = router.set(LINGER, c_int::try_from(left_ms).unwrap_or(c_int::MAX));
+            drop(router); // waits so long for what is in its pipes
+        }
+        for path in self.paths.drain(..) {
+            let _gone_already = std::fs::remove_file(path);
         }
     }
 }

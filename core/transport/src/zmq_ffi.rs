@@ -41,7 +41,6 @@ unsafe extern "C" {
     fn zmq_setsockopt(socket: *mut c_void, option: c_int, value: *const c_void, bytes: usize) -> c_int;
     fn zmq_getsockopt(socket: *mut c_void, option: c_int, value: *mut c_void, bytes: *mut usize) -> c_int;
     fn zmq_bind(socket: *mut c_void, address: *const c_char) -> c_int;
-    fn zmq_unbind(socket: *mut c_void, address: *const c_char) -> c_int;
     fn zmq_poll(items: *mut PollItem, count: c_int, timeout_ms: c_long) -> c_int;
     fn zmq_errno() -> c_int;
     fn zmq_msg_init(message: *mut RawMessage) -> c_int;
@@ -260,16 +259,6 @@ impl Router {
         }
         let text = endpoint.split(|byte| *byte == 0).next().unwrap_or_default();
         String::from_utf8(text.to_vec()).map_err(|_| Error::from(ErrorKind::InvalidData))
-    }
-
-    /// Stop listening on what `bind` returned.
-    ///
-    /// # Errors
-    /// Not bound there.
-    pub fn unbind(&self, endpoint: &str) -> Result<()> {
-        let endpoint = CString::new(endpoint).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
-        // SAFETY: a live socket and a terminated string.
-        checked(unsafe { zmq_unbind(self.socket.as_ptr(), endpoint.as_ptr()) })
     }
 
     /// Wait for a message or for `other` to be readable. A signal ends it early.

@@ -19,14 +19,15 @@ pub struct Peer {
     pub waiting_bytes: usize,
     /// Bytes of large bodies that libzmq has not sent yet.
     pub in_flight_bytes: Arc<AtomicUsize>,
-    /// When the queue was last empty or became shorter.
+    /// When `outstanding_bytes` was last zero or less than at the look before.
     pub progress_ms: u64,
+    pub looked_at_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Open,
-    /// Takes no more requests; cut once its answers are out, at the latest at this time.
+    /// Takes no more requests; cut at this time, or once its large answers are out.
     Closing {
         by_ms: u64,
     },
@@ -35,8 +36,24 @@ pub enum Phase {
 }
 
 impl Peer {
+    /// Bytes of answers that have not left yet, as far as we know: small ones in libzmq's pipe are not counted.
     pub fn outstanding_bytes(&self) -> usize {
         self.waiting_bytes + self.in_flight_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Time has passed. `false`: the peer does not take its answers, or was closed and has them all.
+    pub fn tick(&mut self, stalled_ms: u64, now_ms: u64) -> bool {
+        let outstanding_bytes = self.outstanding_bytes();
+        if outstanding_bytes == 0 || outstanding_bytes < self.looked_at_bytes {
+            self.progress_ms = now_ms;
+        }
+        self.looked_at_bytes = outstanding_bytes;
+        let stalled = now_ms - self.progress_ms > stalled_ms;
+        match self.phase {
+            Phase::Open => !stalled,
+            Phase::Closing { by_ms } => !stalled && (now_ms < by_ms || outstanding_bytes > 0),
+            Phase::Shut => true,
+        }
     }
 }
 
@@ -79,6 +96,7 @@ impl Peers {
             waiting_bytes: 0,
             in_flight_bytes: Arc::default(),
             progress_ms: now_ms,
+            looked_at_bytes: 0,
         };
         self.by_id.insert(id.into(), connection);
         self.by_number.insert(connection, peer);

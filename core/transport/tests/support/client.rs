@@ -195,14 +195,26 @@ impl Client {
                 return Ok((flags, body));
             }
             if let Some(rest) = body.strip_prefix(b"\x04PING") {
-                self.pings += 1;
-                if self.answers_pings {
-                    self.stream.write_all(&command("PONG", &rest[2..]))?;
-                }
+                self.on_ping(rest)?;
             } else if let Some(context) = body.strip_prefix(b"\x04PONG") {
                 return Ok((COMMAND, context.to_vec()));
             }
         }
+    }
+
+    fn on_ping(&mut self, rest: &[u8]) -> Result<()> {
+        self.pings += 1;
+        if self.answers_pings {
+            self.stream.write_all(&command("PONG", &rest[2..]))?;
+        }
+        Ok(())
+    }
+
+    /// The next frame must be a PING; it is answered.
+    pub fn pong_to_ping(&mut self) -> Result<()> {
+        let (flags, body) = self.read_frame()?;
+        assert_eq!(flags & COMMAND, COMMAND);
+        self.on_ping(body.strip_prefix(b"\x04PING").expect("a PING"))
     }
 
     /// The next answer.
