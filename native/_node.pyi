@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Self
+
+__all__ = ["Encoder", "Node", "RecordReader", "crc32c", "crc32c_seal", "fsck", "schema_message"]
 
 # ---- server side ------------------------------------------------------------------------------------
 
@@ -14,8 +16,8 @@ class Node:
     Every method releases the GIL. Orders return at once with their number; the outcome comes through `poll`.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         *,
         data: str,  # directory of the store's segment files (created if absent)
         cluster: bytes,  # 16 bytes
@@ -33,7 +35,7 @@ class Node:
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
         faults: str | None = None,  # a fault plan for tests; None in production
-    ) -> None: ...
+    ) -> Self: ...
     def recover(self) -> dict[str, Any]:
         """Open the store.
 
@@ -116,7 +118,7 @@ def fsck(data: str) -> dict[str, Any]:
 class Encoder:
     """Rows of a batch, gathered by partition, straight into publish bodies (Arrow IPC messages)."""
 
-    def __init__(self, schema: Buffer) -> None:
+    def __new__(cls, schema: Buffer) -> Self:
         """The topic's schema as an Arrow IPC schema message."""
     def gather(self, batch: object, order: Any, bounds: Any, reserve: int = 0) -> list[bytearray]:
         """One body per partition: `reserve` zeros (the extension), then the message; empty without rows.
@@ -140,10 +142,11 @@ def crc32c(data: Buffer, value: int = 0) -> int: ...
 def crc32c_seal(header: bytearray) -> None:
     """Write magic, version and CRC of a request or answer header of 128 bytes in place."""
 
+@final
 class RecordReader:
     """Walks the records of a FETCH body and checks them: lengths, header CRC, body CRC."""
 
-    def __init__(self, body: Buffer) -> None: ...
+    def __new__(cls, body: Buffer) -> Self: ...
     def __iter__(self) -> RecordReader: ...
     def __next__(self) -> tuple[bytes, int, int]:
         """(header of 192 bytes, start of the body in the buffer, its length). RecordError on damage."""

@@ -107,6 +107,8 @@ def test_a_store_is_opened_by_one_process_at_a_time(tmp_path: Path) -> None:
 def test_a_store_of_others_or_of_a_newer_program_is_refused_untouched(tmp_path: Path) -> None:
     made = node(tmp_path)
     made.recover()
+    made.install_topic(7, [_node.schema_message(pa.schema([("id", pa.int64())]))], [], 0, 0)
+    assert outcome(made, made.open(7, 9, 0, 65535, 12))[0] is None
     made.stop(10)
     with pytest.raises(StoreIdentityError):
         node(tmp_path, store=b"x" * 16).recover()
