@@ -1,9 +1,9 @@
 """The PyO3 extension: the node, and Arrow encoding for producers. Stubs are checked against the binary."""
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
-from typing_extensions import Buffer, Self
+from typing_extensions import Buffer
 
 __all__ = ["Encoder", "Node", "RecordReader", "crc32c", "crc32c_seal", "fsck", "schema_message"]
 
