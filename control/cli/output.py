@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import click
+import msgspec
+
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
 
 
 def emit(values: Mapping[str, Any]) -> None:
-    """One line of NDJSON, out at once: a reader of the pipe sees rows as they come."""
-    sys.stdout.write(json.dumps(values, default=_plain, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    """One line of NDJSON, out at once: a reader of the pipe sees it as it comes."""
+    emit_rows([values])
+
+
+def emit_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A line each, in one write. Bytes become base64, decimals and times strings, NaN null."""
+    sys.stdout.buffer.write(_ENCODER.encode_lines(rows))
+    sys.stdout.buffer.flush()
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -88,9 +94,3 @@ def refuse_binary_to_terminal(what: str) -> None:
     """UsageError when stdout is a terminal."""
     if sys.stdout.isatty():
         raise click.UsageError(f"{what} is binary and stdout is a terminal: redirect it, or name a file")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    return str(value)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ringfence.control.cli.connection import address_option, connected, timeout_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, progress, show_table
+from ringfence.control.cli.output import emit_rows, json_option, progress, show_table
 from ringfence.control.cli.tables import Sink
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
                 _to_file(limited(reader, options["limit"]), schema, sink, total)
             elif as_json:
                 for batch in limited(reader, options["limit"]):
-                    for row in batch.to_pylist():
-                        emit(row)
+                    emit_rows(batch.to_pylist())
             else:
                 limit = options["limit"] or (None if options["follow"] else LIMIT_SHOWN)
                 _to_table(limited(reader, limit), follow=options["follow"])

@@ -196,3 +196,20 @@ def test_a_broken_off_file_never_appears_under_its_name(name: str, tmp_path: Pat
         assert sorted(path.name for path in tmp_path.iterdir()) == ([name] if whole else [])
     with Source(str(tmp_path / name)) as source:
         assert pa.Table.from_batches(list(source)).equals(ROWS)
+
+
+TYPES = """
+import datetime as dt, decimal
+from ringfence.control.cli.output import emit_rows
+time = dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc)
+row = {"d": decimal.Decimal("1.50"), "t": time, "day": time.date(), "b": bytes([0, 255]), "n": float("nan")}
+emit_rows([row | {"l": [1, None], "s": "ä" + chr(10)}] * 2)
+"""
+
+
+def test_json_lines_hold_every_type_that_arrow_gives() -> None:
+    done = subprocess.run([sys.executable, "-c", TYPES], capture_output=True, text=True, check=True)
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert first == second
+    assert first.pop("t") == "2026-01-02T00:00:00Z"
+    assert first == {"d": "1.50", "day": "2026-01-02", "b": "AP8=", "n": None, "l": [1, None], "s": "ä\n"}
