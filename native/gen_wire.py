@@ -81,8 +81,14 @@ def rust_enum(name: str, base: str, members: dict[str, Any]) -> str:
     lines += [f"        {name}::{camel(key)}," for key in members]
     lines += ["    ];", ""]
     lines.append("    /// The member with this number, if there is one.")
-    lines += ["    #[must_use]", f"    pub const fn from_number(number: {base}) -> Option<Self> {{", "        match number {"]
-    lines += [f"            {member['value']} => Some(Self::{camel(key)})," for key, member in members.items()]
+    lines += [
+        "    #[must_use]",
+        f"    pub const fn from_number(number: {base}) -> Option<Self> {{",
+        "        match number {",
+    ]
+    lines += [
+        f"            {member['value']} => Some(Self::{camel(key)})," for key, member in members.items()
+    ]
     lines += ["            _ => None,", "        }", "    }", ""]
     lines.append("    /// The name used in documents, logs and errors.")
     lines += ["    #[must_use]", "    pub const fn name(self) -> &'static str {", "        match self {"]
@@ -92,7 +98,10 @@ def rust_enum(name: str, base: str, members: dict[str, Any]) -> str:
         if any(attribute in member for member in members.values()):
             method = {"retriable": "is_retriable", "log": "is_log"}[attribute]
             yes = [f"Self::{camel(key)}" for key, member in members.items() if member.get(attribute)]
-            lines += ["", f"    /// True for: {', '.join(key for key, m in members.items() if m.get(attribute))}."]
+            lines += [
+                "",
+                f"    /// True for: {', '.join(key for key, m in members.items() if m.get(attribute))}.",
+            ]
             lines += ["    #[must_use]", f"    pub const fn {method}(self) -> bool {{"]
             lines += [f"        matches!(self, {' | '.join(yes)})", "    }"]
     lines += ["}", ""]
@@ -101,22 +110,40 @@ def rust_enum(name: str, base: str, members: dict[str, Any]) -> str:
 
 def rust_header(name: str, header: dict[str, Any]) -> str:
     struct = f"{camel(name)}Header"
-    lines = [f"/// {header['size']} bytes on the wire; see wire.toml for the positions.", "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]", f"pub struct {struct} {{"]
+    lines = [
+        f"/// {header['size']} bytes on the wire; see wire.toml for the positions.",
+        "#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]",
+        f"pub struct {struct} {{",
+    ]
     for field, _ in values(header):
         lines.append(rust_doc(field["doc"] or field["name"], "    ").rstrip("\n"))
         lines.append(f"    pub {field['name']}: {field['type']},")
     lines += ["}", "", f"impl {struct} {{", f"    pub const SIZE: usize = {header['size']};", ""]
     for field, at in offsets(header):
         lines.append(f"    pub const {field['name'].upper()}_AT: usize = {at};")
-    lines += ["", "    /// Read every field; checks nothing.", "    #[must_use]", f"    pub fn read(bytes: &[u8; {header['size']}]) -> Self {{", "        Self {"]
+    lines += [
+        "",
+        "    /// Read every field; checks nothing.",
+        "    #[must_use]",
+        f"    pub fn read(bytes: &[u8; {header['size']}]) -> Self {{",
+        "        Self {",
+    ]
     for field, at in values(header):
         size = field_size(field)
         parts = ", ".join(f"bytes[{at + i}]" for i in range(size))
         lines.append(f"            {field['name']}: {field['type']}::from_le_bytes([{parts}]),")
-    lines += ["        }", "    }", "", "    /// Write every field, reserved bytes as zero.", f"    pub fn write(&self, bytes: &mut [u8; {header['size']}]) {{"]
+    lines += [
+        "        }",
+        "    }",
+        "",
+        "    /// Write every field, reserved bytes as zero.",
+        f"    pub fn write(&self, bytes: &mut [u8; {header['size']}]) {{",
+    ]
     for field, at in offsets(header):
         end = at + field_size(field)
-        source = "fill(0)" if field["type"] == "bytes" else f"copy_from_slice(&self.{field['name']}.to_le_bytes())"
+        source = (
+            "fill(0)" if field["type"] == "bytes" else f"copy_from_slice(&self.{field['name']}.to_le_bytes())"
+        )
         lines.append(f"        bytes[{at}..{end}].{source};")
     lines += ["    }", "}", ""]
     return "\n".join(lines)
@@ -130,12 +157,17 @@ def render_rust(spec: dict[str, Any]) -> str:
         out.append(rust_doc(item["doc"]) + f"pub const {key.upper()}: {kind} = {text};")
     out.append("")
     for key, item in spec["limits"].items():
-        out.append(rust_doc(f"{item['unit']}: {item['reason']}") + f"pub const {key.upper()}: usize = {item['value']};")
+        out.append(
+            rust_doc(f"{item['unit']}: {item['reason']}")
+            + f"pub const {key.upper()}: usize = {item['value']};"
+        )
     out.append("")
     for key, name in FLAGS.items():
         for flag, item in spec[key].items():
             prefix = name[:-5].upper()
-            out.append(rust_doc(item["doc"]) + f"pub const {prefix}_FLAG_{flag.upper()}: u16 = {item['value']};")
+            out.append(
+                rust_doc(item["doc"]) + f"pub const {prefix}_FLAG_{flag.upper()}: u16 = {item['value']};"
+            )
     out.append("")
     out += [rust_enum(name, base, spec[key]) for key, (name, base) in ENUMS.items()]
     out += [rust_header(name, spec[name]) for name in HEADERS]
@@ -148,12 +180,24 @@ def render_rust(spec: dict[str, Any]) -> str:
 def python_enum(name: str, members: dict[str, Any], base: str = "IntEnum") -> str:
     lines = [f"class {name}({base}):"]
     for key, member in members.items():
-        lines.append(f"    {key.upper()} = {member['value']}" + (f"  # {member['doc']}" if member.get("doc") else ""))
+        lines.append(
+            f"    {key.upper()} = {member['value']}" + (f"  # {member['doc']}" if member.get("doc") else "")
+        )
     return "\n".join(lines) + "\n"
 
 
 def render_python(spec: dict[str, Any]) -> str:
-    out = [f'"""{WARNING}"""', "", "# ruff: noqa: E501", "from __future__ import annotations", "", "import struct", "from enum import IntEnum, IntFlag", "from typing import Final, NamedTuple", ""]
+    out = [
+        f'"""{WARNING}"""',
+        "",
+        "# ruff: noqa: E501",
+        "from __future__ import annotations",
+        "",
+        "import struct",
+        "from enum import IntEnum, IntFlag",
+        "from typing import Final, NamedTuple",
+        "",
+    ]
     for key, item in spec["constants"].items():
         out.append(f"{key.upper()}: Final = {item['value']}  # {item['doc']}")
     for key, item in spec["limits"].items():
@@ -177,7 +221,13 @@ def python_header(name: str, header: dict[str, Any]) -> str:
     lines = [f"\n{name.upper()}_STRUCT: Final = struct.Struct({code!r})".replace("'", '"')]
     for field, at in offsets(header):
         lines.append(f"{name.upper()}_{field['name'].upper()}_AT: Final = {at}")
-    lines += ["", "", f"class {camel(name)}Header(NamedTuple):", f'    """{header["size"]} bytes; `{name.upper()}_STRUCT` packs them in this order."""', ""]
+    lines += [
+        "",
+        "",
+        f"class {camel(name)}Header(NamedTuple):",
+        f'    """{header["size"]} bytes; `{name.upper()}_STRUCT` packs them in this order."""',
+        "",
+    ]
     for field, _ in values(header):
         lines.append(f"    {field['name']}: int = 0" + (f"  # {field['doc']}" if field["doc"] else ""))
     return "\n".join(lines) + "\n"
@@ -188,14 +238,26 @@ def render_cython(spec: dict[str, Any]) -> str:
     for key, item in {**spec["constants"], **spec["limits"]}.items():
         out.append(f"    {key.upper()} = {item['value']}")
     for key, (name, _) in ENUMS.items():
-        prefix = {"Opcode": "OP", "RedirectReason": "REASON", "RecordKind": "KIND", "ExtensionKind": "EXTENSION"}.get(name, name.upper())
+        prefix = {
+            "Opcode": "OP",
+            "RedirectReason": "REASON",
+            "RecordKind": "KIND",
+            "ExtensionKind": "EXTENSION",
+        }.get(name, name.upper())
         out += [f"    {prefix}_{member.upper()} = {item['value']}" for member, item in spec[key].items()]
     for key, name in FLAGS.items():
-        out += [f"    {name[:-5].upper()}_FLAG_{member.upper()} = {item['value']}" for member, item in spec[key].items()]
+        out += [
+            f"    {name[:-5].upper()}_FLAG_{member.upper()} = {item['value']}"
+            for member, item in spec[key].items()
+        ]
     for name in HEADERS:
         out += ["", f"cdef packed struct {camel(name)}Header:"]
         for field, _ in offsets(spec[name]):
-            kind = f"uint8_t {field['name']}[{field['size']}]" if field["type"] == "bytes" else f"{CYTHON_TYPES[field['type']]} {field['name']}"
+            kind = (
+                f"uint8_t {field['name']}[{field['size']}]"
+                if field["type"] == "bytes"
+                else f"{CYTHON_TYPES[field['type']]} {field['name']}"
+            )
             out.append(f"    {kind}")
     return "\n".join(out) + "\n"
 
