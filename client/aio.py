@@ -1,1 +1,195 @@
-"""Asyncio."""
+"""START HERE: the same client for asyncio.
+
+    async with ringfence.aio.connect() as client:
+        await client.create_topic("t", schema=schema)
+        async with await client.producer("t") as producer:
+            appended = await producer.send(batch)               # on disk
+        async for batch in client.read("t"):
+            ...
+
+The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits (requests,
+room in the producer, the next batch) waits in a worker thread. For many sends at once: `producer.submit(batch)` gives
+an awaitable without waiting for its outcome. Arguments and errors are those of `ringfence.client`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+from ringfence import client as sync
+from ringfence.native.errors import OverloadedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from ringfence.decode import Place
+    from ringfence.native.messages import ResumePoint, Status, TopicInfo
+    from ringfence.places import Ends, Position
+    from ringfence.producer import Producer as SyncProducer
+    from ringfence.reader import Reader as SyncReader
+    from ringfence.sending import Appended
+    from ringfence.settlement import Failure
+
+
+def connect(address: str | None = None, **options: Any) -> Client:
+    """As `ringfence.connect`; nothing is sent yet, so there is nothing to await."""
+    return Client(sync.connect(address, **options))
+
+
+class Client:
+    """As `ringfence.Client`."""
+
+    def __init__(self, client: sync.Client) -> None:
+        self._client = client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._client.__exit__, kind, error, trace)
+
+    async def close(self) -> None:
+        """Close the producers and the connections."""
+        await asyncio.to_thread(self._client.close)
+
+    async def create_topic(self, name: str, *, schema: Any, **options: Any) -> TopicInfo:
+        """As `ringfence.Client.create_topic`."""
+        return await asyncio.to_thread(self._client.create_topic, name, schema=schema, **options)
+
+    async def topics(self, prefix: str = "") -> list[TopicInfo]:
+        """All topics whose full name begins with `prefix`."""
+        return await asyncio.to_thread(self._client.topics, prefix)
+
+    async def topic(self, name: str) -> TopicInfo:
+        """One topic with its partitions."""
+        return await asyncio.to_thread(self._client.topic, name)
+
+    async def truncate(
+        self, name: str, *, partition: int | None = None, before_offset: int | None = None
+    ) -> None:
+        """Give up rows for good."""
+        await asyncio.to_thread(self._client.truncate, name, partition=partition, before_offset=before_offset)
+
+    async def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic and its rows."""
+        await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok)
+
+    async def add_schema(self, name: str, schema: Any) -> int:
+        """Append a schema with further nullable columns at its end."""
+        return await asyncio.to_thread(self._client.add_schema, name, schema)
+
+    async def status(self) -> Status:
+        """What the node is, and how it fares."""
+        return await asyncio.to_thread(self._client.status)
+
+    async def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
+        """Rows that can be read now."""
+        return await asyncio.to_thread(self._client.count, topic, partition=partition)
+
+    async def end_offsets(
+        self, topic: str, *, partition: int | Iterable[int] | None = None
+    ) -> dict[int, Ends]:
+        """Log start and mark of each partition, by its id."""
+        return await asyncio.to_thread(self._client.end_offsets, topic, partition=partition)
+
+    async def producer(self, topic: str, **options: Any) -> Producer:
+        """As `ringfence.Client.producer`."""
+        return Producer(await asyncio.to_thread(self._client.producer, topic, **options))
+
+    def read(self, topic: str, **options: Any) -> Reader:
+        """As `ringfence.Client.read`, for `async for`; the topic is looked up with the first batch."""
+        return Reader(self._client, topic, options)
+
+
+class Producer:
+    """As `ringfence.Producer`."""
+
+    def __init__(self, producer: SyncProducer) -> None:
+        self._producer = producer
+
+    @property
+    def resume(self) -> dict[int, ResumePoint]:
+        """Partition -> what the predecessor of this name left there."""
+        return self._producer.resume
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The sends that were not stored, or may not be."""
+        return self._producer.failures
+
+    async def submit(
+        self, batch: Any, note: bytes | None = None, *, number: int | None = None
+    ) -> asyncio.Future[tuple[Appended, ...]]:
+        """Hand rows over, waiting only for room; the result is awaited apart."""
+        send = self._producer.try_send
+        try:
+            future = send(batch, note, number=number)
+        except OverloadedError:
+            if self._producer.raises_when_full:
+                raise
+            future = await asyncio.to_thread(self._producer.send, batch, note, number=number)
+        return asyncio.wrap_future(future)
+
+    async def send(
+        self, batch: Any, note: bytes | None = None, *, number: int | None = None
+    ) -> tuple[Appended, ...]:
+        """Append rows; where they are on disk."""
+        return await (await self.submit(batch, note, number=number))
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every send so far has its outcome."""
+        await asyncio.to_thread(self._producer.flush, timeout_s)
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end."""
+        await asyncio.to_thread(self._producer.close, timeout_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._producer.__exit__, kind, error, trace)
+
+
+class Reader:
+    """As `ringfence.Reader`."""
+
+    def __init__(self, client: sync.Client, topic: str, options: dict[str, Any]) -> None:
+        self._client, self._topic, self._options = client, topic, options
+        self._reader: SyncReader | None = None
+
+    @property
+    def place(self) -> Place | None:
+        """Where the last batch stands."""
+        return None if self._reader is None else self._reader.place
+
+    def positions(self) -> list[Position]:
+        """Where to go on; empty before the first batch."""
+        return [] if self._reader is None else self._reader.positions()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        batch = await asyncio.to_thread(self._next)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
+
+    def _next(self) -> pa.RecordBatch | None:
+        if self._reader is None:
+            self._reader = self._client.read(self._topic, **self._options)
+        return next(self._reader, None)
+
+    async def close(self) -> None:
+        """Fetch no more."""
+        if self._reader is not None:
+            self._reader.close()

@@ -118,6 +118,7 @@ class Connection:
         self._pending.clear()
         self.ended, self.unanswered_bytes = True, 0
         self.socket.disable_monitor()
+        self.monitor.close(0)
         self.socket.close(0)
         for pending in waiting:
             pending.lost()

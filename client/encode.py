@@ -129,6 +129,14 @@ class TopicEncoder:
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
 
+    def bytes_at_most(self, batch: pa.RecordBatch, note: bytes | None) -> int:
+        """About the most that the batch's bodies take: its rows, and what each body needs besides."""
+        rows: int = batch.num_rows
+        columns: int = batch.num_columns
+        bodies = min(rows, len(self._partitions)) if self._key else 1
+        # Per body: message and extension; per column: three buffers padded to 64 bytes, with their places.
+        return bytes_of(batch) + bodies * (512 + 256 * columns + len(note or b""))
+
     def chunks(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The batch in slices of which each stays well below the limit of a message; just the batch if it may not split."""
         estimate = bytes_of(batch)

@@ -85,6 +85,11 @@ class Inflight:
         return len(self._entries)
 
     @property
+    def lanes(self) -> int:
+        """Partitions that had batches under this identity; what one `expire` costs."""
+        return len(self._lanes)
+
+    @property
     def waits_for_table(self) -> bool:
         return any(lane.stale for lane in self._lanes.values())
 
@@ -111,13 +116,6 @@ class Inflight:
             self.ready.pop(partition, None)
             return None
         return Transmit(entry.key, entry.attempt, partition, self.identity, entry.sequence, entry.deadline)
-
-    def wake_at(self, now: float) -> float | None:
-        """The earliest time at which a back-off or a deadline ends; then call `expire`."""
-        fresh = self.phase is Phase.OPEN
-        times = [lane.wake_at(now, fresh=fresh) for lane in self._lanes.values()]
-        times += [entry.deadline for lane in self._lanes.values() for entry in lane.heads()]
-        return min((time for time in times if time is not None), default=None)
 
     # ---- answers ------------------------------------------------------------------------------------
 
@@ -194,7 +192,7 @@ class Inflight:
         return effects
 
     def expire(self, now: float) -> list[Effect]:
-        """Outcomes of the batches whose deadline is over; lanes whose back-off is over become ready."""
+        """The clock: outcomes of batches whose deadline is over; every lane with batches is looked at again."""
         effects: list[Effect] = []
         for lane in self._lanes.values():
             for first in (lane.first_in_flight, lane.first_waiting):
@@ -317,13 +315,13 @@ class Inflight:
         if not lane.hole and isinstance(expected, int) and expected < first:
             # The node asks for a batch that it has acknowledged: it lost rows. Asking on would never end.
             return self._fail(entry, error, definite=not entry.lost)
+        if (
+            entry.sequence != first
+        ):  # behind another failed try: no failure of its own, and L2 orders the retry
+            self._retry(lane, entry, 0.0)
+            return []
         entry.failures += 1
-        # A gap behind another failed try is no failure of its own: no wait, L2 orders the retry.
-        self._retry(
-            lane,
-            entry,
-            now + (self._backoff.delay_s(entry.failures, jitter) if entry.sequence == first else 0.0),
-        )
+        self._retry(lane, entry, now + self._backoff.delay_s(entry.failures, jitter))
         return []
 
     def _drained(self) -> list[Effect]:

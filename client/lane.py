@@ -117,18 +117,8 @@ class Lane:
     def first_waiting(self) -> Entry | None:
         return self.waiting[0] if self.waiting else None
 
-    def heads(self) -> list[Entry]:
-        """The entries whose deadlines come first: neither in flight nor waiting do they descend."""
-        return [entry for entry in (self.first_in_flight(), self.first_waiting()) if entry is not None]
-
     def above(self, sequence: int) -> list[Entry]:
         return [entry for entry in self.flight.values() if entry.sequence > sequence]
-
-    def wake_at(self, now: float, *, fresh: bool) -> float | None:
-        """When `next` may give something that it does not give now, by the clock alone."""
-        if self.stale or self.pause_until <= now or (self.dirty and self.awaiting):
-            return None
-        return self.pause_until if self.flight or (fresh and self.waiting) else None
 
     def restart(self) -> None:
         """Begin anew under a fresh identity."""

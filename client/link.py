@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
 
 HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
-TICK_S = 0.05  # how late a deadline may be seen
+TICK_S = 0.02  # while anything is under way: how late a deadline or a back-off may be seen
 CLOSE_S_MAX = 10.0  # the thread never blocks on anything but its poll; this is a last resort
 logger = logging.getLogger("ringfence")
 

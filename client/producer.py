@@ -97,6 +97,18 @@ class Producer:
             OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with on_full="raise".
             ClosedError: the producer is closed. ForkedError: it was made in the parent process.
         """
+        return self._send(batch, note, number, self._options.wait_s)
+
+    def try_send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
+        """As `send`, without waiting for room: raises OverloadedError at once, whatever `on_full` says."""
+        return self._send(batch, note, number, 0.0)
+
+    @property
+    def raises_when_full(self) -> bool:
+        """Whether on_full is "raise"."""
+        return self._options.on_full == "raise"
+
+    def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
         batches = record_batches(batch, self._encoder.schema)
         if self._coalescer is not None:
@@ -104,21 +116,22 @@ class Producer:
                 raise InvalidArgumentError(
                     "a send with a number of its own cannot linger; make the producer without linger_ms"
                 )
-            return self._send_small(self._coalescer, batches, note)
+            return self._send_small(self._coalescer, batches, note, wait_s)
         # One body a partition where it may be: a stream of many small batches becomes one.
         if len(batches) > 1 and (
             self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
         ):
             batches = [one_batch(batches)]
-        return self._send_now(
-            [chunk for part in batches for chunk in self._encoder.chunks(part)], note, number
-        )
+        chunks = [chunk for part in batches for chunk in self._encoder.chunks(part)]
+        return self._send_now(chunks, note, number, wait_s)
 
-    def _send_now(self, chunks: list[pa.RecordBatch], note: bytes | None, number: int | None) -> SendFuture:
+    def _send_now(
+        self, chunks: list[pa.RecordBatch], note: bytes | None, number: int | None, wait_s: float
+    ) -> SendFuture:
         future: SendFuture | None = None
         for index, chunk in enumerate(chunks):
             try:
-                bodies = self._encode(chunk, note)
+                bodies = self._encode(chunk, note, wait_s)
             except RingfenceError as error:
                 if future is None:
                     raise
@@ -131,9 +144,9 @@ class Producer:
             future.seal()
         return future
 
-    def _encode(self, chunk: pa.RecordBatch, note: bytes | None) -> list[Body]:
-        estimate = bytes_of(chunk)
-        self._budget.take(estimate, timeout_s=self._options.wait_s)
+    def _encode(self, chunk: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
+        estimate = self._encoder.bytes_at_most(chunk, note)
+        self._budget.take(estimate, timeout_s=wait_s)
         try:
             bodies = self._encoder.bodies(chunk, note)
         except BaseException:
@@ -185,12 +198,12 @@ class Producer:
     # ---- coalescing ---------------------------------------------------------------------------------------
 
     def _send_small(
-        self, coalescer: Coalescer, batches: list[pa.RecordBatch], note: bytes | None
+        self, coalescer: Coalescer, batches: list[pa.RecordBatch], note: bytes | None, wait_s: float
     ) -> SendFuture:
         rows, size = sum(part.num_rows for part in batches), sum(map(bytes_of, batches))
         if not rows:
-            return self._send_now([], note, None)
-        self._budget.take(size, timeout_s=self._options.wait_s)
+            return self._send_now([], note, None, 0.0)
+        self._budget.take(size, timeout_s=wait_s)
         self._settlement.began()
         try:
             with self._lock:

@@ -1,0 +1,69 @@
+"""Named producers: the predecessor is fenced, the resume point comes back, rows that are stored are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+import ringfence
+from ringfence.native.wire import ExtensionKind, Opcode
+from tests.client.helpers import ids_of, node_with_topic, rows
+
+
+def test_the_successor_fences_the_predecessor_and_resumes_where_it_was() -> None:
+    with node_with_topic() as (node, client):
+        first = client.producer("t", name="loader")
+        for number in range(5):
+            first.send(rows(number * 10, 10), note=b"file %d" % number)
+        first.flush(10)
+        second = client.producer("t", name="loader")
+        assert set(second.resume) == set(node.topic_of("t").logs)
+        assert {point.send for point in second.resume.values()} == {5}
+        with pytest.raises(ringfence.FencedError):
+            first.send(rows(100, 10)).result(10)
+        with pytest.raises(ringfence.FencedError):
+            first.close()
+        second.send(rows(50, 10)).result(10)
+        assert {header.send for header in node.stored("t")} == {1, 2, 3, 4, 5, 6}
+        second.close()
+        assert sorted(ids_of(client)) == list(range(60))
+
+
+def test_a_send_that_is_repeated_under_its_number_is_stored_once() -> None:
+    with node_with_topic() as (_, client):
+        with client.producer("t", name="loader") as first:
+            first.send(rows(0, 20), number=1).result(10)
+        with client.producer("t", name="loader") as second:
+            assert second.send(rows(0, 20), number=1).result(10) == ()
+            assert sum(part.rows for part in second.send(rows(20, 20), number=2).result(10)) == 20
+            with pytest.raises(ringfence.InvalidArgumentError, match="ascend"):
+                second.send(rows(40, 20), number=2)
+        assert sorted(ids_of(client)) == list(range(40))
+
+
+def test_a_partly_stored_send_is_completed() -> None:
+    with node_with_topic(partitions=2) as (node, client):
+        with client.producer("t", name="loader") as first:
+            first.send(rows(0, 20), number=1).result(10)
+        lost = node.topic_of("t").logs[
+            max(node.topic_of("t").logs)
+        ]  # as if the process had died before this one's body
+        lost.records.clear()
+        lost.stored.clear()
+        lost.producers.clear()
+        lost.end = 0
+        with client.producer("t", name="loader") as second:
+            (part,) = second.send(rows(0, 20), number=1).result(10)
+            assert part.partition == lost.partition
+        assert sorted(ids_of(client)) == list(range(20))
+
+
+def test_a_note_travels_in_front_of_the_rows() -> None:
+    with node_with_topic(partitions=1) as (node, client), client.producer("t", name="loader") as producer:
+        producer.send(rows(0, 3), note=b"file 7, row 9").result(10)
+        (header,) = node.sent(Opcode.PUBLISH)
+        assert header.extension_bytes == 64
+        (record,) = node.topic_of("t").logs[header.partition].records
+        assert record[192:213] == bytes([ExtensionKind.NOTE, 0, 0, 0, 13, 0, 0, 0]) + b"file 7, row 9"
+        assert ids_of(client) == [0, 1, 2]
+        with pytest.raises(ringfence.InvalidArgumentError, match="note"):
+            producer.send(rows(3), note=bytes(4097))
