@@ -9,7 +9,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringfence_buffer::Pool;
 use ringfence_wire::HEADER_BYTES;
@@ -36,6 +36,9 @@ const SWEEP_MS: u64 = 200;
 const NO_DESCRIPTOR_REST_MS: u64 = 100;
 /// Slots are the low bits of a connection's number; the others count, so that no number comes twice.
 const SLOT_BITS: u32 = 20;
+
+/// Silence after which the kernel asks a TCP peer; it gives up 11 minutes later (its defaults of 9 times 75 s).
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
 const WAKER: u64 = u64::MAX;
 const LISTENER: u64 = 1 << 63;
@@ -144,6 +147,9 @@ impl NativeTransport {
             }
             if is_tcp {
                 let _only_slower = sockopt::set_tcp_nodelay(&socket, true);
+                // Peers of ZMTP 3.0 know no PING: the kernel finds out whether they are still there.
+                let _found_out_later = sockopt::set_socket_keepalive(&socket, true)
+                    .and_then(|()| sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE));
             }
             self.open(socket, now_ms);
         }
@@ -367,7 +373,7 @@ impl Transport for NativeTransport {
 
     fn shutdown(&mut self, linger_ms: u32) {
         self.listeners.clear();
-        let until = Instant::now() + std::time::Duration::from_millis(u64::from(linger_ms));
+        let until = Instant::now() + Duration::from_millis(u64::from(linger_ms));
         loop {
             self.dirty = (0..self.peers.len()).filter(|slot| self.peers[*slot].is_some()).collect();
             self.flush();
@@ -375,7 +381,7 @@ impl Transport for NativeTransport {
             if !waiting || Instant::now() >= until {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         for slot in 0..self.peers.len() {
             self.end(slot);

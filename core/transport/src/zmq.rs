@@ -27,10 +27,11 @@ use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
 use crate::{Connection, Inbound, Incoming, Limits, Outbound, Payload, Transport, Waker, address};
 
-/// What a peer's receive pipe may hold when all its messages are of the largest size.
+/// What a peer's receive pipe should hold when all its messages are of the largest size.
 const RECEIVE_QUEUE_BYTES: usize = 256 << 20;
-/// Messages in one pipe: at least so many that the two threads do not wait for each other at each one.
-const QUEUE_MESSAGES: std::ops::RangeInclusive<usize> = 8..=1000;
+/// Messages in one pipe: at least so many that the two threads do not wait for each other at each one (64 instead of 8:
+/// 250,000 instead of 80,000 small messages/s). A peer that ignores its credit can thus fill 64 of the largest.
+const QUEUE_MESSAGES: std::ops::RangeInclusive<usize> = 64..=1000;
 /// Messages taken in one round; then queued answers are sent.
 const ROUND_MESSAGES_MAX: usize = 1024;
 /// Larger bodies are sent from where they lie.

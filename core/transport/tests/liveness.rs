@@ -18,6 +18,7 @@ for_both_transports!(
 fn a_peer_without_a_handshake_is_closed_in_time(kind: Kind) {
     let server = Server::start(kind);
     let opening = [&greeting()[..], &ready("DEALER")].concat();
+    let begin = Instant::now();
     let mut peers: Vec<Client> = [0, 1, 11, 64, 70]
         .iter()
         .map(|bytes| {
@@ -27,7 +28,6 @@ fn a_peer_without_a_handshake_is_closed_in_time(kind: Kind) {
         })
         .collect();
     let mut open = Client::connect(&server.address);
-    let begin = Instant::now();
     for (at, peer) in peers.iter_mut().enumerate() {
         assert!(peer.ends_within(Duration::from_secs(3)), "peer {at} is still there");
     }
@@ -49,9 +49,9 @@ fn a_peer_that_answers_pings_stays(kind: Kind) {
 
 fn a_silent_peer_is_closed_after_three_heartbeats(kind: Kind) {
     let server = Server::with(kind, Limits { heartbeat_ms: 200, ..LIMITS }, "tcp://127.0.0.1:0", 1 << 20);
+    let begin = Instant::now();
     let mut client = Client::connect(&server.address);
     client.answers_pings = false;
-    let begin = Instant::now();
     assert!(client.ends_within(Duration::from_secs(5)));
     assert!(begin.elapsed() > Duration::from_millis(390), "closed after {:?}", begin.elapsed());
     until("it is told to be closed", || server.closed() == 1);
