@@ -5,27 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Coroutine
 from importlib.metadata import version
 from typing import Any, Final
 
 import structlog
 
-from ringfence.control.machines.metadata import validate
 from ringfence.control.model.commands import (
-    ConfirmDropped,
     InitCluster,
-    PurgeTopic,
     RestartNode,
     SetAddresses,
 )
-from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, recovery
+from ringfence.control.runtime.burials import Burials
 from ringfence.control.runtime.driver import Driver
-from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.producer_requests import ProducerRequests
@@ -55,7 +51,6 @@ class Node:
         self._began = time.monotonic()
         self._directory: DataDirectory | None = None
         self._proposer: SoloProposer | None = None
-        self._chores: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Serve.
@@ -89,8 +84,9 @@ class Node:
         self._driver = Driver(
             self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
         )
+        self._burials = Burials(self._proposer, self._here.store)
         self._follower = Follower(
-            self._driver, self._here, self.health, on_dropped=self._dropped, on_failed=self._fail
+            self._driver, self._here, self.health, on_dropped=self._burials.begin, on_failed=self._fail
         )
         self._requests = Requests(
             self.native,
@@ -105,7 +101,7 @@ class Node:
         await self._draw_epochs()
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
-        self._purge_leftovers()
+        self._burials.take_up()
         self.health.phase = "serving"
 
     @property
@@ -273,35 +269,9 @@ class Node:
         if not self.failed.done():
             self.failed.set_result(error)
 
-    def _dropped(self, topic: TopicId) -> None:
-        self._chore(self._bury(topic))
-
-    def _purge_leftovers(self) -> None:
-        """Tombstones whose last holder confirmed just before a crash."""
-        for topic, tombstone in self.proposer.state.tombstones.items():
-            if not tombstone.holders:
-                self._chore(self._bury(topic))
-
-    async def _bury(self, topic: TopicId) -> None:
-        confirm = ConfirmDropped(topic=topic, store=self._here.store)
-        purge = PurgeTopic(topic=topic)
-        try:
-            if validate(self.proposer.state, confirm) is None:
-                await self.proposer.propose(confirm)
-            if validate(self.proposer.state, purge) is None:
-                await self.proposer.propose(purge)
-        except RequestRefused as refusal:
-            # The tombstone stays; the next start tries again.
-            _LOG.warning("tombstone stays", topic=topic, why=refusal.message)
-
-    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
-
     async def _abandon(self) -> None:
-        for task in self._chores:
-            task.cancel()
+        if hasattr(self, "_burials"):
+            self._burials.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
         if self._proposer is not None:
