@@ -1,4 +1,5 @@
-//! How fast a store is recovered: writes so many MiB, drops the page cache's share of it by `O_DIRECT`, recovers, prints.
+//! How fast a store is recovered: writes so many MiB, drops the page cache's share of it by `O_DIRECT`, recovers,
+//! prints.
 //!
 //! `recovery_rate DIRECTORY [MIB] [BODY_BYTES] [PARTITIONS]`; the directory must be empty and is left to the caller.
 

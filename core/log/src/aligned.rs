@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use ringfence_wire::BLOCK_ALIGN_BYTES;
 
-/// Scratch of a fixed length whose first byte lies at a multiple of 4096. For readers and recovery; what is on the way of
-/// a batch lies in the pool.
+/// Scratch of a fixed length whose first byte lies at a multiple of 4096. For readers and recovery; what is on the
+/// way of a batch lies in the pool.
 pub struct Aligned {
     bytes: Vec<u8>,
     at: usize,

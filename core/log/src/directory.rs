@@ -1,4 +1,5 @@
-//! The body of a `group_end` record: what a commit group holds, so that a damaged record can be pinned on its partition.
+//! The body of a `group_end` record: what a commit group holds, so that a damaged record can be pinned on its
+//! partition.
 //!
 //! ```text
 //! u64 position of the group's first record   u64 bytes of its records   u32 records   u32 entries   8 zero bytes
@@ -85,7 +86,8 @@ mod tests {
     #[test]
     fn a_written_directory_is_read_back_and_no_other_length_is() {
         let entry = Entry { topic: 1, partition: 2, next_record: 3, records: 4 };
-        let directory = Directory { begin: 4096, bytes: 640, records: 8, entries: vec![entry, Entry { partition: 9, ..entry }] };
+        let directory =
+            Directory { begin: 4096, bytes: 640, records: 8, entries: vec![entry, Entry { partition: 9, ..entry }] };
         let mut body = vec![0xff; body_bytes(2)];
         directory.write(&mut body);
         assert_eq!(Directory::read(&body), Some(directory));

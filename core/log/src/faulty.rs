@@ -1,9 +1,10 @@
 //! A [`Storage`] in memory that breaks every promise a disk does not make: the seeded twin of `Disk`.
 //!
-//! Until a file is synced its writes are pending. A crash keeps or drops each 512-byte sector of each pending write by
-//! itself, in the order of a shuffle, and keeps a prefix of the pending name changes (a journalling file system keeps
-//! their order). A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels do: a later
-//! sync that succeeds proves nothing about them. The same seed and the same calls give the same outcome.
+//! Until a file is synced its writes are pending. A crash keeps or drops each 512-byte sector of each pending write
+//! by itself, in the order of a shuffle, and keeps a prefix of the pending name changes (a journalling file system
+//! keeps their order). A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels
+//! do: a later sync that succeeds proves nothing about them. The same seed and the same calls give the same
+//! outcome.
 
 use std::any::Any;
 use std::collections::BTreeMap;

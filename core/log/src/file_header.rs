@@ -32,7 +32,8 @@ pub struct FileHeader {
     pub identity: Identity,
     pub shard: u16,
     pub file_number: u64,
-    /// File number at which the start began that made this file: everything in files of earlier runs has been accepted by a recovery.
+    /// File number at which the start began that made this file: everything in files of earlier runs has been
+    /// accepted by a recovery.
     pub run: u64,
     /// Number of the first commit group in this file.
     pub first_group: u64,
@@ -111,7 +112,11 @@ impl FileHeader {
             return Err(FileHeaderError::Newer(version));
         }
         Ok(Self {
-            identity: Identity { cluster: id_at(block, CLUSTER), history: id_at(block, HISTORY), store: id_at(block, STORE) },
+            identity: Identity {
+                cluster: id_at(block, CLUSTER),
+                history: id_at(block, HISTORY),
+                store: id_at(block, STORE),
+            },
             shard: u16::from_le_bytes([block[SHARD.start], block[SHARD.start + 1]]),
             file_number: u64_at(block, FILE_NUMBER),
             run: u64_at(block, RUN),
@@ -140,7 +145,15 @@ mod tests {
 
     fn sealed() -> (FileHeader, Vec<u8>) {
         let identity = Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] };
-        let header = FileHeader { identity, shard: 3, file_number: 9, run: 7, first_group: 55, bytes: 1 << 20, previous_file: 8 };
+        let header = FileHeader {
+            identity,
+            shard: 3,
+            file_number: 9,
+            run: 7,
+            first_group: 55,
+            bytes: 1 << 20,
+            previous_file: 8,
+        };
         let mut block = vec![0xaa; FILE_HEADER_BYTES];
         header.seal(&mut block);
         (header, block)

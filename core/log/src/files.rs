@@ -2,8 +2,8 @@
 //!
 //! Holders: a partition with records in it that are not both passed by the log start and covered by a durable state
 //! record in a newer file; a partition whose newest durable state stands in it; a reader; an open stage.
-//! A partition whose records in it are still readable holds `live` as well, which tells files that are only waiting for
-//! a state record to be carried forward.
+//! A partition whose records in it are still readable holds `live` as well, which tells files that are only waiting
+//! for a state record to be carried forward.
 
 use std::sync::Arc;
 

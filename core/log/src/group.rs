@@ -1,12 +1,14 @@
 //! One commit group while it is filled: small records copied into staging blocks, large ones where they lie.
 //!
-//! Every slice begins and ends at a multiple of 4096, in memory and in the file. Where padding is needed before the next
-//! slice, the record before grows its `span_bytes` over it: no byte of a group lies outside a record's span.
+//! Every slice begins and ends at a multiple of 4096, in memory and in the file. Where padding is needed before the
+//! next slice, the record before grows its `span_bytes` over it: no byte of a group lies outside a record's span.
 
 use std::ops::Range;
 
 use ringfence_buffer::Block;
-use ringfence_wire::{BLOCK_ALIGN_BYTES, BODY_ALIGN_BYTES, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, RecordKind};
+use ringfence_wire::{
+    BLOCK_ALIGN_BYTES, BODY_ALIGN_BYTES, RECORD_HEADER_BYTES, RECORD_MAGIC, RecordHeader, RecordKind,
+};
 use ringfence_wire::{align_up, crc_of};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -18,7 +20,8 @@ use crate::head::is_log;
 pub const STAGING_BYTES: usize = 128 << 10;
 /// Bodies up to here are copied behind their headers; above, the copy would cost more than a slice of its own.
 pub const COPY_BYTES_MAX: usize = 32 << 10;
-/// Slices in one group: the system takes 1024 in one vectored write; some stay free for the directory and for zeros behind it.
+/// Slices in one group: the system takes 1024 in one vectored write; some stay free for the directory and for zeros
+/// behind it.
 const SLICES_MAX: usize = 1000;
 
 /// What the file of a group's first write is made from.
@@ -99,7 +102,10 @@ impl Group {
 
     /// True if the open staging block takes `bytes` more and the directory after them.
     pub fn staging_has(&self, bytes: usize) -> bool {
-        align_up(self.staging.to, BLOCK_ALIGN_BYTES) + align_up(bytes, BODY_ALIGN_BYTES) + self.end_bytes(1) + BLOCK_ALIGN_BYTES
+        align_up(self.staging.to, BLOCK_ALIGN_BYTES)
+            + align_up(bytes, BODY_ALIGN_BYTES)
+            + self.end_bytes(1)
+            + BLOCK_ALIGN_BYTES
             <= STAGING_BYTES
     }
 
@@ -111,8 +117,8 @@ impl Group {
         self.blocks.push(block);
     }
 
-    /// Copy a record: `staging_has` its bytes. `header` is complete but for the physical part and the chain, which are set.
-    /// Returns the record's position.
+    /// Copy a record: `staging_has` its bytes. `header` is complete but for the physical part and the chain, which
+    /// are set. Returns the record's position.
     pub fn put_copy(&mut self, header: &mut RecordHeader, previous_chain: u64, parts: &[&[u8]]) -> u64 {
         let position = self.begin + self.bytes;
         let record_bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;

@@ -32,9 +32,13 @@ pub enum Mismatch {
 impl std::fmt::Display for Mismatch {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
-            Self::Number { expected, found } => write!(out, "record number is {found}, the log continues at {expected}"),
+            Self::Number { expected, found } => {
+                write!(out, "record number is {found}, the log continues at {expected}")
+            }
             Self::Offset { expected, found } => write!(out, "first offset is {found}, the log continues at {expected}"),
-            Self::Chain { expected, found } => write!(out, "chain is {found:#018x}, the log continues with {expected:#018x}"),
+            Self::Chain { expected, found } => {
+                write!(out, "chain is {found:#018x}, the log continues with {expected:#018x}")
+            }
             Self::Time { least, found } => write!(out, "time is {found} ms, the record before has {least}"),
             Self::Epoch { least, found } => write!(out, "owner epoch is {found}, the record before has {least}"),
         }
@@ -131,7 +135,14 @@ mod tests {
     use super::*;
 
     fn rows(count: u32, time_ms: u64) -> RecordHeader {
-        RecordHeader { kind: RecordKind::Rows as u8, rows: count, time_ms, topic: 1, partition: 2, ..Default::default() }
+        RecordHeader {
+            kind: RecordKind::Rows as u8,
+            rows: count,
+            time_ms,
+            topic: 1,
+            partition: 2,
+            ..Default::default()
+        }
     }
 
     #[test]

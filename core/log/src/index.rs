@@ -1,8 +1,8 @@
 //! From offsets, record numbers and times to positions, for one partition. Never on disk: recovery rebuilds it.
 //!
-//! Sparse: an entry each [`INTERVAL_BYTES`] of the partition's own bytes; between two entries a reader walks, forward over
-//! the file or back along `previous_position`. Dense: the last [`TAIL_MAX`] records, where most reads are. Both are bounded:
-//! when a partition has very many entries every second one goes and the interval doubles.
+//! Sparse: an entry each [`INTERVAL_BYTES`] of the partition's own bytes; between two entries a reader walks,
+//! forward over the file or back along `previous_position`. Dense: the last [`TAIL_MAX`] records, where most reads
+//! are. Both are bounded: when a partition has very many entries every second one goes and the interval doubles.
 
 use std::collections::VecDeque;
 
@@ -135,7 +135,8 @@ impl Index {
         self.sparse.get(from).map_or(0, |entry| self.bytes - entry.bytes)
     }
 
-    /// Known records, the first one at or before what `before` is true for, in order, each with the bytes up to the next.
+    /// Known records, the first one at or before what `before` is true for, in order, each with the bytes up to the
+    /// next.
     /// `before(entry)`: the wanted record is this one or comes later.
     pub fn from(&self, before: impl Fn(&Entry) -> bool) -> impl Iterator<Item = Entry> + '_ {
         let tail_first = self.tail.front().map_or(u64::MAX, |entry| entry.record);
@@ -176,8 +177,109 @@ impl Index {
         self.tail.shrink_to_fit();
     }
 
+    /// # Panics
+    /// When entries are out of order or beyond the log's end.
+    pub fn check(&self, name: &str, next_record: u64) {
+        for list in [&self.sparse, &self.tail] {
+            let is_sorted = list.iter().is_sorted_by(|one, next| {
+                one.record < next.record
+                    && one.offset <= next.offset
+                    && one.position < next.position
+                    && one.bytes <= next.bytes
+            });
+            assert!(is_sorted, "{name}: the index is out of order");
+            assert!(list.back().is_none_or(|last| last.record < next_record), "{name}: the index is ahead of its log");
+        }
+        assert!(
+            self.sparse.len() <= SPARSE_MAX && self.tail.len() <= TAIL_MAX,
+            "{name}: the index has outgrown its bounds"
+        );
+    }
+
     /// Memory that the entries take.
     pub fn memory_bytes(&self) -> usize {
         (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `count` records of `span` bytes and 10 rows, one every millisecond.
+    fn filled(count: u64, span: u32) -> Index {
+        let mut index = Index::default();
+        for number in 0..count {
+            let header = RecordHeader {
+                kind: 1,
+                rows: 10,
+                record_number: number,
+                first_offset: number * 10,
+                time_ms: number,
+                span_bytes: span,
+                ..Default::default()
+            };
+            index.add(&header, Position::new(1, 4096 + number * u64::from(span)));
+        }
+        index
+    }
+
+    fn first(index: &Index, before: impl Fn(&Entry) -> bool) -> Option<u64> {
+        index.from(before).next().map(|entry| entry.record)
+    }
+
+    #[test]
+    fn the_first_entry_is_at_or_before_the_wanted_record_and_at_most_an_interval_before() {
+        let index = filled(10_000, 640);
+        index.check("test", 10_000);
+        let interval = INTERVAL_BYTES / 640 + 1;
+        for wanted in [0, 1, 103, 5_000, 9_950, 9_999] {
+            let found = first(&index, |entry| entry.record <= wanted).unwrap();
+            assert!(found <= wanted && wanted - found <= interval, "{found} for {wanted}");
+            assert_eq!(first(&index, |entry| entry.offset <= wanted * 10 + 9), Some(found));
+        }
+        assert_eq!(first(&index, |entry| entry.record <= 9_980), Some(9_980), "the tail is exact");
+    }
+
+    #[test]
+    fn entries_are_bounded_however_much_is_appended_and_still_lead_everywhere() {
+        let mut index = filled(100_000, 1 << 20);
+        index.check("test", 100_000);
+        assert!(index.memory_bytes() < 2 << 20, "{}", index.memory_bytes());
+        let found = first(&index, |entry| entry.record <= 50_001).unwrap();
+        assert!(found <= 50_001 && found > 49_900, "{found}");
+        index.shrink(16);
+        index.check("test", 100_000);
+        assert!(index.memory_bytes() <= 3000, "{}", index.memory_bytes());
+        assert!(first(&index, |entry| entry.record <= 50_001).is_some_and(|record| record <= 50_001));
+    }
+
+    #[test]
+    fn after_a_cut_no_stretch_leads_across_it() {
+        let mut index = filled(1000, 640);
+        let bytes = index.bytes();
+        index.truncate(990);
+        assert_eq!(index.bytes(), bytes - 10 * 640);
+        let header = RecordHeader {
+            kind: 1,
+            rows: 1,
+            record_number: 990,
+            first_offset: 9900,
+            span_bytes: 64,
+            ..Default::default()
+        };
+        index.add(&header, Position::new(2, 4096));
+        index.check("test", 991);
+        assert_eq!(first(&index, |entry| entry.record <= 990), Some(990));
+        assert!(index.sparse.back().is_some_and(|last| last.record == 990), "the record behind the cut is indexed");
+    }
+
+    #[test]
+    fn retention_finds_the_interval_that_still_counts() {
+        let index = filled(10_000, 640);
+        let start = index.first_within(1_000_000).unwrap();
+        assert!(index.bytes_from(start) <= 1_000_000 && index.bytes_from(start) > 1_000_000 - 70_000);
+        let since = index.first_since(5_000).unwrap();
+        assert!(since <= 50_000 && since > 48_000, "{since}");
     }
 }

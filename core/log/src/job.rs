@@ -64,6 +64,13 @@ impl Job {
 
 impl std::fmt::Debug for Job {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Job {{ shard: {}, group: {}, bytes: {}, steps: {:?} }}", self.shard, self.group, self.bytes(), self.steps)
+        write!(
+            out,
+            "Job {{ shard: {}, group: {}, bytes: {}, steps: {:?} }}",
+            self.shard,
+            self.group,
+            self.bytes(),
+            self.steps
+        )
     }
 }

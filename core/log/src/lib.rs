@@ -3,10 +3,10 @@
 //! # START HERE
 //!
 //! Two halves, no thread in either. The pure half lives on the engine's thread: a [`PartitionLog`] knows one
-//! partition (head, index, log start, pins on files), a [`Shard`] fills commit groups and plans files. The other half does
-//! what it is told on threads of its own: [`Writer::perform`] takes a [`Job`] and gives a [`JobDone`],
-//! [`Reader::read`] takes a [`ReadPlan`]. Both stand on [`Storage`]: [`Disk`] is the real one, [`faulty::Faulty`] its
-//! seeded twin that tears, drops, reorders, flips and fails.
+//! partition (head, index, log start, pins on files), a [`Shard`] fills commit groups and plans files. The other
+//! half does what it is told on threads of its own: [`Writer::perform`] takes a [`Job`] and gives a [`JobDone`],
+//! [`Reader::read`] takes a [`ReadPlan`]. Both stand on [`Storage`]: [`Disk`] is the real one, [`faulty::Faulty`]
+//! its seeded twin that tears, drops, reorders, flips and fails.
 //!
 //! ```text
 //! engine: shard.append(pool, log, header, body) -> Placed      (as often as it likes; Refused when it may not)
@@ -21,7 +21,8 @@
 //! # A segment file
 //!
 //! ```text
-//! 0      file header, one 4096 block: magic, format, cluster, history, store, shard, file number, run, first group, CRC
+//! 0      file header, one 4096 block: magic, format, cluster, history, store, shard, file number, run,
+//!        first group, file before it, CRC
 //! 4096   group: record | record | ... | group_end (directory)     each group begins and ends at a multiple of 4096
 //!        group ...
 //! ```
@@ -31,7 +32,8 @@
 //! # Invariants
 //!
 //! - L1 a record is acknowledged only when the `fdatasync` of its group returned without an error.
-//! - L2 one job of a shard is under way at a time, so a valid record of a later group proves that the earlier ones were synced.
+//! - L2 one job of a shard is under way at a time, so a valid record of a later group proves that the earlier ones
+//!   were synced.
 //! - L3 file numbers only grow, over all shards and starts: recovery in file order sees each partition in its order.
 //! - L4 bytes of a recycled file never count: each record names its file's number.
 //! - L5 a file goes only when nothing but the shard holds its [`FileToken`] (see `files.rs` for who else may).
@@ -46,12 +48,14 @@ mod files;
 mod group;
 mod head;
 mod index;
+mod invariants;
 mod job;
 mod jobs;
 mod local;
 mod partition;
 mod plan;
 mod position;
+mod punch;
 mod reader;
 mod rebuild;
 mod recover;
@@ -72,10 +76,12 @@ pub use file_header::{FileHeader, FileHeaderError, Identity};
 pub use files::{FilePin, FileToken};
 pub use head::{Mismatch, PartitionHead};
 pub use index::Index;
+pub use invariants::check_invariants;
 pub use job::{Job, JobDone};
 pub use partition::PartitionLog;
 pub use plan::{From, PlanError, ReadPlan};
 pub use position::Position;
+pub use punch::PunchPlan;
 pub use reader::{ReadDone, ReadError, Reader};
 pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check, recover};
 pub use report::{Damage, PartitionReport, Report};

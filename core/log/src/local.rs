@@ -1,5 +1,5 @@
-//! Local records: what this store writes about a partition for itself. Neither numbered nor chained; in effect at once,
-//! durable with their group. They may use the disk's reserve.
+//! Local records: what this store writes about a partition for itself. Neither numbered nor chained; in effect at
+//! once, durable with their group. They may use the disk's reserve.
 
 use ringfence_buffer::Pool;
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
@@ -73,7 +73,10 @@ impl Shard {
         to: PartitionHead,
     ) -> Result<Placed, Refusal> {
         let offsets = log.start_offset..=log.head.next_offset;
-        assert!(to.next_record <= log.head.next_record && offsets.contains(&to.next_offset), "a log is cut, not grown: {to:?}");
+        assert!(
+            to.next_record <= log.head.next_record && offsets.contains(&to.next_offset),
+            "a log is cut, not grown: {to:?}"
+        );
         let header = RecordHeader {
             record_number: to.next_record,
             first_offset: to.next_offset,
@@ -84,8 +87,8 @@ impl Shard {
         Ok(placed)
     }
 
-    /// Forget the partition: its log is dead from here on, its space comes back by `retain`. Keep the `PartitionLog` in
-    /// the list that `retain` walks until it [`PartitionLog::is_gone`].
+    /// Forget the partition: its log is dead from here on, its space comes back by `retain`. Keep the
+    /// `PartitionLog` in the list that `retain` walks until it [`PartitionLog::is_gone`].
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed.
@@ -96,7 +99,8 @@ impl Shard {
         Ok(placed)
     }
 
-    /// End a quarantine by an operator's word: damaged records stay unreadable, the log goes on behind the last sound one.
+    /// End a quarantine by an operator's word: damaged records stay unreadable, the log goes on behind the last
+    /// sound one.
     ///
     /// # Errors
     /// [`Refusal`]; nothing has changed.
@@ -117,7 +121,8 @@ impl Shard {
             return Err(Refusal::Dropped);
         }
         let bytes = parts.iter().map(|part| part.len()).sum::<usize>();
-        header.body_bytes = u32::try_from(bytes).map_err(|_| Refusal::TooLarge { bytes: bytes as u64, max: u64::from(u32::MAX) })?;
+        header.body_bytes =
+            u32::try_from(bytes).map_err(|_| Refusal::TooLarge { bytes: bytes as u64, max: u64::from(u32::MAX) })?;
         header.body_crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         debug_assert!(parts.len() != 1 || header.body_crc == crc_of(parts[0]));
         let position = self.put(pool, log, &mut header, Body::Copy(parts), false).map_err(|refused| refused.refusal)?;

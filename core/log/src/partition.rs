@@ -33,6 +33,8 @@ pub struct PartitionLog {
     pub(crate) buried: Vec<u64>,
     /// The shard that appends it in this run, its last group there and its slot in that group's directory.
     pub(crate) place: Option<Place>,
+    /// Read plans hold it.
+    pub(crate) readers: Arc<()>,
 }
 
 /// The partition holds this file.
@@ -72,6 +74,7 @@ impl PartitionLog {
             start_offset_durable: 0,
             buried: Vec::new(),
             place: None,
+            readers: Arc::new(()),
         }
     }
 
@@ -111,6 +114,11 @@ impl PartitionLog {
     /// True once nothing of a dropped partition is left on disk: the engine may let go of it.
     pub fn is_gone(&self) -> bool {
         self.dropped && self.touches.is_empty() && self.buried.is_empty()
+    }
+
+    /// True while a read plan of it is under way.
+    pub fn is_read(&self) -> bool {
+        Arc::strong_count(&self.readers) > 1
     }
 
     pub fn is_dropped(&self) -> bool {

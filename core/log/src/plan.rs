@@ -1,5 +1,7 @@
 //! What a reader is asked to do, with the pins that keep its files in place. Made by the engine out of the index.
 
+use std::sync::Arc;
+
 use crate::files::FilePin;
 use crate::index::Entry;
 use crate::partition::PartitionLog;
@@ -58,23 +60,19 @@ pub struct ReadPlan {
     pub rows_max: u64,
     pub(crate) hops: Vec<Hop>,
     pub(crate) pins: Vec<FilePin>,
+    pub(crate) _reader: Arc<()>,
 }
 
 /// Hops in one plan: 32 MiB of answer are 512 intervals.
 const HOPS_MAX: usize = 1024;
 
 impl PartitionLog {
-    /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0 = any).
+    /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0
+    /// = any).
     ///
     /// # Errors
     /// [`PlanError`] when the position is not in this log or nothing is there to read.
-    pub fn plan(
-        &self,
-        from: From,
-        until_offset: u64,
-        bytes_max: usize,
-        rows_max: u64,
-    ) -> Result<ReadPlan, PlanError> {
+    pub fn plan(&self, from: From, until_offset: u64, bytes_max: usize, rows_max: u64) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
@@ -108,7 +106,18 @@ impl PartitionLog {
         let pins = self.touches.iter().filter(|touch| files.contains(&touch.pin.number));
         let pins = pins.map(|touch| touch.pin.clone()).collect();
         let (topic, partition, start_offset) = (self.topic, self.partition, self.start_offset);
-        Ok(ReadPlan { topic, partition, from, start_offset, until_offset, bytes_max, rows_max, hops, pins })
+        Ok(ReadPlan {
+            topic,
+            partition,
+            from,
+            start_offset,
+            until_offset,
+            bytes_max,
+            rows_max,
+            hops,
+            pins,
+            _reader: self.readers.clone(),
+        })
     }
 
     fn hops(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Hop> {

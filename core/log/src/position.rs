@@ -68,7 +68,9 @@ mod tests {
     #[test]
     fn only_exact_names_are_segments() {
         assert_eq!(parse_segment_name(&segment_name(255, 3)), Some((255, 3)));
-        for name in ["ff-3.seg", "00000000000000FF-0003.seg", "00000000000000ff-0003.free", "LOCK", "0000000000000000-0000.seg"] {
+        for name in
+            ["ff-3.seg", "00000000000000FF-0003.seg", "00000000000000ff-0003.free", "LOCK", "0000000000000000-0000.seg"]
+        {
             assert_eq!(parse_segment_name(name), None, "{name}");
         }
     }

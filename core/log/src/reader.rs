@@ -1,7 +1,7 @@
 //! Executes read plans on a reader thread: finds the partition's records and copies them out, checked.
 //!
-//! Between two indexed records the reader walks forward over the file where the partition's records lie close together,
-//! and back along `previous_position` where other partitions' records fill the space between them.
+//! Between two indexed records the reader walks forward over the file where the partition's records lie close
+//! together, and back along `previous_position` where other partitions' records fill the space between them.
 
 use ringfence_buffer::Block;
 use ringfence_wire::{BODY_ALIGN_BYTES, RecordHeader, RecordKind, align_up};
@@ -19,7 +19,8 @@ const FOREIGN_MAX: u64 = 8;
 /// A look at one header by a back-link.
 const LOOK_BYTES: u64 = 4096;
 
-/// What one read found: whole records behind one another in the block, each at a multiple of 64; the next one begins at
+/// What one read found: whole records behind one another in the block, each at a multiple of 64; the next one
+/// begins at
 /// `align_up(192 + body_bytes, 64)`, which `span_bytes` says too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadDone {
@@ -42,9 +43,14 @@ pub struct ReadDone {
 pub enum ReadError {
     Storage(StorageError),
     /// The bytes are not what was written; behind the damage the log goes on at `resume_offset`.
-    Damaged { damage: Box<Damage>, resume_offset: u64 },
+    Damaged {
+        damage: Box<Damage>,
+        resume_offset: u64,
+    },
     /// The first record alone is larger than the block: ask again with one of this size.
-    BlockTooSmall { bytes: usize },
+    BlockTooSmall {
+        bytes: usize,
+    },
 }
 
 impl std::convert::From<StorageError> for ReadError {
@@ -55,7 +61,7 @@ impl std::convert::From<StorageError> for ReadError {
 
 /// One reader thread's state: open files (bounded) and scratch.
 pub struct Reader<S: Storage> {
-    window: Window<S>,
+    pub(crate) window: Window<S>,
 }
 
 enum Step {
@@ -70,8 +76,8 @@ impl<S: Storage> Reader<S> {
         Self { window: Window::new(storage) }
     }
 
-    /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is larger than
-    /// the limit is returned alone. An empty answer says where the next read goes on.
+    /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is
+    /// larger than the limit is returned alone. An empty answer says where the next read goes on.
     ///
     /// # Errors
     /// [`ReadError`]; damage behind a first sound record is told by the read that begins there.
@@ -217,7 +223,9 @@ impl<S: Storage> Reader<S> {
         }
         let bytes = align_up(RecordHeader::SIZE + header.body_bytes as usize, BODY_ALIGN_BYTES);
         let rows = if is_rows { u64::from(header.rows) } else { 0 };
-        if done.bytes + bytes > block.len().min(plan.bytes_max) || (plan.rows_max > 0 && done.rows + rows > plan.rows_max) {
+        if done.bytes + bytes > block.len().min(plan.bytes_max)
+            || (plan.rows_max > 0 && done.rows + rows > plan.rows_max)
+        {
             if done.records > 0 {
                 return Ok(Step::Full);
             }

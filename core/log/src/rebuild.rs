@@ -1,8 +1,8 @@
 //! From groups, in order, to partitions: what recovery believes, and whom damage concerns.
 //!
-//! A partition's records may begin anywhere, because retention removes files: what is missing before its first record, or
-//! between two files, counts as removed if the log start turns out to lie behind it, else as damage. Damage is decided at
-//! the end: a partition that was dropped has holes where its bodies were.
+//! A partition's records may begin anywhere, because retention removes files: what is missing before its first
+//! record, or between two files, counts as removed if the log start turns out to lie behind it, else as damage.
+//! Damage is decided at the end: a partition that was dropped has holes where its bodies were.
 
 use std::collections::HashMap;
 
@@ -160,7 +160,12 @@ impl Rebuild {
                 record_number: Some(part.log.head.next_record.min(entry.next_record)),
                 ..nobody(
                     found.holes.first().map_or(found.begin, |hole| hole.start),
-                    format!("{} of {} records of the partition in group {} are damaged", entry.records - present, entry.records, found.number),
+                    format!(
+                        "{} of {} records of the partition in group {} are damaged",
+                        entry.records - present,
+                        entry.records,
+                        found.number
+                    ),
                 )
             };
             part.log.touch(pin, part.log.head.next_offset);
@@ -177,7 +182,8 @@ impl Rebuild {
         for (_, part) in self.partitions {
             let mut log = part.log;
             if !log.dropped {
-                let missing = part.missing_before.filter(|(offset, _)| *offset > log.start_offset).map(|(_, damage)| damage);
+                let missing =
+                    part.missing_before.filter(|(offset, _)| *offset > log.start_offset).map(|(_, damage)| damage);
                 if let (None, Some(damage)) = (&part.damage, missing.clone().or(part.suspicion.clone())) {
                     report.damage.push(damage);
                 }
@@ -187,6 +193,11 @@ impl Rebuild {
             log.index.trim(log.start_offset);
             logs.push(log);
         }
+        let dropped = |damage: &Damage| {
+            logs.iter().any(|log| log.dropped && (log.topic, log.partition) == (damage.topic, damage.partition))
+        };
+        // Holes where bodies of dropped partitions were.
+        report.damage.retain(|damage| damage.topic == 0 || !dropped(damage));
         logs.sort_by_key(|log| (log.topic, log.partition));
         report.partitions = logs.iter().filter(|log| !log.dropped).map(PartitionLog::report).collect();
         (logs, report)
@@ -211,7 +222,8 @@ impl Part {
             Ok(()) => self.suspicion = None,
             Err(_) if header.record_number > log.head.next_record => {
                 let why = format!("records {} to {} are missing", log.head.next_record, header.record_number - 1);
-                self.missing_before = Some((header.first_offset, damage_at(context.pin, position.bytes(), header, why)));
+                self.missing_before =
+                    Some((header.first_offset, damage_at(context.pin, position.bytes(), header, why)));
                 log.index.gap();
             }
             Err(mismatch) => {
@@ -283,7 +295,10 @@ impl Part {
         } else if state.head.next_record > log.head.next_record {
             self.jump(context.pin, header, state.head);
         } else if !state.head.same_log(&log.head) {
-            return Some(format!("a state record names the head {:?}, the log before it ends with {:?}", state.head, log.head));
+            return Some(format!(
+                "a state record names the head {:?}, the log before it ends with {:?}",
+                state.head, log.head
+            ));
         }
         let log = &mut self.log;
         log.start_at(state.start_offset);
@@ -302,4 +317,3 @@ fn damage_at(pin: &FilePin, position: u64, header: &RecordHeader, why: String) -
         why,
     }
 }
-

@@ -1,11 +1,12 @@
 //! Opening a store: from files to partitions.
 //!
 //! 1. Take the lock: one process a store.
-//! 2. Read every segment's header. A newer format or another cluster's, history's or store's file ends it here: nothing
-//!    has been touched. A damaged header is reported; the file's records still speak for themselves.
-//! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions (`rebuild.rs`).
-//! 4. Cut the torn end of each shard's last file, and make the cut durable before anything new is written: from the next
-//!    start on, all that a file of an earlier run holds counts as synced.
+//! 2. Read every segment's header. A newer format or another cluster's, history's or store's file ends it here:
+//!    nothing has been touched. A damaged header is reported; the file's records still speak for themselves.
+//! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
+//!    (`rebuild.rs`).
+//! 4. Cut the torn end of each shard's last file, and make the cut durable before anything new is written: from the
+//!    next start on, all that a file of an earlier run holds counts as synced.
 //! 5. Remove prepared files that no shard wants, prepare those that are missing.
 //! 6. Build the shards: each begins a new file with its first group, under numbers that were never used.
 
@@ -34,8 +35,8 @@ use crate::terms::Options;
 pub trait Visitor {
     /// Everything known of the partition so far is replaced by this; `blob` is what the node gave to `append_state`.
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]);
-    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind; empty when
-    /// the body is damaged.
+    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind; empty
+    /// when the body is damaged.
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]);
     /// Records from this number on never were: forget what they said.
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64);
@@ -74,7 +75,11 @@ impl std::fmt::Display for RecoverError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NewerFormat { file, version } => {
-                write!(out, "{file} has format {version}, this program knows {}; use a newer one", ringfence_wire::LOG_FORMAT_VERSION)
+                write!(
+                    out,
+                    "{file} has format {version}, this program knows {}; use a newer one",
+                    ringfence_wire::LOG_FORMAT_VERSION
+                )
             }
             Self::ForeignFile { file, what } => {
                 write!(out, "{file} belongs to another {what}; move it out of this store's directory or open its own")

@@ -1,9 +1,9 @@
 //! Which files may go, and which partitions owe a state record first.
 //!
-//! A partition lets go of a file when the durable log start has passed every row of it there *and* a durable state record
-//! of it stands in a newer file. States are carried forward only out of files that hold nothing else any more. A
-//! quarantined partition lets go of nothing (L6). What takes records back, a drop or a truncate, stays until every older
-//! file with records of the partition is gone, so that they never come back to life.
+//! A partition lets go of a file when the durable log start has passed every row of it there *and* a durable state
+//! record of it stands in a newer file. States are carried forward only out of files that hold nothing else any
+//! more. A quarantined partition lets go of nothing (L6). What takes records back, a drop or a truncate, stays
+//! until every older file with records of the partition is gone, so that they never come back to life.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,11 @@ pub struct Retention {
 /// Partitions named by one call: each owes a state record, and a call comes every few seconds.
 const STATES_MAX: usize = 1024;
 
-/// Give up pins that are no longer needed, hand free files to their shards, and name the partitions (topic, partition)
-/// whose state must be carried forward by `Shard::append_state` before more can go. Call after a rotation, a moved log
-/// start, and every few seconds. `partitions` are all partitions of the store: one that is left out keeps its files.
-pub fn retain<'a>(
-    shards: &mut [Shard],
-    partitions: impl Iterator<Item = &'a mut PartitionLog>,
-) -> Vec<(u64, u64)> {
+/// Give up pins that are no longer needed, hand free files to their shards, and name the partitions (topic,
+/// partition) whose state must be carried forward by `Shard::append_state` before more can go. Call after a
+/// rotation, a moved log start, and every few seconds. `partitions` are all partitions of the store: one that is
+/// left out keeps its files.
+pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut PartitionLog>) -> Vec<(u64, u64)> {
     let files: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.files.keys().copied()).collect();
     let mut waiting = Vec::new();
     for log in partitions {
@@ -54,7 +52,8 @@ pub fn retain<'a>(
 }
 
 impl PartitionLog {
-    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `files`: those that exist.
+    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `files`: those that
+    /// exist.
     fn settle(&mut self, durable_group: u64, files: &BTreeSet<u64>) {
         while self.starts.first().is_some_and(|(group, _)| *group <= durable_group) {
             let (_, offset) = self.starts.remove(0);
@@ -84,7 +83,10 @@ impl PartitionLog {
             is_kept
         });
         // Nothing older is left that the drop record would have to outlive.
-        if self.dropped && self.buried.is_empty() && self.touches.iter().all(|touch| state_file == Some(touch.pin.number)) {
+        if self.dropped
+            && self.buried.is_empty()
+            && self.touches.iter().all(|touch| state_file == Some(touch.pin.number))
+        {
             self.touches.clear();
         }
     }

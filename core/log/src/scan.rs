@@ -1,8 +1,9 @@
 //! From the bytes of one segment file to commit groups: whole ones, damaged ones, and the torn one at the end.
 //!
-//! A group is given on as soon as it is whole. One that is not waits for its proof: a sound header of a later group in this
-//! file, a later file of the same shard and run, or a later run. Proved, it is damage (L2); else it is torn and was never
-//! acknowledged. After a bad header the scan looks for the next sound one of this file at every multiple of 64.
+//! A group is given on as soon as it is whole. One that is not waits for its proof: a sound header of a later group
+//! in this file, a later file of the same shard and run, or a later run. Proved, it is damage (L2); else it is torn
+//! and was never acknowledged. After a bad header the scan looks for the next sound one of this file at every
+//! multiple of 64.
 
 use std::ops::Range;
 
@@ -211,8 +212,8 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(next)
     }
 
-    /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all that was
-    /// found before it.
+    /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all
+    /// that was found before it.
     fn damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
         let head = RecordHeader::SIZE + directory::HEAD_BYTES;
         let bytes = self.stream.bytes(self.storage, self.file, position, head)?;

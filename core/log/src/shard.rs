@@ -1,4 +1,5 @@
-//! One shard: fills commit groups in memory, plans files, hands jobs to its writer. Pure; lives on the engine's thread.
+//! One shard: fills commit groups in memory, plans files, hands jobs to its writer. Pure; lives on the engine's
+//! thread.
 //!
 //! A group takes records until it or its file is full or the writer asks for it; then the next one opens. No timer is
 //! involved: while one group is written, the next one fills. `local.rs` appends what is this store's own.
@@ -51,8 +52,8 @@ impl Shard {
         }
     }
 
-    /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical part;
-    /// its `time_ms` is the wall clock and never stored less than the record before.
+    /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical
+    /// part; its `time_ms` is the wall clock and never stored less than the record before.
     ///
     /// # Errors
     /// [`Refused`] with the body; nothing has changed.

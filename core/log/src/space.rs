@@ -1,7 +1,8 @@
 //! One shard's files: the open one, the prepared next one, the reserve, and those that may go.
 //!
-//! A rotation never allocates: the next file was prepared before, by an earlier job. When that fails for lack of space,
-//! rows are taken as long as the open file has room and refused after; control and local records go on into the reserve.
+//! A rotation never allocates: the next file was prepared before, by an earlier job. When that fails for lack of
+//! space, rows are taken as long as the open file has room and refused after; control and local records go on into
+//! the reserve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ pub enum NoRoom {
     DiskFull,
 }
 
-/// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until the
-/// first group in it is written.
+/// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until
+/// the first group in it is written.
 #[must_use]
 pub fn spare_name(shard: u16, serial: u64) -> String {
     format!("spare-{shard:04x}-{serial:x}.free")
@@ -90,7 +91,13 @@ pub fn is_prepared_name(name: &str) -> bool {
 }
 
 impl Space {
-    pub fn new(shard: u16, identity: Identity, numbers: Arc<AtomicU64>, segment_bytes: u64, reserve_bytes: u64) -> Self {
+    pub fn new(
+        shard: u16,
+        identity: Identity,
+        numbers: Arc<AtomicU64>,
+        segment_bytes: u64,
+        reserve_bytes: u64,
+    ) -> Self {
         let run = numbers.load(Ordering::Relaxed);
         Self {
             shard,
@@ -119,7 +126,8 @@ impl Space {
         }
     }
 
-    /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file begins with.
+    /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file
+    /// begins with.
     pub fn room_for(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
         if self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity) {
             return Ok(());
@@ -205,7 +213,12 @@ impl Space {
     }
 
     /// Take the outcome of a step. An error that is not a full disk is given back.
-    pub fn on_step(&mut self, step: &Step, outcome: &Result<(), StorageError>, now_ms: u64) -> Result<(), StorageError> {
+    pub fn on_step(
+        &mut self,
+        step: &Step,
+        outcome: &Result<(), StorageError>,
+        now_ms: u64,
+    ) -> Result<(), StorageError> {
         let (name, bytes, recycled) = match step {
             Step::Allocate { name, bytes } => (name, *bytes, false),
             Step::Recycle { name, bytes, .. } => (name, *bytes, true),

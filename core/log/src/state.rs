@@ -1,7 +1,7 @@
 //! Bodies of the local kinds: what this store keeps of one partition besides its log records.
 //!
-//! A state record's body is [`LogState`], then the node's blob. A truncate record's body is the [`PartitionHead`] that the
-//! log ends at. Fence and start records carry all they say in their headers.
+//! A state record's body is [`LogState`], then the node's blob. A truncate record's body is the [`PartitionHead`]
+//! that the log ends at. Fence and start records carry all they say in their headers.
 
 use crate::head::PartitionHead;
 use crate::position::Position;

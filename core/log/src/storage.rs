@@ -1,8 +1,8 @@
 //! Files, as the log needs them: the only file of this crate that names the file system.
 //!
 //! Rules for an implementation, which `faulty.rs` breaks in every allowed way: what is written is durable only once
-//! `sync` of that file returned; a new name, a rename and a removal only once `sync_directory` returned; a write may be torn
-//! into blocks that reach the disk in any order.
+//! `sync` of that file returned; a new name, a rename and a removal only once `sync_directory` returned; a write
+//! may be torn into blocks that reach the disk in any order.
 
 use std::fmt;
 use std::fs::File;
@@ -98,7 +98,8 @@ pub trait Storage: Clone + Send {
     /// Make what was written to this file durable.
     ///
     /// # Errors
-    /// [`StorageError`]; then nothing is known of what was written since the last sync, also if a later sync succeeds.
+    /// [`StorageError`]; then nothing is known of what was written since the last sync, also if a later sync
+    /// succeeds.
     fn sync(&self, file: &Self::File) -> Result<(), StorageError>;
     /// Give space back within a file: the bytes read as zeros from then on. Not durable before a sync.
     ///
@@ -149,8 +150,10 @@ impl Disk {
     /// [`StorageError::Io`].
     pub fn open(path: &Path, direct: bool) -> Result<Self, StorageError> {
         let name = path.display().to_string();
-        std::fs::create_dir_all(path)
-            .map_err(|error| StorageError::Io { what: format!("making {name}"), os_error: error.raw_os_error().unwrap_or(0) })?;
+        std::fs::create_dir_all(path).map_err(|error| StorageError::Io {
+            what: format!("making {name}"),
+            os_error: error.raw_os_error().unwrap_or(0),
+        })?;
         let handle = rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|error| failed("opening", &name, error))?;
         let direct = AtomicBool::new(direct);
@@ -287,7 +290,8 @@ impl Storage for Disk {
             }
         }
         if !file.direct {
-            // Hint: begin the write-back now, so that the sync has less to wait for; its outcome is the sync's to tell.
+            // Hint: begin the write-back now, so that the sync has less to wait for; its outcome is the sync's to
+            // tell.
             let _ = rustix::fs::fadvise(&file.file, position, NonZeroU64::new(total as u64), Advice::DontNeed);
         }
         Ok(())
@@ -296,7 +300,8 @@ impl Storage for Disk {
     fn sync(&self, file: &DiskFile) -> Result<(), StorageError> {
         rustix::fs::fdatasync(&file.file).map_err(|error| failed("syncing", &file.name, error))?;
         if !file.direct {
-            // Drop behind: a grown page cache held a buffered log at a seventh of its speed. A refused hint costs only that.
+            // Drop behind: a grown page cache held a buffered log at a seventh of its speed. A refused hint costs
+            // only that.
             let _ = rustix::fs::fadvise(&file.file, 0, None, Advice::DontNeed);
         }
         Ok(())

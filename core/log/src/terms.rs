@@ -39,8 +39,8 @@ impl Default for Options {
 pub enum Body<'a> {
     /// Parts of a body, copied behind one another.
     Copy(&'a [&'a [u8]]),
-    /// A body that lies at `RECORD_HEADER_BYTES` in its block, `bytes` long. A large one is written from where it lies; a
-    /// small one is copied and its block goes back to the pool at once.
+    /// A body that lies at `RECORD_HEADER_BYTES` in its block, `bytes` long. A large one is written from where it
+    /// lies; a small one is copied and its block goes back to the pool at once.
     Block { block: Block, bytes: usize },
 }
 

@@ -57,15 +57,22 @@ impl<S: Storage> Window<S> {
             let begin = at / ALIGN * ALIGN;
             let wanted = (at - begin) + ahead.max(least as u64);
             let length = usize::try_from(wanted.next_multiple_of(ALIGN)).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
-            let (_, _, open) = self.files.iter().find(|(_, number, _)| *number == file).ok_or_else(|| {
-                StorageError::Missing(format!("segment {file:016x}, which the plan did not hold,"))
-            })?;
+            let (_, _, open) =
+                self.files.iter().find(|(_, number, _)| *number == file).ok_or_else(|| {
+                    StorageError::Missing(format!("segment {file:016x}, which the plan did not hold,"))
+                })?;
             self.valid = 0;
             self.valid = self.storage.read(open, &mut self.scratch[..length], begin)?;
             (self.file, self.at) = (file, begin);
         }
         let from = usize::try_from(at - self.at).expect("within the window");
         Ok(&self.scratch[from.min(self.valid)..self.valid])
+    }
+
+    /// Give space back within an open file.
+    pub fn punch(&mut self, file: u64, position: u64, bytes: u64) -> Result<(), StorageError> {
+        let open = self.files.iter().find(|(_, number, _)| *number == file);
+        open.map_or(Ok(()), |(_, _, open)| self.storage.punch(open, position, bytes))
     }
 
     /// The record header at a position; `None` if there is no sound one of this file.

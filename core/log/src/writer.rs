@@ -1,7 +1,8 @@
 //! Does what a job says, on the shard's writer thread.
 //!
 //! A file gets its segment name only after its header and first group are synced under the name that it had before: a
-//! segment without a sound header is damage, never a crash. After a failed sync the writer touches nothing any more (L1).
+//! segment without a sound header is damage, never a crash. After a failed sync the writer touches nothing any more
+//! (L1).
 
 use std::io::IoSlice;
 
@@ -12,8 +13,9 @@ use crate::file_header::FILE_HEADER_BYTES;
 use crate::job::{Job, JobDone, Step, Write};
 use crate::storage::{Storage, StorageError};
 
-/// Zeros written ahead of small groups in a file whose blocks were never written: a sync that allocates costs twice one
-/// that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md), and this pays it once a MiB.
+/// Zeros written ahead of small groups in a file whose blocks were never written: a sync that allocates costs twice
+/// one that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md), and this pays it once a
+/// MiB.
 const AHEAD_BYTES: usize = 1 << 20;
 /// Above this the group itself is most of the cost, and writing ahead would only double it.
 const AHEAD_GROUP_BYTES_MAX: u64 = 128 << 10;

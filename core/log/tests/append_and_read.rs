@@ -86,3 +86,34 @@ fn copies_by_record_number_and_by_time_begin_where_they_should() {
         }
     }
 }
+
+#[test]
+fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() {
+    const PARTITIONS: u64 = 1500;
+    let storage = Faulty::new(2);
+    let options = ringfence_log::Options { segment_bytes: 2 << 20, ..small() };
+    let mut store = Store::open(&storage, &options);
+    for round in 0..60u64 {
+        for partition in 0..PARTITIONS {
+            // The first one has large intervals, the others lie scattered between them.
+            let body = [&round.to_le_bytes()[..], &partition.to_le_bytes()[..]].concat();
+            store.put(1, partition, 1, &body);
+        }
+    }
+    store.settle();
+    for partition in [0, 7, PARTITIONS - 1] {
+        for from in [0, 3, 30, 59] {
+            let bodies: Vec<u64> = store
+                .read_all(1, partition, from, 4096)
+                .iter()
+                .map(|(_, body)| u64::from_le_bytes(body[..8].try_into().unwrap()))
+                .collect();
+            assert_eq!(bodies, (from..60).collect::<Vec<_>>(), "partition {partition} from {from}");
+        }
+    }
+    let most = store.logs.values_mut().map(|log| {
+        log.shrink();
+        log.memory_bytes()
+    });
+    assert!(most.max().unwrap() <= 4096);
+}

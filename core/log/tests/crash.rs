@@ -1,5 +1,5 @@
-//! Random appends, cuts, log starts, drops and retention; then the power goes at a random moment, in the middle of a write
-//! or not. What was reported durable is there, exactly and in order; of the rest, whole groups or nothing.
+//! Random appends, cuts, log starts, drops and retention; then the power goes at a random moment, in the middle of
+//! a write or not. What was reported durable is there, exactly and in order; of the rest, whole groups or nothing.
 
 mod support;
 
@@ -225,7 +225,10 @@ impl Run {
                 for (_, key, op) in self.open[shard].iter().filter(|(of, _, _)| *of <= group) {
                     with.entry(*key).or_default().apply(op);
                 }
-                let is_there = self.open[shard].iter().filter(|(of, _, _)| *of <= group).all(|(_, key, _)| self.equals(*key, &with[key]));
+                let is_there = self.open[shard]
+                    .iter()
+                    .filter(|(of, _, _)| *of <= group)
+                    .all(|(_, key, _)| self.equals(*key, &with[key]));
                 if is_there {
                     self.models = with;
                 }

@@ -23,7 +23,9 @@ struct Found {
 /// Records of a segment in file order, found by following the spans.
 fn records(content: &[u8]) -> Vec<Found> {
     let (mut at, mut found) = (4096, Vec::new());
-    while let Some(Ok(header)) = content.get(at..at + RecordHeader::SIZE).map(|bytes| RecordHeader::open(bytes.try_into().unwrap())) {
+    while let Some(Ok(header)) =
+        content.get(at..at + RecordHeader::SIZE).map(|bytes| RecordHeader::open(bytes.try_into().unwrap()))
+    {
         let until = (at + header.span_bytes as usize) as u64;
         let sound_until = at as u64 + RecordHeader::SIZE as u64 + u64::from(header.body_bytes);
         found.push(Found { from: at as u64, sound_until, until, header });
@@ -85,7 +87,11 @@ fn flip(storage: &Faulty, sound: &Sound, file: &str, position: u64, hit: Option<
         assert_eq!(log.head(), head, "{what}");
         assert_eq!(store.read_all(key.0, key.1, 0, 1 << 18).len(), sound.rows[key], "{what}: {key:?}");
     }
-    let named = store.report.damage.iter().any(|damage| damage.file == file && hit.is_none_or(|key| (damage.topic, damage.partition) == key));
+    let named = store
+        .report
+        .damage
+        .iter()
+        .any(|damage| damage.file == file && hit.is_none_or(|key| (damage.topic, damage.partition) == key));
     assert!(named, "{what}: named otherwise: {:?}", store.report.damage);
 }
 
@@ -140,7 +146,10 @@ fn a_released_partition_goes_on_and_keeps_what_is_sound() {
     let (file, _) = storage.list().unwrap().into_iter().find(|(name, _)| name.contains(".seg")).unwrap();
     let content = storage.content(&file).unwrap();
     let found = records(&content);
-    let rows: Vec<_> = found.iter().filter(|record| record.header.kind == RecordKind::Rows as u8 && record.header.partition == 1).collect();
+    let rows: Vec<_> = found
+        .iter()
+        .filter(|record| record.header.kind == RecordKind::Rows as u8 && record.header.partition == 1)
+        .collect();
     let hit = rows[rows.len() / 2];
     storage.flip(&file, usize::try_from(hit.from).unwrap() + 200, 1);
     let mut store = Store::open(&storage, &small());
@@ -178,7 +187,8 @@ fn fsck_names_the_record_and_changes_nothing() {
     let named = (damage.file.as_str(), damage.position, damage.topic, damage.partition, damage.record_number);
     let header = hit.header;
     assert_eq!(named, (file.as_str(), hit.from, header.topic, header.partition, Some(header.record_number)));
-    let quarantined: Vec<_> = report.partitions.iter().filter(|part| part.quarantined.is_some()).map(|part| part.partition).collect();
+    let quarantined: Vec<_> =
+        report.partitions.iter().filter(|part| part.quarantined.is_some()).map(|part| part.partition).collect();
     assert_eq!(quarantined, vec![header.partition]);
 }
 

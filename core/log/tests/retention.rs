@@ -44,7 +44,8 @@ fn disk_usage_is_bounded_over_many_rotations_and_restarts() {
         let keys: Vec<_> = store.logs.keys().copied().filter(|key| key.0 == 1).collect();
         for key in keys {
             let log = store.logs.get_mut(&key).unwrap();
-            let start = log.retention_start(Retention { bytes_max: 100_000, age_ms_max: 0 }, store.now_ms, log.end_offset());
+            let start =
+                log.retention_start(Retention { bytes_max: 100_000, age_ms_max: 0 }, store.now_ms, log.end_offset());
             if let Some(offset) = start {
                 store.shards[0].append_start(&mut store.pool, log, offset).unwrap();
             }
@@ -275,4 +276,35 @@ fn a_read_error_is_told_and_is_not_damage() {
     assert!(matches!(error, ringfence_log::ReadError::Storage(StorageError::Io { .. })));
     storage.set_faults(Faults::default());
     assert_eq!(store.read_all(1, 1, 0, 100)[0].1, b"there");
+}
+
+#[test]
+fn a_dropped_partition_gives_its_space_back_while_its_neighbours_stay() {
+    let storage = Faulty::new(10);
+    let mut store = Store::open(&storage, &small());
+    for _ in 0..6 {
+        store.put(1, 1, 1, &vec![1; 50_000]);
+        store.put(1, 2, 1, &[2; 300]);
+    }
+    store.settle();
+    let plan = store.plan(1, 1, From::Offset(0));
+    let log = store.logs.get_mut(&(1, 1)).unwrap();
+    store.shards[0].append_drop(&mut store.pool, log).unwrap();
+    let durable = |store: &Store<Faulty>| store.shards[0].durable_group();
+    assert!(store.logs[&(1, 1)].punch_plan(durable(&store)).is_none(), "the drop is not durable yet");
+    store.settle();
+    assert!(store.logs[&(1, 1)].punch_plan(durable(&store)).is_none(), "somebody reads it");
+    drop(plan);
+    let punch = store.logs[&(1, 1)].punch_plan(durable(&store)).unwrap();
+    let given = Reader::new(storage.clone()).punch(&punch).unwrap();
+    assert_eq!(given, 6 * (53_248 - 4096), "all of each record but the block of its header");
+    drop(store);
+    let mut store = Store::open(&storage, &small());
+    assert_eq!(store.report.damage, vec![]);
+    assert!(store.logs[&(1, 1)].is_dropped());
+    assert_eq!(store.read_all(1, 2, 0, 1 << 18).len(), 6);
+    assert_eq!(
+        ringfence_log::check(&storage).map_err(|error| error.to_string()).unwrap_err(),
+        "another process has this store open; stop it first"
+    );
 }

@@ -1,7 +1,8 @@
 //! What a commit group costs on a bare file, before any log is built on it.
 //!
-//! `bare_writer DIRECTORY` prints a Markdown page: one file for all topics against one file a topic, at several counts of
-//! active topics and partitions; and what preallocation, recycling and `O_DIRECT` are worth. Takes about 20 s and 3 GiB.
+//! `bare_writer DIRECTORY` prints a Markdown page: one file for all topics against one file a topic, at several
+//! counts of active topics and partitions; and what preallocation, recycling and `O_DIRECT` are worth. It takes
+//! about 20 s and 3 GiB.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -131,7 +132,7 @@ fn run(directory: &Path, case: &Case) -> Result<Outcome, Box<dyn Error>> {
 fn layouts(directory: &Path) -> Result<(), Box<dyn Error>> {
     println!("\n## One file for all topics, or one file a topic\n");
     println!(
-        "Groups of {GROUP_RECORDS} records of {RECORD_BYTES} bytes, spread evenly over the active partitions; recycled files, O_DIRECT.\n"
+        "Groups of {GROUP_RECORDS} records of {RECORD_BYTES} bytes, spread over the active partitions; recycled files, O_DIRECT.\n"
     );
     println!("| active topics | active partitions | layout | syncs a group | group p50 ms | p99 ms | MB/s |");
     println!("|--:|--:|---|--:|--:|--:|--:|");

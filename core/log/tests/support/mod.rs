@@ -75,8 +75,20 @@ impl<S: Storage> Store<S> {
         let mut told = Told::default();
         let Recovered { shards, partitions, report, lock } = recover(storage, options, &mut told)?;
         let writers = shards.iter().map(|_| Writer::new(storage.clone())).collect();
-        let logs = partitions.into_iter().map(|log| ((log.topic, log.partition), log)).collect();
-        Ok(Self { storage: storage.clone(), pool: pool(), shards, writers, logs, report, told, now_ms: 1_000_000, lock })
+        let logs: BTreeMap<Key, PartitionLog> =
+            partitions.into_iter().map(|log| ((log.topic, log.partition), log)).collect();
+        ringfence_log::check_invariants(&shards, logs.values());
+        Ok(Self {
+            storage: storage.clone(),
+            pool: pool(),
+            shards,
+            writers,
+            logs,
+            report,
+            told,
+            now_ms: 1_000_000,
+            lock,
+        })
     }
 
     pub fn open(storage: &S, options: &Options) -> Self {
@@ -104,11 +116,15 @@ impl<S: Storage> Store<S> {
         if body.len().is_multiple_of(3) {
             let mut block = self.pool.take(RECORD_HEADER_BYTES + body.len()).expect("the pool is large enough");
             block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
-            self.shards[shard].append(&mut self.pool, log, header, Body::Block { block, bytes: body.len() }).map_err(|refused| refused.refusal)
+            self.shards[shard]
+                .append(&mut self.pool, log, header, Body::Block { block, bytes: body.len() })
+                .map_err(|refused| refused.refusal)
         } else {
             let (front, back) = body.split_at(body.len() / 2);
             let parts = [front, back];
-            self.shards[shard].append(&mut self.pool, log, header, Body::Copy(&parts)).map_err(|refused| refused.refusal)
+            self.shards[shard]
+                .append(&mut self.pool, log, header, Body::Copy(&parts))
+                .map_err(|refused| refused.refusal)
         }
     }
 
@@ -117,7 +133,9 @@ impl<S: Storage> Store<S> {
         loop {
             match self.append(topic, partition, rows, body) {
                 Ok(placed) => return placed,
-                Err(Refusal::Busy) => assert!(self.write_one(self.shard_of(partition)).is_some(), "busy, and nothing to write"),
+                Err(Refusal::Busy) => {
+                    assert!(self.write_one(self.shard_of(partition)).is_some(), "busy, and nothing to write")
+                }
                 Err(other) => panic!("refused: {other:?}"),
             }
         }
@@ -127,7 +145,9 @@ impl<S: Storage> Store<S> {
     pub fn write_one(&mut self, shard: usize) -> Option<Progress> {
         let job = self.shards[shard].take_job(self.now_ms)?;
         let done = self.writers[shard].perform(job);
-        Some(self.shards[shard].on_done(done, self.now_ms))
+        let progress = self.shards[shard].on_done(done, self.now_ms);
+        self.check();
+        Some(progress)
     }
 
     /// Write until nothing waits.
@@ -146,7 +166,12 @@ impl<S: Storage> Store<S> {
         }
     }
 
+    pub fn check(&self) {
+        ringfence_log::check_invariants(&self.shards, self.logs.values());
+    }
+
     pub fn retain(&mut self) -> usize {
+        self.check();
         let owing = ringfence_log::retain(&mut self.shards, self.logs.values_mut());
         for key in &owing {
             let shard = self.shard_of(key.1);
@@ -159,6 +184,7 @@ impl<S: Storage> Store<S> {
                 self.shards[shard].on_done(done, self.now_ms);
             }
         }
+        self.check();
         owing.len()
     }
 
@@ -176,7 +202,8 @@ impl<S: Storage> Store<S> {
         while offset < log.end_offset() {
             let plan = log.plan(From::Offset(offset), log.end_offset(), bytes_max, 0);
             let plan = plan.unwrap_or_else(|error| panic!("no plan from {offset}: {error:?}"));
-            let done = reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
+            let done =
+                reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
             assert!(done.next_offset > offset, "a read that stands still: {done:?} of {plan:?}");
             records.extend(split(&block, &done));
             offset = done.next_offset;
@@ -191,7 +218,8 @@ impl<S: Storage> Store<S> {
         let (mut offset, mut records) = (from, Vec::new());
         while offset < until {
             let plan = self.logs[&(topic, partition)].plan(From::Offset(offset), until, 1 << 20, 0).unwrap();
-            let done = reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
+            let done =
+                reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
             records.extend(split(&block, &done));
             offset = done.next_offset;
         }

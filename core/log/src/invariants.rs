@@ -1,0 +1,50 @@
+//! What must hold between any two steps of the engine, said once: for assertions of tests and of the simulator.
+
+use std::collections::BTreeSet;
+
+use crate::partition::PartitionLog;
+use crate::shard::Shard;
+
+/// Check shards and partitions against each other.
+///
+/// # Panics
+/// On the first invariant that does not hold; the message names it.
+pub fn check_invariants<'a>(shards: &[Shard], partitions: impl Iterator<Item = &'a PartitionLog>) {
+    let mut files = BTreeSet::new();
+    for shard in shards {
+        for number in shard.space.files.keys() {
+            assert!(files.insert(*number), "L3: file {number} belongs to two shards");
+        }
+        let waiting = shard.sealed.iter().chain(&shard.open).map(|group| group.number);
+        let first = shard.durable_group + 1 + u64::from(shard.is_writing && shard.durable_group + 1 < shard.next_group);
+        for (number, expected) in waiting.zip(first..) {
+            // A job without a group may be under way: then the first one waits still.
+            assert!(number == expected || number + 1 == expected, "L2: group {number} waits, {expected} is next");
+        }
+        if let Some(current) = &shard.space.current {
+            assert!(
+                current.end <= current.capacity,
+                "a file of {} bytes is filled to {}",
+                current.capacity,
+                current.end
+            );
+            assert!(shard.space.files.contains_key(&current.pin.number), "L5: the open file is not held");
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for log in partitions {
+        let name = format!("topic {} partition {}", log.topic, log.partition);
+        assert!(seen.insert((log.topic, log.partition)), "{name} is there twice");
+        assert!(log.start_offset <= log.head.next_offset, "{name}: log start {} is behind its end", log.start_offset);
+        assert!(log.start_offset_durable <= log.head.next_offset.max(log.start_offset), "{name}: durable log start");
+        assert!(
+            log.touches.is_sorted_by(|one, next| one.pin.number < next.pin.number),
+            "L3: {name} went back in files"
+        );
+        for touch in &log.touches {
+            assert!(files.contains(&touch.pin.number), "L5: {name} needs file {}, which is gone", touch.pin.number);
+        }
+        assert!(log.states.is_sorted(), "{name}: states {:?}", log.states);
+        log.index.check(&name, log.head.next_record);
+    }
+}

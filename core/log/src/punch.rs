@@ -1,0 +1,69 @@
+//! Space of a dropped partition, given back before its files can go: holes where its large bodies were.
+//!
+//! Headers stay, so that recovery still walks the file; it finds bodies that are not what they were, and the drop
+//! record behind them that says why. Nothing is synced: a hole that a crash undoes is space, not data.
+
+use crate::files::FilePin;
+use crate::head::is_log;
+use crate::partition::PartitionLog;
+use crate::position::Position;
+use crate::reader::Reader;
+use crate::storage::{Storage, StorageError};
+
+/// Below this a hole gives back next to nothing and costs a call.
+const HOLE_BYTES_MIN: u64 = 16 << 10;
+/// Bytes that a walk from header to header loads at once.
+const AHEAD_BYTES: u64 = 64 << 10;
+const ALIGN: u64 = 4096;
+
+/// Bodies to punch: all of one dropped partition.
+#[derive(Debug)]
+pub struct PunchPlan {
+    pub topic: u64,
+    pub partition: u64,
+    pins: Vec<FilePin>,
+}
+
+impl PartitionLog {
+    /// What a reader thread may punch once the drop is durable and nobody reads the partition any more; before that
+    /// `None`.
+    /// `durable_group`: of its shard. Ask before `retain` lets go of the files.
+    pub fn punch_plan(&self, durable_group: u64) -> Option<PunchPlan> {
+        let is_durable = self.states.last().is_some_and(|(group, _)| *group <= durable_group);
+        if !self.dropped || !is_durable || self.is_read() {
+            return None;
+        }
+        let pins = self.touches.iter().map(|touch| touch.pin.clone()).collect();
+        Some(PunchPlan { topic: self.topic, partition: self.partition, pins })
+    }
+}
+
+impl<S: Storage> Reader<S> {
+    /// Punch the bodies; returns the bytes given back.
+    ///
+    /// # Errors
+    /// [`StorageError`]; what was punched before stays punched.
+    pub fn punch(&mut self, plan: &PunchPlan) -> Result<u64, StorageError> {
+        self.window.refresh();
+        let mut given = 0;
+        for pin in &plan.pins {
+            self.window.open(pin)?;
+            let mut position = Position::new(pin.number, ALIGN);
+            // To the first position without a sound header: the file's end, or damage that is left alone.
+            while let Some(header) = self.window.header(position, AHEAD_BYTES)? {
+                let from = (position.bytes() + 192).next_multiple_of(ALIGN);
+                let until = (position.bytes() + u64::from(header.span_bytes)) / ALIGN * ALIGN;
+                let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
+                if is_ours && until >= from + HOLE_BYTES_MIN {
+                    self.window.punch(pin.number, from, until - from)?;
+                    given += until - from;
+                }
+                if header.span_bytes == 0 {
+                    break;
+                }
+                position = Position::new(pin.number, position.bytes() + u64::from(header.span_bytes));
+            }
+        }
+        Ok(given)
+    }
+}
