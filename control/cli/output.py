@@ -33,7 +33,9 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     from rich.text import Text  # noqa: PLC0415
 
     kept = [list(row) for row in rows]
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, show_header=any(columns)
+    )
     for place, name in enumerate(columns):
         numbers = bool(kept) and all(isinstance(row[place], int | float) for row in kept)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")

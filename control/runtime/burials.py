@@ -16,7 +16,7 @@ _LOG = structlog.get_logger("ringfence.metadata")
 
 
 class Burials:
-    """Runs beside everything else: nobody waits for it, and the next start takes up what a crash broke off."""
+    """Runs beside everything else: nobody waits for it, and the next start takes up what a crash left."""
 
     def __init__(self, proposer: Proposer, store: bytes) -> None:
         self._proposer, self._store = proposer, store

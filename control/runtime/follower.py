@@ -124,11 +124,18 @@ class Follower:
         try:
             await self._driver.order(give)
         except OrderError as error:
+            if isinstance(order, DropPartition) and not self._holds(order):
+                # Dropped before a crash that came before the confirmation.
+                return None
             fault = f"{key}: {error}"
             self._health.worsen(key, fault)
             return fault
         self._health.mend(key)
         return None
+
+    def _holds(self, order: DropPartition) -> bool:
+        place = (order.topic, order.partition)
+        return any((known["topic"], known["partition"]) == place for known in self._driver.node.partitions())
 
     def _call(self, order: Order, step: _Step) -> tuple[str, Callable[[], int]]:
         """The name of an order in reasons, and the call that gives it."""

@@ -112,7 +112,8 @@ class FakeNode:
         return self._order("open", topic, partition, lo, hi, epoch)
 
     def drop(self, topic: int, partition: int) -> int:
-        self.hosted.pop((topic, partition), None)
+        if "drop" not in self.refuses:
+            self.hosted.pop((topic, partition), None)
         return self._order("drop", topic, partition)
 
     def truncate(self, topic: int, partition: int, before_offset: int) -> int:

@@ -84,6 +84,15 @@ def run(
     asyncio.run(whole())
 
 
+async def buried(bench: Bench) -> None:
+    """Wait until no tombstone is left."""
+    for _ in range(1_000):
+        if not bench.node.proposer.state.tombstones:
+            return
+        await asyncio.sleep(0.002)
+    raise AssertionError(f"tombstones are left: {bench.node.proposer.state.tombstones}")
+
+
 def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         info = await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
@@ -195,11 +204,7 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
         bench.native.orders.clear()
         await bench.ok(Opcode.TOPIC_DELETE, messages.TopicName(name="t"), messages.TopicInfo)
         assert bench.native.names() == ["remove_topic", "drop", "drop", "drop"]
-        for _ in range(500):
-            if not bench.node.proposer.state.tombstones:
-                break
-            await asyncio.sleep(0.002)
-        assert bench.node.proposer.state.tombstones == {}
+        await buried(bench)
         assert await bench.refused(Opcode.TOPIC_DESCRIBE, messages.TopicName(name="t")) == Code.UNKNOWN_TOPIC
 
     run(tmp_path, monkeypatch, work)
@@ -216,9 +221,33 @@ def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
 
     async def second(bench: Bench) -> None:
         assert bench.native.names()[:3] == ["drop", "drop", "drop"]
+        await buried(bench)
 
     run(tmp_path, monkeypatch, first)
     run(tmp_path, monkeypatch, second)
+
+
+def test_a_drop_whose_confirmation_was_lost_is_confirmed_at_the_next_start(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """The store does not know the partitions any more, and says so: there is nothing left to drop."""
+
+    async def first(bench: Bench) -> None:
+        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+        bench.native.refuses["drop"] = "killed before the confirmation"
+        await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t"))
+
+    async def second(bench: Bench) -> None:
+        await buried(bench)
+        assert bench.node.health.state == "serving"
+
+    run(tmp_path, monkeypatch, first)
+    run(
+        tmp_path,
+        monkeypatch,
+        second,
+        prepare=lambda native: native.refuses.update(drop="is not on this store"),
+    )
 
 
 def test_unsound_requests_are_refused_and_change_nothing(tmp_path: Path, monkeypatch: Patch) -> None:
