@@ -129,21 +129,22 @@ class TopicEncoder:
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
 
-    def bytes_at_most(self, batch: pa.RecordBatch, note: bytes | None) -> int:
-        """About the most that the batch's bodies take: its rows, and what each body needs besides."""
-        rows: int = batch.num_rows
-        columns: int = batch.num_columns
+    def room_for(self, rows: int, size: int, note: bytes | None) -> int:
+        """About the most bytes that the bodies of `rows` rows of `size` bytes take: they, and what a body needs besides."""
         bodies = min(rows, len(self._partitions)) if self._key else 1
         # Per body: message and extension; per column: three buffers padded to 64 bytes, with their places.
-        return bytes_of(batch) + bodies * (512 + 256 * columns + len(note or b""))
+        return size + bodies * (512 + 256 * len(self.schema) + len(note or b""))
 
-    def chunks(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """The batch in slices of which each stays well below the limit of a message; just the batch if it may not split."""
-        estimate = bytes_of(batch)
-        if not self._split or estimate <= CHUNK_BYTES_MAX:
-            return [batch]
-        rows = max(1, batch.num_rows * CHUNK_BYTES_MAX // estimate)
-        return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+    def chunks(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+        """Slices that stay well below the limit of a message, with their bytes; just the batch if it may not split."""
+        size, rows = bytes_of(batch), batch.num_rows
+        if not self._split or size <= CHUNK_BYTES_MAX:
+            return [(batch, size)]
+        step = max(1, rows * CHUNK_BYTES_MAX // size)
+        return [
+            (batch.slice(start, step), size * min(step, rows - start) // rows)
+            for start in range(0, rows, step)
+        ]
 
     def bodies(
         self,

@@ -126,12 +126,12 @@ class Producer:
         return self._send_now(chunks, note, number, wait_s)
 
     def _send_now(
-        self, chunks: list[pa.RecordBatch], note: bytes | None, number: int | None, wait_s: float
+        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         future: SendFuture | None = None
-        for index, chunk in enumerate(chunks):
+        for index, (chunk, size) in enumerate(chunks):
             try:
-                bodies = self._encode(chunk, note, wait_s)
+                bodies = self._encode(chunk, size, note, wait_s)
             except RingfenceError as error:
                 if future is None:
                     raise
@@ -144,8 +144,8 @@ class Producer:
             future.seal()
         return future
 
-    def _encode(self, chunk: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
-        estimate = self._encoder.bytes_at_most(chunk, note)
+    def _encode(self, chunk: pa.RecordBatch, size: int, note: bytes | None, wait_s: float) -> list[Body]:
+        estimate = self._encoder.room_for(chunk.num_rows, size, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
             bodies = self._encoder.bodies(chunk, note)

@@ -1,0 +1,88 @@
+"""A TCP proxy that cuts connections: both ways at once, or so that requests arrive and answers do not."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+
+
+class Proxy:
+    """Stands before one node; `cut` drops every connection, `cut_answers` lets what is on its way to the node arrive."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.removeprefix("tcp://").rsplit(":", 1)
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.cuts = 0
+        self._pairs: dict[socket.socket, socket.socket] = {}  # client -> node
+        self._mute: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._selector = selectors.DefaultSelector()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Proxy:
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+        for client, node in self._pairs.items():
+            client.close()
+            node.close()
+        self._listener.close()
+        self._selector.close()
+
+    def cut(self) -> None:
+        with self._lock:
+            self.cuts += 1
+            for client in list(self._pairs):
+                self._close(client)
+
+    def cut_answers(self) -> None:
+        """From now on answers are swallowed; the connection ends with the next one that would have passed."""
+        with self._lock:
+            self.cuts += 1
+            self._mute |= set(self._pairs)
+
+    def _close(self, client: socket.socket) -> None:
+        node = self._pairs.pop(client)
+        self._mute.discard(client)
+        for one in (client, node):
+            self._selector.unregister(one)
+            one.close()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            for key, _ in self._selector.select(0.02):
+                with self._lock:
+                    self._serve(key.fileobj)  # type: ignore[arg-type]
+
+    def _serve(self, ready: socket.socket) -> None:
+        if ready is self._listener:
+            client, _ = self._listener.accept()
+            self._pairs[client] = socket.create_connection(self._target)
+            for one in (client, self._pairs[client]):
+                self._selector.register(one, selectors.EVENT_READ)
+            return
+        client = (
+            ready if ready in self._pairs else next((c for c, n in self._pairs.items() if n is ready), None)
+        )  # type: ignore[assignment]
+        if client is None:
+            return  # closed by `cut` since it was selected
+        other = self._pairs[client] if ready is client else client
+        try:
+            data = ready.recv(65536)
+            if data and other is client and client in self._mute:
+                self._close(client)  # the node has served it, and nobody will know
+                return
+            if data:
+                other.sendall(data)
+        except OSError:
+            data = b""
+        if not data and client in self._pairs:
+            self._close(client)

@@ -1,0 +1,300 @@
+"""Connections: lazy, found again, honest after a fork, silent about nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import ringfence
+from ringfence.native import wire
+from ringfence.native.wire import Code, Opcode
+from tests.client.fake_node import Drop, FakeNode, Refuse
+from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows
+from tests.client.proxy import Proxy
+
+
+def test_the_import_loads_neither_spark_nor_the_server() -> None:
+    code = (
+        "import sys, ringfence; ringfence.connect; ringfence.spark; ringfence.aio; "
+        "heavy = {'pyspark', 'fastapi', 'uvicorn', 'click', 'rich', 'structlog', 'ringfence.control'} & set(sys.modules); "
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_bare_import_is_light() -> None:
+    code = "import sys, ringfence; sys.exit(str({'pyarrow', 'zmq', 'numpy'} & set(sys.modules) or ''))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr.strip() in {"", "set()"}
+
+
+def test_every_name_in_all_exists_and_no_other() -> None:
+    for name in ringfence.__all__:
+        assert getattr(ringfence, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = ringfence.nothing
+
+
+def test_nobody_there_is_a_clear_error_within_the_timeout() -> None:
+    began = time.monotonic()
+    with (
+        ringfence.connect("tcp://127.0.0.1:1", timeout_s=0.5) as client,
+        pytest.raises(ringfence.ConnectError) as caught,
+    ):
+        client.topics()
+    assert time.monotonic() - began < 5
+    assert "ringfence serve" in str(caught.value)
+    assert "tcp://127.0.0.1:1" in str(caught.value)
+
+
+def test_the_second_address_is_tried_when_the_first_is_dead() -> None:
+    with FakeNode() as node, ringfence.connect(f"tcp://127.0.0.1:1,{node.address}", timeout_s=10) as client:
+        assert client.topics() == []
+
+
+def test_a_refused_handshake_is_told_at_once() -> None:
+    with FakeNode(
+        hook=lambda header: Refuse(Code.UNAUTHORIZED) if header.opcode == Opcode.HELLO else None
+    ) as node:
+        with (
+            ringfence.connect(node.address, timeout_s=30) as client,
+            pytest.raises(ringfence.UnauthorizedError),
+        ):
+            client.topics()
+
+
+def test_control_requests_are_asked_again_until_answered() -> None:
+    planted = [Refuse(Code.INTERNAL), Refuse(Code.STOPPING)]
+    with FakeNode() as node, ringfence.connect(node.address, timeout_s=20) as client:
+        node.hook = lambda header: planted.pop() if header.opcode == Opcode.TOPIC_LIST and planted else None
+        assert client.topics() == []
+        assert planted == []
+
+
+def test_a_create_whose_answer_was_lost_is_not_taken_for_a_taken_name() -> None:
+    with (
+        FakeNode() as node,
+        Proxy(node.address) as proxy,
+        ringfence.connect(proxy.address, timeout_s=20) as client,
+    ):
+        client.topics()
+        proxy.cut_answers()
+        made = threading.Thread(
+            target=lambda: client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+        )
+        made.start()
+        made.join(20)
+        assert not made.is_alive()
+        assert client.topic("t").key == ["id"]
+
+
+def test_connections_that_break_lose_and_double_nothing() -> None:
+    with (
+        FakeNode() as node,
+        Proxy(node.address) as proxy,
+        ringfence.connect(proxy.address, timeout_s=20) as client,
+    ):
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
+        with client.producer("t") as producer:
+            for start in range(0, 3000, 10):
+                producer.send(rows(start, 10))
+                if start % 500 == 250:
+                    proxy.cut() if start % 1000 == 250 else proxy.cut_answers()
+                time.sleep(0.001)
+        assert proxy.cuts >= 5
+        assert sorted(ids_of(client)) == list(range(3000))
+        for log in node.topic_of("t").logs.values():
+            assert [header.sequence for header in log.stored] == list(range(len(log.stored)))
+        assert any(header.opcode == Opcode.PUBLISH for header in node.seen)
+
+
+def test_a_node_that_comes_back_is_found_again() -> None:
+    with FakeNode() as first:
+        client = ringfence.connect(first.address, timeout_s=20)
+        client.create_topic("t", schema=SCHEMA, partitions=1)
+        producer = client.producer("t")
+        producer.send(rows(0)).result(10)
+        kept = first.topics
+    future = producer.send(rows(1))
+    with FakeNode(address=first.address) as second:
+        second.topics = kept
+        assert future.result(20)[0].first_offset == 1
+        client.close()
+
+
+def test_another_history_ends_the_producers_of_the_old_one() -> None:
+    with FakeNode() as first:
+        client = ringfence.connect(first.address, timeout_s=20)
+        client.create_topic("t", schema=SCHEMA, partitions=1)
+        producer = client.producer("t")
+        producer.send(rows(0)).result(10)
+        kept = first.topics
+    with FakeNode(address=first.address) as second:
+        second.topics, second.history = kept, b"x" * 16
+        with pytest.raises(ringfence.RingfenceError, match="restored"):
+            producer.send(rows(1)).result(20)
+        with pytest.raises(ringfence.RingfenceError):
+            client.close()
+
+
+def test_credit_is_not_exceeded_by_more_than_one_body() -> None:
+    limit = 30_000
+    with node_with_topic(partitions=2, credit_bytes=limit) as (node, client):
+        most = 0
+        with client.producer("t") as producer:
+            for start in range(0, 20_000, 200):
+                producer.send(rows(start, 200))
+                connection = client._link.first.connection
+                most = max(most, connection.unanswered_bytes if connection is not None else 0)
+        biggest = max(header.body_bytes for header in node.stored("t"))
+        assert most <= limit + biggest
+
+
+def test_a_message_above_the_nodes_limit_is_refused_here_and_the_connection_lives() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        producer = client.producer("t")
+        producer.send(rows(0)).result(10)
+        connection = client._link.first.connection
+        assert connection is not None
+        connection.message_bytes_max = 1000
+        with pytest.raises(ringfence.BatchError, match="message_bytes_max"):
+            producer.send(rows(1, 500)).result(10)
+        producer.send(rows(501)).result(10)
+        assert client._link.first.connection is connection
+        assert len(node.sent(Opcode.HELLO)) == 1
+        with pytest.raises(ringfence.BatchError):
+            producer.close()
+
+
+# ---- fork -----------------------------------------------------------------------------------------------------------
+
+FORKED = """
+import os, sys
+import ringfence
+from tests.client.helpers import SCHEMA, rows
+client = ringfence.connect(sys.argv[1], timeout_s=10)
+producer = client.producer("t")
+future = producer.send(rows(0))
+future.result(10)
+reader = client.read("t")
+child = os.fork()
+if child == 0:
+    ok = True
+    for attempt in (lambda: producer.send(rows(1)), lambda: future.result(1), lambda: producer.flush(1), lambda: next(reader)):
+        try:
+            attempt()
+            ok = False
+        except ringfence.ForkedError as error:
+            ok = ok and "fork" in str(error)
+    with client.producer("t") as mine:
+        mine.send(rows(10)).result(10)
+    ok = ok and client.count("t") == 2
+    producer.close()
+    client.close()
+    os._exit(0 if ok else 3)
+_, status = os.waitpid(child, 0)
+producer.send(rows(20)).result(10)
+client.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_connects_anew_or_hears_why_not() -> None:
+    with FakeNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
+        client.create_topic("t", schema=SCHEMA, partitions=1)
+        done = subprocess.run(
+            [sys.executable, "-c", FORKED, node.address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert ids_of(client) == [0, 10, 20]
+
+
+def test_a_program_that_forgets_to_close_still_ends() -> None:
+    code = "import sys, ringfence; c = ringfence.connect(sys.argv[1]); c.topics(); p = c"
+    with FakeNode() as node:
+        done = subprocess.run(
+            [sys.executable, "-c", code, node.address],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+# ---- asyncio ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_asyncio_twin_does_the_same() -> None:
+    async def work(address: str) -> list[int]:
+        async with ringfence.aio.connect(address, timeout_s=10) as client:
+            assert (await client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)).created
+            async with await client.producer("t") as producer:
+                appended = await producer.send(rows(0, 100))
+                assert sum(part.rows for part in appended) == 100
+                futures = [await producer.submit(rows(start, 10)) for start in range(100, 300, 10)]
+                await asyncio.gather(*futures)
+            assert await client.count("t") == 300
+            return [one async for batch in client.read("t") for one in batch.column("id").to_pylist()]
+
+    with FakeNode() as node:
+        assert sorted(asyncio.run(work(node.address))) == list(range(300))
+
+
+def test_asyncio_sends_wait_for_room_without_blocking_the_loop() -> None:
+    async def work(address: str) -> float:
+        async with ringfence.aio.connect(address, timeout_s=10) as client:
+            await client.create_topic("t", schema=SCHEMA, partitions=1)
+            async with await client.producer("t", bytes_in_flight_max=20_000) as producer:
+
+                async def beat() -> float:
+                    worst, last = 0.0, time.monotonic()
+                    for _ in range(50):
+                        await asyncio.sleep(0.01)
+                        worst, last = max(worst, time.monotonic() - last), time.monotonic()
+                    return worst
+
+                pulse = asyncio.create_task(beat())
+                await asyncio.gather(*[producer.send(rows(start, 100)) for start in range(0, 5000, 100)])
+                return await pulse
+
+    delays = iter([Refuse(Code.OVERLOADED, 100)] * 10)
+    with FakeNode(
+        hook=lambda header: next(delays, None) if header.opcode == Opcode.PUBLISH else None
+    ) as node:
+        assert asyncio.run(work(node.address)) < 2.0
+        assert sum(header.rows for header in node.stored("t")) == 5000
+
+
+def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() -> None:
+    with node_with_topic(
+        partitions=1, hook=lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
+    ) as (node, client):
+        producer = client.producer("t", bytes_in_flight_max=4000)
+        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            for start in range(0, 10_000, 10):
+                producer.send(rows(start, 10))
+        node.hook = None
+        held = producer.bytes_in_flight
+        assert 0 < held <= 4000 + wire.HEADER_BYTES
+        with pytest.raises(ringfence.RingfenceError):
+            producer.close(timeout_s=0.1)
+        assert producer.bytes_in_flight == 0

@@ -1,0 +1,205 @@
+"""Reading: what comes, from where to where, in which shape, and what is said when it is gone."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+import pyarrow as pa
+import pytest
+
+import ringfence
+from ringfence.decode import Decoder
+from ringfence.native._node import schema_message
+from ringfence.native.wire import Code, Opcode, RedirectReason
+from ringfence.places import Position
+from tests.client.fake_node import Redirect, Refuse
+from tests.client.helpers import SCHEMA, node_with_topic, rows, until
+
+
+def fill(client: ringfence.Client, batches: int = 20, each: int = 10) -> None:
+    with client.producer("t") as producer:
+        for number in range(batches):
+            producer.send(rows(number * each, each)).result(10)
+
+
+def test_a_read_ends_at_the_mark_of_its_call() -> None:
+    with node_with_topic() as (_, client):
+        fill(client)
+        reader = client.read("t")
+        first = next(reader)
+        fill(client, 5)
+        assert first.num_rows + sum(batch.num_rows for batch in reader) == 200
+        assert client.count("t") == 250
+        assert sum(end.rows for end in client.end_offsets("t").values()) == 250
+
+
+def test_positions_go_on_where_a_reader_stopped() -> None:
+    with node_with_topic() as (_, client):
+        fill(client)
+        reader = client.read("t", batch_rows=3)
+        seen = [batch.column("id").to_pylist() for _, batch in zip(range(7), reader, strict=False)]
+        place = reader.place
+        assert place is not None
+        rest = client.read("t", start=reader.positions())
+        seen += [batch.column("id").to_pylist() for batch in rest]
+        assert sorted(sum(seen, [])) == list(range(200))
+        assert place.rows <= 3
+
+
+def test_offsets_of_one_partition_latest_and_times() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client)
+        (partition,) = node.topic_of("t").logs
+        assert [
+            one for batch in client.read("t", start=195) for one in batch.column("id").to_pylist()
+        ] == list(range(195, 200))
+        assert sum(batch.num_rows for batch in client.read("t", start={partition: 100})) == 100
+        assert sum(batch.num_rows for batch in client.read("t", start=[Position(partition, 42, 1)])) == 158
+        assert list(client.read("t", start="latest")) == []
+        with pytest.raises(ringfence.InvalidArgumentError, match="time zone"):
+            client.read("t", start=dt.datetime(2026, 1, 1))  # noqa: DTZ001 - that is the point
+        with pytest.raises(ringfence.InvalidArgumentError, match="start is"):
+            client.read("t", start="soon")  # type: ignore[arg-type]
+
+
+def test_an_offset_alone_needs_one_partition() -> None:
+    with node_with_topic() as (_, client):
+        with pytest.raises(ringfence.InvalidArgumentError, match="one partition"):
+            client.read("t", start=5)
+        with pytest.raises(ringfence.NotFoundError, match="no such partition"):
+            client.read("t", partition=1)
+        with pytest.raises(ringfence.NotFoundError):
+            client.read("nothing")
+
+
+def test_following_gives_rows_that_come_later() -> None:
+    with node_with_topic() as (_, client):
+        fill(client, 2)
+        reader = client.read("t", follow=True)
+        reader._poll_s = 0.1
+        got: list[int] = []
+
+        def take() -> None:
+            for batch in reader:
+                got.extend(batch.column("id").to_pylist())
+                if len(got) >= 40:
+                    return
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        until(lambda: len(got) >= 20)
+        with client.producer("t") as producer:
+            producer.send(rows(20, 20))
+        thread.join(20)
+        assert sorted(got) == list(range(40))
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        fill(client, 1)
+        (batch,) = client.read("t", columns=["text"])
+        assert batch.schema.names == ["text"]
+        assert batch.column("text").to_pylist()[3] == "x3"
+        with pytest.raises(ringfence.InvalidArgumentError, match="no such column"):
+            client.read("t", columns=["nope"])
+
+
+def test_a_small_prefetch_reads_the_same_rows() -> None:
+    with node_with_topic() as (node, client):
+        fill(client, 50)
+        before = len(node.sent(Opcode.FETCH))
+        reader = client.read("t", prefetch_bytes=1)
+        assert sum(batch.num_rows for batch in reader) == 500
+        assert len(node.sent(Opcode.FETCH)) > before
+
+
+def test_columns_are_views_into_what_was_received() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        fill(client, 1, each=1000)
+        before = pa.total_allocated_bytes()
+        (batch,) = client.read("t")
+        assert pa.total_allocated_bytes() - before < 1000, "the decoder copied"
+        assert batch.column("id").to_pylist() == list(range(1000))
+
+
+def test_rows_given_up_before_they_were_read_are_named() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 10)
+        (log,) = node.topic_of("t").logs.values()
+        log.start = 60
+        with pytest.raises(ringfence.TruncatedError) as caught:
+            list(client.read("t", start=20))
+        assert (
+            caught.value.details["offset"],
+            caught.value.details["start_offset"],
+            caught.value.details["rows_lost"],
+        ) == (20, 60, 40)
+        assert "rows 20 to 59" in str(caught.value)
+        assert sum(batch.num_rows for batch in client.read("t")) == 40
+
+
+def test_a_log_start_that_moves_before_the_first_row_is_followed() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 10)
+        reader = client.read("t", start="earliest")
+        (log,) = node.topic_of("t").logs.values()
+        log.start = 30
+        assert sum(batch.num_rows for batch in reader) == 70
+
+
+def test_reads_go_on_through_refusals_and_redirects() -> None:
+    planted = [
+        Refuse(Code.OVERLOADED),
+        Redirect(RedirectReason.STALE_EPOCH),
+        Refuse(Code.HELD, 20),
+        Redirect(RedirectReason.CLOSED),
+    ]
+    with node_with_topic() as (node, client):
+        fill(client)
+        node.hook = lambda header: planted.pop() if header.opcode == Opcode.FETCH and planted else None
+        assert sum(batch.num_rows for batch in client.read("t")) == 200
+        assert planted == []
+
+
+def test_a_reader_whose_redirects_never_end_says_so() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 1)
+        node.hook = lambda header: (
+            Redirect(RedirectReason.NOT_OWNER) if header.opcode == Opcode.FETCH else None
+        )
+        with pytest.raises(ringfence.RerouteError):
+            list(client.read("t"))
+
+
+def test_older_batches_get_null_columns_and_newer_ones_lose_theirs() -> None:
+    wide = SCHEMA.append(pa.field("more", pa.float64()))
+    decoder = Decoder("t", [schema_message(SCHEMA), schema_message(wide)], None)
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 1)
+        (log,) = node.topic_of("t").logs.values()
+        (record, message), *_ = list(decoder.records(memoryview(log.records[0])))
+        batch = decoder.batch(record, message)
+        assert batch.schema == wide
+        assert batch.column("more").null_count == 10
+        narrow = Decoder("t", [schema_message(SCHEMA)], ["id"])
+        narrow.learn([schema_message(SCHEMA), schema_message(wide)])
+        wider = pa.record_batch([pa.array([1], pa.int64()), pa.array(["a"]), pa.array([1.5])], schema=wide)
+        found = narrow.batch(record._replace(schema_id=1, rows=1), memoryview(wider.serialize()))
+        assert found.to_pydict() == {"id": [1]}
+
+
+def test_dictionaries_are_read() -> None:
+    schema = pa.schema([pa.field("word", pa.dictionary(pa.int32(), pa.string()))])
+    batch = pa.record_batch([pa.array(["a", "b", "a"]).dictionary_encode()], schema=schema)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_batch(batch)
+    whole = sink.getvalue().to_pybytes()
+    run = whole[len(schema_message(schema)) : -8]  # without the schema and the end of the stream
+    decoder = Decoder("t", [schema_message(schema)], None)
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 1)
+        (log,) = node.topic_of("t").logs.values()
+        record = next(decoder.records(memoryview(log.records[0])))[0]
+    assert decoder.batch(record._replace(rows=3), memoryview(run)).to_pydict() == {"word": ["a", "b", "a"]}
