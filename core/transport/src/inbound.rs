@@ -131,6 +131,9 @@ fn on_body<'a>(
         let Some(body) = bytes.get(start..start + frame.bytes) else { return Ok((Step::More, 0)) };
         return Ok((Step::Message { header, body: Inbound::Small(body) }, start + frame.bytes));
     }
+    if RECORD_HEADER_BYTES + frame.bytes > pool.budget_bytes() {
+        return Err(Broken("a body that the whole pool does not hold")); // it would wait for ever
+    }
     let Some(mut block) = pool.take(RECORD_HEADER_BYTES + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
     let here = &bytes[start..bytes.len().min(start + frame.bytes)];
     block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + here.len()].copy_from_slice(here);

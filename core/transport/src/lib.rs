@@ -9,9 +9,11 @@
 
 mod address;
 mod inbound;
+mod listeners;
 mod native;
 mod outbound;
 mod peer;
+mod slots;
 mod waker;
 #[cfg(feature = "libzmq")]
 mod zmq;

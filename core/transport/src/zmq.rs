@@ -134,6 +134,8 @@ impl ZmqTransport {
         pool: &mut Pool,
         take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
     ) {
+        // A body that the whole pool does not hold would wait for ever.
+        let most_bytes = self.limits.message_bytes.min(pool.budget_bytes() - RECORD_HEADER_BYTES);
         let Some(peer) = self.peers.get(connection) else { return };
         if peer.source.is_none() {
             peer.source = first.source();
@@ -145,7 +147,7 @@ impl ZmqTransport {
             return;
         }
         match <&[u8; HEADER_BYTES]>::try_from(&**first) {
-            Ok(header) if whole && body.len() <= self.limits.message_bytes => {
+            Ok(header) if whole && body.len() <= most_bytes => {
                 self.held = deliver(Held { connection, header: *header, body }, pool, take);
             }
             _ => self.peers.shut(connection),

@@ -12,6 +12,7 @@ for_both_transports!(
     a_client_that_never_reads_is_cut_and_its_memory_comes_back,
     a_slow_reader_gets_everything,
     an_exhausted_pool_stops_reading_and_goes_on_when_blocks_are_back,
+    a_body_that_no_pool_of_this_size_can_hold_is_refused,
     a_large_body_that_stops_halfway_costs_its_block_only_until_it_ends,
     queued_answers_are_written_before_a_close,
     answers_to_a_closed_connection_are_dropped,
@@ -101,6 +102,16 @@ fn an_exhausted_pool_stops_reading_and_goes_on_when_blocks_are_back(kind: Kind) 
     sender.join().expect("all was sent");
     let tags: Vec<u32> = server.seen.lock().expect("no panic").iter().map(|(_, tag)| *tag).collect();
     assert_eq!(tags, (0..=20).collect::<Vec<u32>>());
+}
+
+fn a_body_that_no_pool_of_this_size_can_hold_is_refused(kind: Kind) {
+    let server = Server::with(kind, LIMITS, "tcp://127.0.0.1:0", 1 << 20);
+    let mut client = Client::connect(&server.address);
+    client.echo(&pattern((1 << 20) - 192));
+    let mut writer = client.writer();
+    let _it_may_close_meanwhile = writer.write_all(&message(&header(ECHO, 0), &pattern((1 << 20) - 191)));
+    assert!(client.ends_within(SOON), "it waits for ever");
+    assert_eq!(server.requests(), 1);
 }
 
 fn a_large_body_that_stops_halfway_costs_its_block_only_until_it_ends(kind: Kind) {
