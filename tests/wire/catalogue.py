@@ -252,6 +252,9 @@ def rows() -> Iterator[tuple[str, dict[str, Any]]]:
             credit_bytes=33_554_432,
         ),
     )
+
+
+def refusals() -> Iterator[tuple[str, dict[str, Any]]]:
     for code, values in (
         (wire.Code.SEQUENCE_GAP, {"expected": 3, "sequence": 4}),
         (wire.Code.FORGOTTEN, {"producer_epoch": 15}),
@@ -449,5 +452,5 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
-    for part in (handshake, topics, rows, reading, cohorts, replicas, scopes):
+    for part in (handshake, topics, rows, refusals, reading, cohorts, replicas, scopes):
         yield from part()
