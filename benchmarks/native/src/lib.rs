@@ -4,6 +4,7 @@
 //! | binary | idea |
 //! |---|---|
 //! | `probe` | the limit: receive into a ring on huge pages, CRC-32C, one write a group, `fdatasync`, ack |
+//! | `micro` | steps of a batch, one by one, for pytest-benchmark and instruction counts |
 //! | `loadgen` | sends bodies from a file, counts acks, prints JSON; speaks the probe's framing and ringfence's |
 //!
 //! Sender and server are always two processes. The sender's loop is one for all framings, so that a
@@ -12,6 +13,7 @@
 pub mod args;
 pub mod bodies;
 pub mod load;
+pub mod micro;
 pub mod probe;
 pub mod ring;
 pub mod sample;

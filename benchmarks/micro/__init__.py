@@ -1,0 +1,1 @@
+"""pytest-benchmark: the steps of a batch, one by one. `pytest benchmarks`."""

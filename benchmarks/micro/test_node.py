@@ -1,0 +1,54 @@
+"""What a batch costs inside the node, without sockets and files. `extra_info` has nanoseconds a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.micro.native_step import NativeStep
+from benchmarks.workload import load_all
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+WORKLOADS = load_all()
+ROUTE_FENCE_NS_MAX = 30.0
+MACHINE_SLACK = 2.0  # more than that is a defect and not a slow machine
+
+
+def measure(benchmark: BenchmarkFixture, step: str, workload: str, count: int, partitions: int = 1) -> float:
+    """Least nanoseconds of CPU time that a step took."""
+    seconds: list[float] = []
+    with NativeStep(step, WORKLOADS[workload], partitions) as native:
+        benchmark.pedantic(  # type: ignore[no-untyped-call] # of pytest-benchmark
+            lambda: seconds.append(native.run(count)), rounds=5, warmup_rounds=1
+        )
+    least_ns = min(seconds) / count * 1e9
+    benchmark.extra_info["ns_per_step"] = round(least_ns, 2)
+    return least_ns
+
+
+@pytest.mark.parametrize("partitions", [1, 10_000])
+def test_route_and_fence(benchmark: BenchmarkFixture, partitions: int) -> None:
+    least_ns = measure(benchmark, "route_fence", "row_1", 200_000, partitions)
+    assert least_ns <= ROUTE_FENCE_NS_MAX * MACHINE_SLACK
+
+
+def test_decode_of_a_request_header(benchmark: BenchmarkFixture) -> None:
+    measure(benchmark, "decode", "row_1", 200_000)
+
+
+@pytest.mark.parametrize(
+    ("workload", "count"),
+    [("lineitem_8mib", 20), ("lineitem_1000", 500), ("lineitem_100", 2000), ("row_1", 20_000)],
+)
+@pytest.mark.parametrize("step", ["validate", "crc"])
+def test_check_of_a_body(benchmark: BenchmarkFixture, step: str, workload: str, count: int) -> None:
+    measure(benchmark, step, workload, count)
+
+
+@pytest.mark.parametrize("partitions", [1, 10_000])
+@pytest.mark.parametrize("step", ["ingest", "dedupe"])
+def test_a_row_through_the_engine(benchmark: BenchmarkFixture, step: str, partitions: int) -> None:
+    measure(benchmark, step, "partitions_1", 20_000, partitions)

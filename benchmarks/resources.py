@@ -1,0 +1,92 @@
+"""`python -m benchmarks.resources`: counted resources, which do not vary from run to run.
+
+Instructions of a batch through the engine (callgrind), calls and syncs of the log: with 1 and with 10,000
+active partitions. What is in `Turn.server` of the big benchmark (page faults, bytes written) is counted there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.dataset import bodies_file
+from benchmarks.micro.native_step import material
+from benchmarks.native_build import programs
+from benchmarks.paths import work_directory
+from benchmarks.workload import load_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BATCHES = 20_000  # two for each of 10,000 partitions
+PARTITIONS = (1, 10_000)
+# Only the step itself is counted, not its preparation, which opens the partitions.
+COLLECT = ("--collect-atstart=no", "--toggle-collect=*steps::Step::run*")
+TIMEOUT_S = 600
+COLLECTED = re.compile(r"Collected\s*:\s*(\d+)")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Of `BATCHES` batches of 100 rows through decode, fence, dedupe, check, append, commit and answer."""
+
+    partitions: int
+    instructions_per_batch: float | None  # None without valgrind
+    writes_per_mib: float
+    syncs_per_mib: float
+    written_bytes_per_body_byte: float
+
+
+def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
+
+
+def count(partitions: int) -> Counted:
+    """Run the engine over storage that keeps nothing, once plainly and once under callgrind."""
+    workload = load_all()["partitions_1"]
+    command = [
+        programs()["micro"],
+        "--step",
+        "ingest",
+        "--count",
+        str(BATCHES),
+        "--partitions",
+        str(partitions),
+    ]
+    command += material(workload)
+    storage = json.loads(_run(command).stdout)
+    body_bytes = (bodies_file(workload).stat().st_size / workload.distinct_batches - 16) * BATCHES
+    return Counted(
+        partitions=partitions,
+        instructions_per_batch=_instructions(command),
+        writes_per_mib=round(storage["writes"] / body_bytes * 2**20, 4),
+        syncs_per_mib=round(storage["syncs"] / body_bytes * 2**20, 4),
+        written_bytes_per_body_byte=round(storage["bytes"] / body_bytes, 4),
+    )
+
+
+def _instructions(command: Sequence[str]) -> float | None:
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return None
+    out = work_directory() / "callgrind.out"
+    done = _run([valgrind, "--tool=callgrind", f"--callgrind-out-file={out}", *COLLECT, *command])
+    collected = COLLECTED.search(done.stderr)
+    if collected is None:
+        raise ValueError(f"callgrind did not say what it collected: {done.stderr[-500:]}")
+    return round(int(collected[1]) / BATCHES, 1)
+
+
+def main() -> None:
+    counted = [count(partitions) for partitions in PARTITIONS]
+    json.dump([asdict(one) for one in counted], sys.stdout, indent=2)
+    print()
+
+
+if __name__ == "__main__":
+    main()
