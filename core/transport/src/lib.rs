@@ -4,6 +4,10 @@
 //! peers: each message is a header frame of 128 bytes and, unless the body is empty, a body frame.
 //! Anything else closes the connection. One thread owns a transport; [`Waker`] is the only part
 //! that others may touch.
+//!
+//! Two implementations pass the same tests (tests/): [`NativeTransport`], our own ZMTP over epoll, and `ZmqTransport`,
+//! libzmq as the reference (feature `libzmq`). `zmtp`, `inbound` and `outbound` are bytes in, values out; `peer`, `slots`
+//! and `listeners` are sockets; `native` is the loop over them.
 
 #![deny(unsafe_code)] // allowed in zmq_ffi alone; without the feature there is none
 
