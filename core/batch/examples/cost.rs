@@ -1,7 +1,7 @@
 //! What checks, slots and the gather cost here: `cargo run --release -p ringfence-batch --example cost`.
 //!
-//! Rows are like TPC-H `lineitem`: 4 integers, 4 decimals, 3 dates, 5 strings, about 165 bytes each. Every figure is the best of several
-//! rounds, because the machine has other things to do.
+//! Rows are like TPC-H `lineitem`: 4 integers, 4 decimals, 3 dates, 5 strings, about 165 bytes each. Every figure is
+//! the best of several rounds, because the machine has other things to do.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -150,7 +150,7 @@ fn gather(rows: usize) {
         let gathered = encoder.gather(&batch, &order, &bounds).unwrap();
         (0..PARTITIONS).map(|partition| vec![0; gathered.bytes(partition)]).collect()
     };
-    let encoded = best(|| {
+    let spent = best(|| {
         let gathered = encoder.gather(black_box(&batch), &order, &bounds).unwrap();
         for (partition, out) in messages.iter_mut().enumerate() {
             gathered.write(partition, out).unwrap();
@@ -163,11 +163,11 @@ fn gather(rows: usize) {
         }
     });
     let bytes: usize = messages.iter().map(Vec::len).sum();
-    let per_byte = encoded * 1e9 / bytes as f64;
+    let per_byte = spent * 1e9 / bytes as f64;
     println!(
-        "gather {rows} rows over {PARTITIONS}: {:.2} ms, {per_byte:.3} ns/B; arrow-rs take of the same rows {:.2} ms; ratio {:.2}",
-        encoded * 1e3,
+        "gather {rows} rows over {PARTITIONS}: {:.2} ms, {per_byte:.3} ns/B; arrow-rs take {:.2} ms; ratio {:.2}",
+        spent * 1e3,
         taken * 1e3,
-        encoded / taken
+        spent / taken
     );
 }

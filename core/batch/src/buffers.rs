@@ -4,12 +4,15 @@ use arrow::ipc;
 use flatbuffers::Vector;
 
 use crate::fault::Fault;
+use crate::plan::{Kind, Node, Plan};
 
-/// Values in one array: what int32 offsets can address. Lengths that no buffer backs (nulls, run ends) are bounded by it too.
+/// Values in one array: what int32 offsets can address. Lengths that no buffer backs (nulls, run ends) are bounded by
+/// it too.
 const LENGTH_MAX: i64 = i32::MAX as i64;
 
-/// Data buffers of one view column: pyarrow and polars write far fewer; each costs the reader a slice.
-const VARIADIC_MAX: i64 = 1 << 16;
+/// Data buffers of all views of one batch: writers make a few a column, merged columns some hundreds; each costs the
+/// reader a slice.
+const VARIADIC_MAX: i64 = 1 << 14;
 
 /// Where the next array, buffer and variadic count stand. A copy reads the same ones again.
 #[derive(Clone, Copy)]
@@ -52,6 +55,26 @@ impl<'a> Cursor<'a> {
         let nodes = batch.nodes().ok_or(Fault::Missing { what: "arrays" })?;
         let variadic = batch.variadicBufferCounts();
         Ok(Self { nodes, source, variadic, node_at: 0, buffer_at: 0, variadic_at: 0, used: 0 })
+    }
+
+    /// Has the batch exactly the arrays, buffers and counts of `nodes`? Before anything is inflated, so that a list of
+    /// a million buffers costs nothing.
+    pub fn require_counts(batch: &ipc::RecordBatch<'_>, nodes: &[Node]) -> Result<(), Fault> {
+        let count = |what, found, need| if found == need { Ok(()) } else { Err(Fault::Count { what, found, need }) };
+        let views = nodes.iter().filter(|node| matches!(node.kind, Kind::View { .. })).count();
+        let mut data_buffers = 0_i64;
+        if let Some(counts) = batch.variadicBufferCounts() {
+            count("variadic counts", counts.len(), views)?;
+            for found in counts {
+                data_buffers = data_buffers.saturating_add(found);
+                if found < 0 || data_buffers > VARIADIC_MAX {
+                    return Err(Fault::Variadic { found });
+                }
+            }
+        }
+        let buffers: usize = nodes.iter().map(|node| Plan::own_buffers(node.kind)).sum();
+        count("arrays", batch.nodes().map_or(0, |nodes| nodes.len()), nodes.len())?;
+        count("buffers", batch.buffers().map_or(0, |buffers| buffers.len()), buffers + data_buffers as usize)
     }
 
     /// The length and nulls of the next array.
@@ -117,18 +140,7 @@ impl<'a> Cursor<'a> {
         }
         let count = counts.get(self.variadic_at);
         self.variadic_at += 1;
-        if !(0..=VARIADIC_MAX).contains(&count) {
-            return Err(Fault::Variadic { found: count });
-        }
         usize::try_from(count).map_err(|_| Fault::Variadic { found: count })
-    }
-
-    /// Nothing may be left when the schema is through.
-    pub fn finish(&self) -> Result<(), Fault> {
-        let count = |what, found, need| if found == need { Ok(()) } else { Err(Fault::Count { what, found, need }) };
-        count("arrays", self.nodes.len(), self.node_at)?;
-        count("buffers", self.source.len(), self.buffer_at)?;
-        count("variadic counts", self.variadic.map_or(0, |counts| counts.len()), self.variadic_at)
     }
 }
 

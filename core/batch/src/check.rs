@@ -35,8 +35,8 @@ thread_local! {
 type Found = (Option<usize>, Fault);
 
 impl SchemaPlan {
-    /// Is `body` (without extension) a sound run of dictionary batches and one record batch of `rows` rows, with every key's slot in
-    /// `slots`? `None` or the full range: slots are not computed.
+    /// Is `body` (without extension) a sound run of dictionary batches and one record batch of `rows` rows, with every
+    /// key's slot in `slots`? `None` or the full range: slots are not computed.
     ///
     /// # Errors
     /// [`BodyError`] names the column and the row.
@@ -80,6 +80,7 @@ impl SchemaPlan {
         if batch.length() != i64::from(rows) {
             return Err(whole(Fault::Rows { header: rows.into(), batch: batch.length() }));
         }
+        Cursor::require_counts(&batch, &self.plan.nodes).map_err(whole)?;
         let first = scratch.inflater.inflate(&batch, frame.body).map_err(whole)?;
         let cursor = cursor(&batch, frame.body, &scratch.inflater, first).map_err(whole)?;
         self.columns(cursor, scratch, rows as usize)?;
@@ -108,7 +109,7 @@ impl SchemaPlan {
                 return Err(named(Fault::Nulls { count: array.nulls as u64 }));
             }
         }
-        cursor.finish().map_err(|fault| (None, fault))
+        Ok(())
     }
 }
 
@@ -131,11 +132,12 @@ fn dictionary_batch(
         return Err(unknown);
     }
     let batch = dictionary.data().ok_or(Fault::Missing { what: "dictionary values" })?;
+    let nodes = &plan.dictionaries[index].nodes;
+    Cursor::require_counts(&batch, nodes)?;
     let first = scratch.inflater.inflate(&batch, frame.body)?;
     let mut cursor = cursor(&batch, frame.body, &scratch.inflater, first)?;
     let checker = Checker { plan, dictionary_values: &scratch.values };
-    let array = checker.array(&plan.dictionaries[index].nodes, 0, &mut cursor, Need::Any)?;
-    cursor.finish()?;
+    let array = checker.array(nodes, 0, &mut cursor, Need::Any)?;
     if batch.length() != array.length as i64 {
         return Err(Fault::Length { found: batch.length(), need: array.length as u64 });
     }

@@ -1,4 +1,5 @@
-//! What can be wrong with a schema, a body, or a batch to encode. Each error names the column, the values and the way out.
+//! What can be wrong with a schema, a body, or a batch to encode. Each error names the column, the values and the way
+//! out.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Why a body is refused, with the values that show it. `Copy`, so that the checks allocate nothing, also when they fail.
+//! Why a body is refused, with the values that show it. `Copy`, so that the checks allocate nothing, also when they
+//! fail.
 
 use std::fmt;
 
@@ -53,8 +54,10 @@ pub enum Fault {
     Utf8 { row: usize },
     /// A view points outside its buffers, or its prefix or padding is wrong.
     View { row: usize },
-    /// More buffers than a view column may have, or a negative count.
+    /// More data buffers than the views of a batch may have, or a negative count.
     Variadic { found: i64 },
+    /// Views that share bytes in more ways than are looked at.
+    ViewBytes { limit: usize },
     /// A value that its type does not allow: a decimal wider than its precision, a `date64` within a day, a time of day
     /// outside the day.
     Value { row: usize },
@@ -79,6 +82,8 @@ pub enum Fault {
     /// The declared lengths are above the limit for a whole body.
     Uncompressed { limit: usize },
     // ---- keys
+    /// Keys of dictionaries or views that would be larger than a message as plain values.
+    KeyBytes { limit: usize },
     /// The row's key belongs to another partition.
     Slot { row: usize, slot: u16, lo: u16, hi: u16 },
 }
@@ -90,7 +95,11 @@ impl Fault {
         match self {
             Self::ZeroRows => Code::ZeroRows,
             Self::Rows { .. } | Self::Count { .. } => Code::WrongSchema,
-            Self::Uncompressed { .. } | Self::MetadataBytes { .. } | Self::DictionaryMessages { .. } => Code::TooLarge,
+            Self::Uncompressed { .. }
+            | Self::MetadataBytes { .. }
+            | Self::DictionaryMessages { .. }
+            | Self::ViewBytes { .. }
+            | Self::KeyBytes { .. } => Code::TooLarge,
             Self::Slot { .. } => Code::WrongSlot,
             _ => Code::BadBody,
         }
@@ -141,7 +150,13 @@ impl Fault {
             Self::OffsetEnd { last, have } => write!(f, "the last offset is {last}, there are {have} values"),
             Self::Utf8 { row } => write!(f, "row {row}: not UTF-8"),
             Self::View { row } => write!(f, "row {row}: the view's buffer, range, prefix or padding is wrong"),
-            Self::Variadic { found } => write!(f, "{found} variadic buffers"),
+            Self::Variadic { found } => write!(f, "{found} data buffers of views"),
+            Self::ViewBytes { limit } => {
+                write!(
+                    f,
+                    "views share buffers that are not UTF-8 as a whole, over more than {limit} bytes; compact them"
+                )
+            }
             Self::Value { row } => write!(f, "row {row}: the value is outside its type's range"),
             Self::Union { row } => write!(f, "row {row}: the union's type id or offset has no value"),
             Self::RunEnd { row } => write!(f, "run {row}: run ends must ascend from 1 up to the array's length"),
@@ -166,6 +181,9 @@ impl Fault {
                 write!(f, "buffer {buffer} does not decompress to its declared {declared} bytes")
             }
             Self::Uncompressed { limit } => write!(f, "more than {limit} bytes uncompressed; send smaller batches"),
+            Self::KeyBytes { limit } => {
+                write!(f, "keys of more than {limit} bytes as plain values; send smaller batches")
+            }
             Self::Slot { row, slot, lo, hi } => {
                 write!(f, "row {row}: its key has slot {slot}, the partition holds {lo}..={hi}; route it anew")
             }

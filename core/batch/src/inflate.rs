@@ -1,4 +1,5 @@
-//! Compressed buffers. The declared lengths are added up against a limit before a byte is written, so a body cannot grow beyond it.
+//! Compressed buffers. The declared lengths are added up against a limit before a byte is written, so a body cannot
+//! grow beyond it.
 
 use std::io::Read;
 
@@ -8,8 +9,8 @@ use ringfence_wire::MESSAGE_BYTES_MAX;
 use crate::buffers;
 use crate::fault::Fault;
 
-/// Bytes of all buffers of one body, uncompressed: no more than an uncompressed body may have, so compression saves bandwidth and
-/// disk, and never costs a reader more memory.
+/// Bytes of all buffers of one body, uncompressed: no more than an uncompressed body may have, so compression saves
+/// bandwidth and disk, and never costs a reader more memory.
 pub(crate) const INFLATED_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
 /// Capacity that is kept from one body to the next; above it the memory goes back.

@@ -6,14 +6,15 @@
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
 //! - [`Encoder`]: the producer's side: rows of a batch, gathered by partition, straight into such bodies.
 //!
-//! The way of a body through the check: `check` walks the messages (`message`), inflates compressed buffers (`inflate`), hands out
-//! arrays and buffers that lie within the body (`buffers`), holds them against the plan (`validate`), and hashes the keys (`slots`).
+//! The way of a body through the check: `check` walks the messages (`message`), inflates compressed buffers
+//! (`inflate`), hands out arrays and buffers that lie within the body (`buffers`), holds them against the plan
+//! (`validate`), and hashes the keys (`slots`).
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_possible_wrap,
     clippy::cast_sign_loss,
-    reason = "numbers are read from bytes and bit patterns reinterpreted; lengths are bounded by int32 where they come in"
+    reason = "bit patterns are read as numbers; lengths are bounded by int32 where they come in"
 )]
 
 /// Lengths and offsets of the format are int64.

@@ -1,7 +1,7 @@
 //! The frame of an encapsulated Arrow IPC message: continuation marker, length of the metadata, metadata, buffers.
 //!
-//! Only metadata V5 is taken. V4 differs in the buffers of unions and was written by Arrow before 1.0 (2020); taking it would put
-//! bodies into the log that not every reader of the protocol reads alike.
+//! Only metadata V5 is taken. V4 differs in the buffers of unions and was written by Arrow before 1.0 (2020); taking
+//! it would put bodies into the log that not every reader of the protocol reads alike.
 
 use arrow::ipc;
 use flatbuffers::VerifierOptions;
@@ -21,7 +21,8 @@ pub(crate) struct Frame<'a> {
     pub end: usize,
 }
 
-/// Limits for the flatbuffer of a batch: few tables, no depth; its lists hold no tables and are bounded by the metadata's length.
+/// Limits for the flatbuffer of a batch: few tables, no depth; its lists hold no tables and are bounded by the
+/// metadata's length.
 pub(crate) fn batch_options() -> VerifierOptions {
     VerifierOptions {
         max_depth: 8,

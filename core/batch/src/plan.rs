@@ -54,8 +54,8 @@ pub(crate) enum Kind {
     },
 }
 
-/// What the values of a fixed-width array must obey beyond their width. The same rules as `validate(full=True)` of pyarrow, so
-/// that what is stored is valid for every reader.
+/// What the values of a fixed-width array must obey beyond their width. The same rules as `validate(full=True)` of
+/// pyarrow, so that what is stored is valid for every reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
     Any,

@@ -23,8 +23,9 @@ pub struct SchemaPlan {
 }
 
 impl SchemaPlan {
-    /// Compile an encapsulated Arrow IPC schema message: V5, little-endian, at most `columns_max` fields in all and `nesting_max`
-    /// levels. `key_columns` are indexes of top-level fields, in the order of hashing; none: the rows have no slots.
+    /// Compile an encapsulated Arrow IPC schema message: V5, little-endian, at most `columns_max` fields in all and
+    /// `nesting_max` levels. `key_columns` are indexes of top-level fields, in the order of hashing; none: the rows
+    /// have no slots.
     ///
     /// # Errors
     /// [`SchemaError`] names the column and the way out.
@@ -95,8 +96,8 @@ fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
     })
 }
 
-/// May bodies of `new` follow bodies of `old` in one topic? Version 1: `new` is `old` plus nullable columns at the end, with the
-/// same key. Metadata may change.
+/// May bodies of `new` follow bodies of `old` in one topic? Version 1: `new` is `old` plus nullable columns at the
+/// end, with the same key. Metadata may change.
 ///
 /// # Errors
 /// [`SchemaError::CannotFollow`] names the first column that differs.

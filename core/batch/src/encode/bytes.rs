@@ -163,8 +163,8 @@ fn put_views(from: &impl Read, valid: impl Fn(usize) -> bool, rows: &Rows<'_>, i
     });
 }
 
-/// Copy one value. Short ones move as whole blocks where both sides have room: what is written behind the value is overwritten by the next
-/// one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
+/// Copy one value. Short ones move as whole blocks where both sides have room: what is written behind the value is
+/// overwritten by the next one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
 #[inline(always)]
 fn copy(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
     if length <= 16 && block::<16>(from, start, to, at)

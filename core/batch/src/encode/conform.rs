@@ -1,4 +1,5 @@
-//! A batch's columns in the order and types of the topic: matched by name, cast only where every value stays what it was.
+//! A batch's columns in the order and types of the topic: matched by name, cast only where every value stays what it
+//! was.
 
 use arrow::array::{Array, ArrayRef, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -55,8 +56,8 @@ fn is_utf8(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Does every value of `from` have an equal one in `to`? Where that depends on the values (dictionary indexes, offsets, coarser to finer
-/// time units) the cast itself refuses those that do not fit.
+/// Does every value of `from` have an equal one in `to`? Where that depends on the values (dictionary indexes,
+/// offsets, coarser to finer time units) the cast itself refuses those that do not fit.
 fn lossless(from: &DataType, to: &DataType) -> bool {
     use DataType as T;
     if from.equals_datatype(to) || written_as(from, to) {

@@ -1,5 +1,5 @@
-//! Columns that are not flat: arrow-rs `take`, then its IPC writer. The result is checked as a node would check it, because the ids of
-//! dictionaries are the writer's own choice.
+//! Columns that are not flat: arrow-rs `take`, then its IPC writer. The result is checked as a node would check it,
+//! because the ids of dictionaries are the writer's own choice.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! The producer's side: rows of a batch, gathered by partition, straight into publish bodies.
 //!
-//! Two steps, so that the caller owns the memory: [`Encoder::gather`] chooses and sizes, [`Gathered::write`] writes one message into
-//! exactly the bytes it needs. For flat columns (fixed width, booleans, strings, binaries, their views, nulls) each value is
-//! copied once, from the batch into the message. Batches with other columns go through arrow-rs `take` and its IPC writer.
+//! Two steps, so that the caller owns the memory: [`Encoder::gather`] chooses and sizes, [`Gathered::write`] writes
+//! one message into exactly the bytes it needs. For flat columns (fixed width, booleans, strings, binaries, their
+//! views, nulls) each value is copied once, from the batch into the message. Batches with other columns go through
+//! arrow-rs `take` and its IPC writer.
 
 mod bits;
 mod bytes;
@@ -53,8 +54,9 @@ impl Encoder {
         self.plan.schema()
     }
 
-    /// Size one message for each partition: partition `p` gets the rows `order[bounds[p]..bounds[p + 1]]` of `batch`, in that order.
-    /// Columns are matched by name and cast only where lossless; a missing nullable column becomes nulls.
+    /// Size one message for each partition: partition `p` gets the rows `order[bounds[p]..bounds[p + 1]]` of `batch`,
+    /// in that order. Columns are matched by name and cast only where lossless; a missing nullable column becomes
+    /// nulls.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and both types.
@@ -122,8 +124,9 @@ impl Gathered<'_> {
         }
     }
 
-    /// Write the message of `partition` into `out`, which has exactly `bytes(partition)` bytes of any content. Buffers are 64-byte
-    /// aligned relative to the start of `out`, so a caller that puts an extension in front keeps it a multiple of 64.
+    /// Write the message of `partition` into `out`, which has exactly `bytes(partition)` bytes of any content. Buffers
+    /// are 64-byte aligned relative to the start of `out`, so a caller that puts an extension in front keeps it a
+    /// multiple of 64.
     ///
     /// # Errors
     /// [`EncodeError::Output`] for a slice of another length.

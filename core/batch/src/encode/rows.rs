@@ -15,7 +15,8 @@ impl Rows<'_> {
         }
     }
 
-    /// Call `visit` with every row of the batch, in the order of the message. One loop for each form, so that both are tight.
+    /// Call `visit` with every row of the batch, in the order of the message. One loop for each form, so that both are
+    /// tight.
     #[inline]
     pub fn each(&self, mut visit: impl FnMut(usize)) {
         match self {

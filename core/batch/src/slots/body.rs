@@ -4,6 +4,8 @@ use std::ops::RangeInclusive;
 
 use arrow::datatypes::{DataType, Schema};
 
+use ringfence_wire::MESSAGE_BYTES_MAX;
+
 use super::column::{Bits, Column, Offsets, Values};
 use super::key_type::{KEY_COLUMNS_MAX, leaf};
 use super::{CHUNK_ROWS, chain};
@@ -13,6 +15,10 @@ use crate::fault::Fault;
 use crate::inflate::Inflater;
 use crate::message;
 use crate::plan::{Kind, Node, Plan};
+
+/// Bytes of one key column as plain values. Rows may share values of dictionaries and views, so a small body could ask
+/// for any amount of hashing: 16 million rows of one long value. This much is hashed within a second.
+const KEY_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
 
 /// One dictionary batch of the body: where its message begins, which values it adds.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +54,15 @@ impl<'k> Keys<'k> {
             }
             let data_type = self.schema.field(key).data_type();
             *place = Some(self.column(&self.plan.nodes, self.plan.columns[key], data_type, &mut cursor)?.0);
+        }
+        for column in columns.iter().flatten().filter(|column| column.shares()) {
+            let mut weight = 0;
+            for row in 0..rows {
+                weight += column.weight(row, KEY_BYTES_MAX);
+                if weight > KEY_BYTES_MAX {
+                    return Err(Fault::KeyBytes { limit: KEY_BYTES_MAX });
+                }
+            }
         }
         let (lo, hi) = (*slots.start(), *slots.end());
         let mut hashes = [0; CHUNK_ROWS];

@@ -146,6 +146,45 @@ impl Column<'_> {
         if self.validity.is_none_or(|validity| validity.get(row)) { self.hash_value(row, seed) } else { seed }
     }
 
+    /// Can one value be reached by several rows?
+    pub fn shares(&self) -> bool {
+        match &self.values {
+            Values::Dictionary { .. } | Values::Views { .. } => true,
+            Values::List { child, .. } | Values::FixedList { child, .. } => child.shares(),
+            Values::Struct(fields) => fields.iter().any(Column::shares),
+            _ => false,
+        }
+    }
+
+    /// What hashing `row` costs, in bytes: each value a word at least. Stops counting above `limit`.
+    pub fn weight(&self, row: usize, limit: usize) -> usize {
+        let items = |child: &Column<'_>, mut items: std::ops::Range<usize>| {
+            let add = |sum: usize, item| {
+                let sum = sum + child.weight(item, limit.saturating_sub(sum));
+                if sum > limit { Err(sum) } else { Ok(sum) }
+            };
+            items.try_fold(0, add).unwrap_or_else(|sum| sum)
+        };
+        8 + match &self.values {
+            Values::Bytes { offsets, .. } => {
+                let (start, end) = offsets.range(row);
+                end.saturating_sub(start)
+            }
+            Values::Views { views, data } => view(views, data, row).len(),
+            Values::List { offsets, child } => {
+                let (start, end) = offsets.range(row);
+                items(child, start..end)
+            }
+            Values::FixedList { size, child } => items(child, row * size..(row + 1) * size),
+            Values::Struct(fields) => fields.iter().map(|field| field.weight(row, limit)).sum(),
+            Values::Dictionary { indexes, index, parts } => match value_of(indexes, *index, parts, row) {
+                Some((values, row)) => values.weight(row, limit),
+                None => 0,
+            },
+            _ => 0,
+        }
+    }
+
     fn hash_value(&self, row: usize, seed: u64) -> u64 {
         match &self.values {
             Values::Bool(bits) => hash::half(bits.get(row).into(), seed),
@@ -171,13 +210,23 @@ impl Column<'_> {
             }
             Values::Struct(fields) => fields.iter().fold(seed, |hash, field| field.hash_row(row, hash)),
             Values::Dictionary { indexes, index, parts } => {
-                let Some(at) = dictionary_index(indexes, *index, row) else { return seed };
-                let part = parts.partition_point(|(first, _)| *first <= at);
-                let Some((first, values)) = part.checked_sub(1).and_then(|part| parts.get(part)) else { return seed };
-                usize::try_from(at - first).map_or(seed, |row| values.hash_row(row, seed))
+                value_of(indexes, *index, parts, row).map_or(seed, |(values, row)| values.hash_row(row, seed))
             }
         }
     }
+}
+
+/// The part of a dictionary that has the value of `row`, and the value's row in it.
+fn value_of<'p, 'a>(
+    indexes: &[u8],
+    index: IndexType,
+    parts: &'p [(u64, Column<'a>)],
+    row: usize,
+) -> Option<(&'p Column<'a>, usize)> {
+    let at = dictionary_index(indexes, index, row)?;
+    let part = parts.partition_point(|(first, _)| *first <= at);
+    let (first, values) = parts.get(part.checked_sub(1)?)?;
+    Some((values, usize::try_from(at - first).ok()?))
 }
 
 /// The bytes of one view; none if it points outside (checked bodies have no such views).

@@ -1,5 +1,6 @@
-//! XXH64 of short inputs under a seed per row. The kernels for 4 and 8 bytes have no branches, so they run as SIMD where the machine
-//! has 64-bit multiplication in vectors (AVX-512DQ), and as scalar code in flight side by side elsewhere.
+//! XXH64 of short inputs under a seed per row. The kernels for 4 and 8 bytes have no branches, so they run as SIMD
+//! where the machine has 64-bit multiplication in vectors (AVX-512DQ), and as scalar code in flight side by side
+//! elsewhere.
 
 #![allow(clippy::inline_always, reason = "only what is inlined into a kernel is compiled for its instruction set")]
 
@@ -34,8 +35,8 @@ pub(crate) fn half(half: u32, seed: u64) -> u64 {
     avalanche(hash.rotate_left(23).wrapping_mul(PRIME_2).wrapping_add(PRIME_3))
 }
 
-/// XXH64 of strings and binaries. Below 32 bytes, as keys mostly are, the algorithm has no stripes: written out here, it is inlined
-/// into the loop over rows, which the general routine is not.
+/// XXH64 of strings and binaries. Below 32 bytes, as keys mostly are, the algorithm has no stripes: written out here,
+/// it is inlined into the loop over rows, which the general routine is not.
 #[inline(always)]
 pub(crate) fn text(bytes: &[u8], seed: u64) -> u64 {
     if bytes.len() >= 32 {
@@ -106,7 +107,8 @@ kernel!(floats, 4, |value, seed| half(float_bits(u32::from_le_bytes(value)), see
 kernel!(sign_extended, 4, |value, seed| word(i64::from(i32::from_le_bytes(value)) as u64, seed));
 kernel!(low_halves, 16, |value, seed| word(u128::from_le_bytes(value) as u64, seed));
 
-/// XXH64 of the minimal big-endian two's complement of a decimal wider than 18 digits (Java's `BigInteger.toByteArray`).
+/// XXH64 of the minimal big-endian two's complement of a decimal wider than 18 digits (Java's
+/// `BigInteger.toByteArray`).
 pub(crate) fn wide_decimal(value: i128, seed: u64) -> u64 {
     let bytes = value.to_be_bytes();
     let mut start = 0;

@@ -1,8 +1,9 @@
 //! Which types have a slot: those that Spark hashes, in the Arrow form whose bytes mean the same.
 //!
-//! Refused: unsigned integers (Spark has none: the same number would hash differently after a round trip), times, durations, intervals,
-//! `date64` and timestamps in other units than microseconds (Spark's are microseconds), float16, decimals of more than 38 digits, maps and unions
-//! (Spark refuses them too), list views and run ends (no gain over their plain forms).
+//! Refused: unsigned integers (Spark has none: the same number would hash differently after a round trip), times,
+//! durations, intervals, `date64` and timestamps in other units than microseconds (Spark's are microseconds), float16,
+//! decimals of more than 38 digits, maps and unions (Spark refuses them too), list views and run ends (no gain over
+//! their plain forms).
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 
@@ -66,7 +67,7 @@ pub(crate) fn is_key(data_type: &DataType) -> bool {
         | DataType::LargeBinary
         | DataType::BinaryView
         | DataType::FixedSizeBinary(_) => true,
-        DataType::List(child) | DataType::LargeList(child) | DataType::FixedSizeList(child, _) => {
+        DataType::List(child) | DataType::LargeList(child) | DataType::FixedSizeList(child, 1..) => {
             is_key(child.data_type())
         }
         // Without fields nothing would be hashed, and no byte would bound how often.
@@ -87,8 +88,8 @@ pub(crate) fn require(schema: &Schema, column: usize) -> Result<(), SchemaError>
         return Ok(());
     }
     let why = format!(
-        "{} has no slot; keys are signed integers, floats, decimals up to 38 digits, bool, date32, timestamp[us], strings, binaries, and \
-         lists or structs of these",
+        "{} has no slot; keys are signed integers, floats, decimals up to 38 digits, bool, date32, timestamp[us], \
+         strings, binaries, and lists or structs of these",
         field.data_type()
     );
     Err(SchemaError::Key { column: field.name().clone(), why })

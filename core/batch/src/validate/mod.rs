@@ -1,7 +1,8 @@
 //! Is an untrusted batch sound? Every array of the plan is held against the batch's declarations and bytes.
 //!
-//! Stricter than arrow-rs where readers differ: validity bitmaps count although no nulls are declared, buffers do not overlap,
-//! decimals keep their precision, `date64` holds whole days, times lie within the day (as `validate(full=True)` of pyarrow).
+//! Stricter than arrow-rs where readers differ: validity bitmaps count although no nulls are declared, buffers do not
+//! overlap, decimals keep their precision, `date64` holds whole days, times lie within the day (as
+//! `validate(full=True)` of pyarrow).
 
 mod dictionary;
 mod nested;

@@ -1,5 +1,5 @@
-//! Values of fixed width. Most have no rule; the others are checked all at once by SIMD, and only when that fails row by row, because
-//! the slots of nulls may hold anything.
+//! Values of fixed width. Most have no rule; the others are checked all at once by SIMD, and only when that fails row
+//! by row, because the slots of nulls may hold anything.
 
 use arrow::datatypes::i256;
 use multiversion::multiversion;

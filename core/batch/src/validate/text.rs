@@ -1,5 +1,5 @@
-//! Strings and binaries with offsets. The bytes of all rows are one run, so UTF-8 is checked once over the run; then no offset may
-//! cut a character. Bytes of null rows count too, as in arrow-rs.
+//! Strings and binaries with offsets. The bytes of all rows are one run, so UTF-8 is checked once over the run; then
+//! no offset may cut a character. Bytes of null rows count too, as in arrow-rs.
 
 use multiversion::multiversion;
 

@@ -35,8 +35,8 @@ fn declared(message: &[u8]) -> Option<u32> {
     u32::try_from(batch.length()).ok()
 }
 
-/// The messages of a stream in today's framing and version, so that old inputs get behind the first look at them: with a marker,
-/// metadata padded to 8, V5.
+/// The messages of a stream in today's framing and version, so that old inputs get behind the first look at them: with
+/// a marker, metadata padded to 8, V5.
 fn modern(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = stream;
@@ -168,7 +168,8 @@ fn golden_streams_are_taken_or_refused_for_a_named_reason() {
     let twice =
         |name: &str| format!("schema: two columns are called {name:?}; rename one; send an Arrow IPC schema message");
     let expected = [
-        // date64 within a day, and decimals wider than their precision: pyarrow's full validation refuses both, so a reader may.
+        // date64 within a day, and decimals wider than their precision: pyarrow's full validation refuses both, so a
+        // reader may.
         ("0.14.1/generated_datetime", "column \"f1\": row 0: the value is outside its type's range"),
         // Columns are matched and projected by name.
         ("0.17.1/generated_union", &twice("sparse")),

@@ -16,5 +16,6 @@ mod mutated;
 mod refused;
 mod samples;
 mod schemas;
+mod shared;
 mod stream;
 mod vectors;

@@ -1,7 +1,7 @@
 //! Seeded damage to valid bodies: the check never panics, and its verdict is arrow-rs's.
 //!
-//! Where the two differ on purpose, the check is stricter, for the reasons in [`stricter`]. It is never laxer: what it takes, arrow-rs reads
-//! and validates fully.
+//! Where the two differ on purpose, the check is stricter, for the reasons in [`stricter`]. It is never laxer: what it
+//! takes, arrow-rs reads and validates fully.
 
 use arrow::ipc::writer::IpcWriteOptions;
 use arrow::ipc::{CompressionType, root_as_message};
@@ -13,15 +13,18 @@ use crate::stream::{arrow_rs, batch_of, messages, written};
 /// Faults of bodies that arrow-rs may well take, and why they are refused.
 fn stricter(error: &BodyError) -> bool {
     match error.fault {
-        // Values that their types do not allow: `validate(full=True)` of pyarrow refuses them too, arrow-rs does not look.
+        // Values that their types do not allow: `validate(full=True)` of pyarrow refuses them too, arrow-rs does not
+        // look.
         Fault::Value { .. }
-        // arrow-rs ignores a bitmap if no nulls are declared, and corrects some counts; another reader may use the bitmap.
+        // arrow-rs ignores a bitmap if no nulls are declared, and corrects some counts; another reader may use the
+        // bitmap.
         | Fault::NullCount { .. }
         // Overlapping or unaligned buffers: no writer makes them, and they let few bytes stand for many.
         | Fault::Range { .. }
         // Nulls in fields that are not nullable: arrow-rs looks at fewer places.
         | Fault::Nulls { .. }
-        // More arrays, buffers or counts than the schema needs, bytes behind the batch, dictionaries of another length than declared.
+        // More arrays, buffers or counts than the schema needs, bytes behind the batch, dictionaries of another length
+        // than declared.
         | Fault::Count { .. }
         | Fault::Length { .. }
         | Fault::Trailing { .. }
@@ -107,8 +110,8 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
                 assert!(low.is_err() || high.is_err(), "{data_type} round {round}: in both halves");
                 assert!(ours.is_ok() || low.is_err() && high.is_err(), "{data_type} round {round}");
             }
-            // arrow-rs reserves what a body declares, and running out of memory aborts the process: it is asked only where the declared
-            // lengths are known to be small.
+            // arrow-rs reserves what a body declares, and running out of memory aborts the process: it is asked only
+            // where the declared lengths are known to be small.
             let askable = match &ours {
                 Ok(()) => true,
                 Err(error) => {
@@ -142,7 +145,7 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
 #[test]
 fn the_verdict_on_damaged_bodies_is_that_of_arrow_rs() {
     for nullable in [false, true] {
-        let tally = mutate(600, None, nullable);
+        let tally = mutate(300, None, nullable);
         println!("plain, nullable {nullable}: {tally:?}");
         assert_eq!(tally.unexplained, [""; 0], "arrow-rs takes these");
         // The damage must reach both verdicts, or the test says nothing.

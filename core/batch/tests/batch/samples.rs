@@ -1,4 +1,5 @@
-//! Arrays of every type from a seed. The generator is `SplitMix64` (Steele, Lea, Flood 2014): small, and the same everywhere.
+//! Arrays of every type from a seed. The generator is `SplitMix64` (Steele, Lea, Flood 2014): small, and the same
+//! everywhere.
 
 use std::sync::Arc;
 
