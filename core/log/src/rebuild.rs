@@ -25,8 +25,6 @@ pub struct Rebuild {
 
 struct Part {
     log: PartitionLog,
-    /// Some record of it was seen.
-    is_known: bool,
     /// Records before this offset are missing: sound only if the log start is at or behind it.
     missing_before: Option<(u64, Damage)>,
     damage: Option<Damage>,
@@ -46,10 +44,12 @@ impl Rebuild {
         let mut context = Context { pin, visitor };
         let mut seen: HashMap<(u64, u64), u32> = HashMap::new();
         let is_whole = found.is_whole();
-        if !is_whole && found.directory().is_none() && (found.ending == Ending::Missing || !found.holes.is_empty()) {
-            self.suspect(pin, found);
-        }
+        let mut lost = Self::holes_for_anyone(found).into_iter().peekable();
         for item in &found.items {
+            // In file order: only a record behind the hole can clear its partition of suspicion.
+            while let Some(hole) = lost.next_if(|hole| hole.start < item.position) {
+                self.suspect(pin, found.number, &hole);
+            }
             if item.header.kind == RecordKind::Pad as u8 {
                 continue;
             }
@@ -58,15 +58,26 @@ impl Rebuild {
             }
             self.item(&mut context, item, &found.bytes[item.kept.clone()]);
         }
+        for hole in lost {
+            self.suspect(pin, found.number, &hole);
+        }
         if !is_whole {
             self.blame(pin, found, &seen);
+        }
+    }
+
+    /// Ranges that may have held records of any partition: the directory that would tell is lost as well.
+    fn holes_for_anyone(found: &Found) -> Vec<std::ops::Range<u64>> {
+        match (&found.ending, found.holes.is_empty()) {
+            (Ending::Read(_), _) | (Ending::Unreadable, true) => Vec::new(),
+            (Ending::Missing, true) => std::iter::once(found.end..found.end).collect(),
+            _ => found.holes.clone(),
         }
     }
 
     fn part(&mut self, topic: u64, partition: u64) -> &mut Part {
         self.partitions.entry((topic, partition)).or_insert_with(|| Part {
             log: PartitionLog::new(topic, partition),
-            is_known: false,
             missing_before: None,
             damage: None,
             suspicion: None,
@@ -97,7 +108,6 @@ impl Rebuild {
         } else {
             part.local_record(context, header, kept)
         };
-        part.is_known = true;
         let problem = problem.map(|why| damage_at(context.pin, item.position, header, why));
         if let (Some(damage), None) = (bad_body.or(problem.clone()), &part.damage) {
             part.damage = Some(damage);
@@ -106,16 +116,14 @@ impl Rebuild {
     }
 
     /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
-    fn suspect(&mut self, pin: &FilePin, found: &Found) {
-        let hole = found.holes.first().cloned().unwrap_or(found.begin..found.end);
-        let damage = Damage {
-            file: segment_name(pin.number, pin.shard),
-            position: hole.start,
-            topic: 0,
-            partition: 0,
-            record_number: None,
-            why: format!("{} bytes and the directory of group {} are damaged", hole.end - hole.start, found.number),
-        };
+    fn suspect(&mut self, pin: &FilePin, group: u64, hole: &std::ops::Range<u64>) {
+        let why = format!("{} bytes and the directory of group {group} are damaged", hole.end - hole.start);
+        self.suspect_all(pin, hole.start, why);
+    }
+
+    fn suspect_all(&mut self, pin: &FilePin, position: u64, why: String) {
+        let file = segment_name(pin.number, pin.shard);
+        let damage = Damage { file, position, topic: 0, partition: 0, record_number: None, why };
         for part in self.partitions.values_mut().filter(|part| !part.log.dropped) {
             let named = Damage { topic: part.log.topic, partition: part.log.partition, ..damage.clone() };
             part.suspicion.get_or_insert(named);
@@ -125,11 +133,7 @@ impl Rebuild {
 
     /// Groups that the shard's next file proves to have been in this one are not there.
     pub fn missing_groups(&mut self, pin: &FilePin, position: u64, from: u64, until: u64) {
-        let holes = std::iter::once(position..position).collect();
-        self.suspect(pin, &Found { number: from, begin: position, end: position, holes, ..Found::default() });
-        if let Some(damage) = self.report.damage.last_mut() {
-            damage.why = format!("groups {from} to {} are missing", until.saturating_sub(1));
-        }
+        self.suspect_all(pin, position, format!("groups {from} to {} are missing", until.saturating_sub(1)));
     }
 
     /// A damaged group: its directory says whose records are missing.

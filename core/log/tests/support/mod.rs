@@ -134,7 +134,7 @@ impl<S: Storage> Store<S> {
             match self.append(topic, partition, rows, body) {
                 Ok(placed) => return placed,
                 Err(Refusal::Busy) => {
-                    assert!(self.write_one(self.shard_of(partition)).is_some(), "busy, and nothing to write")
+                    assert!(self.write_one(self.shard_of(partition)).is_some(), "busy, and nothing to write");
                 }
                 Err(other) => panic!("refused: {other:?}"),
             }
