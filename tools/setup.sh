@@ -67,7 +67,8 @@ packages() {
 
 install() {
     if command -v uv >/dev/null; then
-        uv pip install -q --python .venv/bin/python --no-build-isolation --no-deps --reinstall-package ringfence -e .
+        # Without uv's cache: an editable install links into build/, which a cached one would not make again.
+        uv pip install -q --no-cache --python .venv/bin/python --no-build-isolation --no-deps --reinstall-package ringfence -e .
     else
         .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -e .
     fi
