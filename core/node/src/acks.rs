@@ -22,7 +22,11 @@ pub struct Due {
 #[derive(Debug)]
 pub enum What {
     Batch(BatchDue),
-    Order { number: u64, finished: Finished, then: Then },
+    Order {
+        number: u64,
+        finished: Finished,
+        then: Then,
+    },
     /// A control record (state, start) that nobody waits for.
     Nothing,
 }
@@ -82,10 +86,6 @@ impl Acks {
 
     pub fn len(&self) -> usize {
         self.queue.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
     }
 
     /// # Errors

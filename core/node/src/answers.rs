@@ -64,13 +64,7 @@ impl Engine {
         send(due.connection, header, Outbound::Empty, effects);
     }
 
-    pub(crate) fn refuse(
-        &mut self,
-        to: Connection,
-        request: &RequestHeader,
-        refusal: &Refusal,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn refuse(&mut self, to: Connection, request: &RequestHeader, refusal: &Refusal, effects: &mut Effects) {
         self.counters.refused += 1;
         self.counters.refused_by_code[refusal.code as usize] += 1;
         let mut header = match self.partitions.find(request.topic, request.partition) {
@@ -128,7 +122,7 @@ pub(crate) fn send(to: Connection, header: AnswerHeader, body: Outbound, effects
     effects.answers.push(Answer { connection: to, header: header.seal(), body });
 }
 
-/// Send a MessagePack body.
+/// Send a `MessagePack` body.
 pub(crate) fn send_packed(to: Connection, mut header: AnswerHeader, body: Box<[u8]>, effects: &mut Effects) {
     header.flags |= ANSWER_FLAG_CONTROL;
     header.body_bytes = length(body.len());
@@ -141,7 +135,7 @@ pub(crate) fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("bodies are bounded by fetch_bytes_max and control_bytes_max")
 }
 
-/// True for requests whose body is MessagePack.
+/// True for requests whose body is `MessagePack`.
 pub(crate) fn is_control(header: &RequestHeader) -> bool {
     u16::from(header.flags) & REQUEST_FLAG_CONTROL != 0
 }

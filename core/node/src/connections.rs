@@ -58,10 +58,6 @@ impl Connections {
     pub fn len(&self) -> usize {
         self.peers.len()
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.peers.is_empty()
-    }
 }
 
 #[cfg(test)]

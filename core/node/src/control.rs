@@ -50,13 +50,7 @@ impl Engine {
         effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec() });
     }
 
-    pub(crate) fn control_answer(
-        &mut self,
-        to: Connection,
-        header: [u8; 128],
-        body: Box<[u8]>,
-        effects: &mut Effects,
-    ) {
+    pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {
         self.control.unanswered = self.control.unanswered.saturating_sub(1);
         let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
         // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed again.

@@ -7,7 +7,8 @@ use crate::dedupe_blob;
 const LIMITS: TableLimits = TableLimits { entries: 8, bytes: 1 << 20, expiry_ms: 1000 };
 
 fn batch(producer_id: u64, epoch: u64, sequence: u64) -> Identity {
-    Identity { producer_id, epoch, sequence, send: sequence * 10, rows: 2, crc: sequence as u32 ^ 0xC0FFEE }
+    let crc = u32::try_from(sequence).unwrap() ^ 0x00C0_FFEE;
+    Identity { producer_id, epoch, sequence, send: sequence * 10, rows: 2, crc }
 }
 
 fn store(table: &mut Producers, batch: &Identity, first_offset: u64) {
@@ -98,7 +99,10 @@ fn what_was_forgotten_is_told_so_and_never_taken_for_new() {
     }
     assert!(table.len() <= LIMITS.entries);
     assert_eq!(refused(&table, &batch(7, 5, 1)), Reject::Forgotten { epoch: table.forgotten_epoch });
-    assert_eq!(refused(&table, &batch(99, table.forgotten_epoch, 0)), Reject::Forgotten { epoch: table.forgotten_epoch });
+    assert_eq!(
+        refused(&table, &batch(99, table.forgotten_epoch, 0)),
+        Reject::Forgotten { epoch: table.forgotten_epoch }
+    );
     assert_eq!(table.decide(&batch(7, 40, 0)), Decision::New);
     assert!(table.may_open(7, 5).is_err());
 }
@@ -129,7 +133,11 @@ fn a_cut_log_takes_its_answers_along() {
     assert_eq!(table.decide(&batch(8, 6, 0)), Decision::New, "nothing of it was ever stored");
     let mut table = table_of(100);
     table.cut(0);
-    assert_eq!(refused(&table, &batch(7, 5, 36)), Reject::Forgotten { epoch: 5 }, "its last sequence is not known any more");
+    assert_eq!(
+        refused(&table, &batch(7, 5, 36)),
+        Reject::Forgotten { epoch: 5 },
+        "its last sequence is not known any more"
+    );
 }
 
 #[test]

@@ -14,15 +14,27 @@ pub struct Now {
     pub mono_ms: u64,
 }
 
+#[expect(clippy::large_enum_variant, reason = "built on the caller's stack and passed by its address, once a group")]
 pub enum Event<'a> {
     Opened(Connection),
     Closed(Connection),
-    Request { connection: Connection, header: &'a [u8; 128], body: Inbound<'a> },
+    Request {
+        connection: Connection,
+        header: &'a [u8; 128],
+        body: Inbound<'a>,
+    },
     JobDone(JobDone),
     ReadEnded(ReadEnd),
-    Order { number: u64, order: Order },
+    Order {
+        number: u64,
+        order: Order,
+    },
     /// The control plane's answer to a request that went out as [`Outcome::Request`].
-    ControlAnswer { connection: Connection, header: Box<[u8; 128]>, body: Box<[u8]> },
+    ControlAnswer {
+        connection: Connection,
+        header: Box<[u8; 128]>,
+        body: Box<[u8]>,
+    },
     /// The body of READY.
     SetReady(Box<[u8]>),
     /// Time passed: every [`TICK_MS`] at least.

@@ -25,7 +25,7 @@ use crate::outcome::Outcome;
 use crate::partition::At;
 use crate::refusal::Refusal;
 
-/// One FETCH or OFFSET_FOR_TIME under way.
+/// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
 pub struct Fetch {
     pub connection: Connection,
@@ -125,8 +125,14 @@ impl Engine {
         match self.readable(header) {
             Ok(at) => {
                 let (from_time, deadline_ms) = (From::Time(header.sequence), now.mono_ms);
-                let fetch =
-                    Fetch { connection: from, header: *header, at, from: from_time, bytes: TIME_READ_BYTES, deadline_ms };
+                let fetch = Fetch {
+                    connection: from,
+                    header: *header,
+                    at,
+                    from: from_time,
+                    bytes: TIME_READ_BYTES,
+                    deadline_ms,
+                };
                 self.begin_read(fetch, now, pool, effects);
             }
             Err(stop) => self.answer_stop(from, header, stop, effects),
@@ -241,7 +247,7 @@ impl Engine {
         self.reads.polls.insert(ticket, fetch);
     }
 
-    /// Nothing came: OK without a body. OFFSET_FOR_TIME: the mark.
+    /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
     pub(crate) fn answer_empty(&mut self, fetch: &Fetch, effects: &mut Effects) {
         let mut answer = match self.partitions.get(fetch.at) {
             Some(_) => self.echo_at(fetch.at, &fetch.header),

@@ -17,7 +17,7 @@ use crate::dedupe::{Decision, Identity, Reject};
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::park::{OwnedBody, Parked, bytes_of};
-use crate::partition::{At, Partition};
+use crate::partition::{At, Partition, Rest};
 use crate::producer::Answer;
 use crate::refusal::Refusal;
 use ringfence_buffer::Pool;
@@ -210,7 +210,7 @@ impl Engine {
         let limits = self.settings.producers;
         let over = partition.producers.is_over(limits) || self.producers_bytes > self.settings.producers_bytes;
         partition.last_group = placed.group;
-        partition.fresh = true;
+        partition.rest = Rest::Fresh;
         self.acks[shard].push(Due {
             group: placed.group,
             partition: at,
@@ -276,9 +276,8 @@ fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
 
 fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
     match partition.gate.check(header.layout_version, header.owner_epoch) {
-        Verdict::Admit if partition.is_quarantined() => Err(quarantined(partition).into()),
+        Verdict::Admit | Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
         Verdict::Admit => Ok(()),
-        Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
         Verdict::Redirect(reason) => Err(Stop::Redirect(reason)),
         Verdict::Ahead => Err(Stop::Ahead),
         Verdict::Held => {
@@ -322,7 +321,8 @@ fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
                 .with("first_offset", stored.first_offset)
         }
         Reject::TooOld { oldest } => {
-            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}")).with("oldest", oldest)
+            refusal(format!("{who}: sequence {sequence} is stored, answers are kept from {oldest}"))
+                .with("oldest", oldest)
         }
         Reject::SendDescends { last } => {
             refusal(format!("{who}: send {} after {last}; it must not descend", header.send)).with("send", last)
@@ -372,7 +372,7 @@ fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Re
         return Err(Refusal::new(Code::WrongSchema, what).with("schema_id", u64::from(header.schema_id)));
     };
     let has_key = partition.plans.as_ref().is_some_and(|plans| plans.has_key());
-    let slots = has_key.then(|| partition.slots.0..=partition.slots.1);
+    let slots = has_key.then_some(partition.slots.0..=partition.slots.1);
     let message = &bytes[header.extension_bytes as usize..];
     match catch_unwind(AssertUnwindSafe(|| plan.check(message, header.rows, slots))) {
         Ok(Ok(())) => Ok(()),
@@ -418,7 +418,9 @@ fn stop_of(refusal: LogRefusal, shard: u16) -> Stop {
     Stop::Refuse(match refusal {
         LogRefusal::Busy => return Stop::Stalled(shard),
         LogRefusal::DiskFull => Refusal::new(Code::DiskFull, "no disk space for rows; reads go on"),
-        LogRefusal::Failed(why) => Refusal::new(Code::StorageFailed, format!("shard {shard} takes nothing more: {why}")),
+        LogRefusal::Failed(why) => {
+            Refusal::new(Code::StorageFailed, format!("shard {shard} takes nothing more: {why}"))
+        }
         LogRefusal::Quarantined => Refusal::new(Code::Quarantined, "the partition's log is damaged"),
         LogRefusal::TooLarge { bytes, max } => {
             Refusal::new(Code::TooLarge, format!("a record of {bytes} bytes; {max} fit a segment file of this node"))

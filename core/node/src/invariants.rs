@@ -68,12 +68,7 @@ fn check_partition(partition: &Partition) -> Result<(), String> {
         return Err("I4: appends are admitted while it is damaged, dropped or being opened".into());
     }
     if partition.mark > head.next_offset || log.start_offset() > partition.mark.max(head.next_offset) {
-        return Err(format!(
-            "I14: start {}, mark {}, end {}",
-            log.start_offset(),
-            partition.mark,
-            head.next_offset
-        ));
+        return Err(format!("I14: start {}, mark {}, end {}", log.start_offset(), partition.mark, head.next_offset));
     }
     for entry in partition.producers.entries.values() {
         if let Some(last) = entry.answers.back()

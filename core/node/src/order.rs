@@ -16,7 +16,13 @@ pub struct TablePartition {
 pub enum Order {
     /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 = keep.
     /// Repeated with more schemas when one was added.
-    InstallTopic { topic: u64, schemas: Vec<Vec<u8>>, key_columns: Vec<usize>, retention_bytes: u64, retention_ms: u64 },
+    InstallTopic {
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention_bytes: u64,
+        retention_ms: u64,
+    },
     /// `table`: body of a TABLE answer; `redirect`: body of a REDIRECT. Older generations are ignored.
     InstallTable {
         topic: u64,
@@ -26,16 +32,47 @@ pub enum Order {
         partitions: Vec<TablePartition>,
         redirect: Vec<u8>,
     },
-    RemoveTopic { topic: u64 },
+    RemoveTopic {
+        topic: u64,
+    },
     /// Host the partition under a new owner epoch: ends when the epoch record is durable and appends are admitted.
-    Open { topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64 },
+    Open {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+    },
     /// No append below `epoch` from now on; ends when that is durable.
-    Fence { topic: u64, partition: u64, epoch: u64 },
-    Close { topic: u64, partition: u64 },
+    Fence {
+        topic: u64,
+        partition: u64,
+        epoch: u64,
+    },
+    Close {
+        topic: u64,
+        partition: u64,
+    },
     /// Forget the partition and give its space back.
-    Drop { topic: u64, partition: u64 },
+    Drop {
+        topic: u64,
+        partition: u64,
+    },
     /// `u64::MAX` = up to the mark.
-    Truncate { topic: u64, partition: u64, before_offset: u64 },
-    OpenProducer { topic: u64, partition: u64, producer_id: u64, producer_epoch: u64, name: Vec<u8> },
-    ReleaseQuarantine { topic: u64, partition: u64 },
+    Truncate {
+        topic: u64,
+        partition: u64,
+        before_offset: u64,
+    },
+    OpenProducer {
+        topic: u64,
+        partition: u64,
+        producer_id: u64,
+        producer_epoch: u64,
+        name: Vec<u8>,
+    },
+    ReleaseQuarantine {
+        topic: u64,
+        partition: u64,
+    },
 }

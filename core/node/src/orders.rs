@@ -47,7 +47,9 @@ impl From<LogRefusal> for Halt {
             LogRefusal::Failed(why) => Self::Error(format!("the shard's storage failed: {why}")),
             LogRefusal::Quarantined => Self::Error("the partition is quarantined; repair and release it first".into()),
             LogRefusal::Dropped => Self::Error("the partition was dropped".into()),
-            LogRefusal::Fenced { epoch } => Self::Error(format!("the log is fenced at epoch {epoch}; draw a newer one")),
+            LogRefusal::Fenced { epoch } => {
+                Self::Error(format!("the log is fenced at epoch {epoch}; draw a newer one"))
+            }
             LogRefusal::TooLarge { bytes, max } => Self::Error(format!("a record of {bytes} bytes, {max} fit a file")),
             LogRefusal::Mismatch(mismatch) => Self::Error(mismatch.to_string()),
         }
@@ -109,7 +111,7 @@ impl Engine {
         match order {
             Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
-                self.install_topic(topic, schemas, key_columns, retention)
+                self.install_topic(topic, schemas, &key_columns, retention)
             }
             Order::InstallTable { topic, generation, version, table, partitions, redirect } => {
                 let changed = self.install_table(topic, generation, version, &table, &partitions, &redirect)?;
@@ -135,9 +137,7 @@ impl Engine {
             Order::OpenProducer { topic, partition, producer_id, producer_epoch, name } => {
                 self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
             }
-            Order::ReleaseQuarantine { topic, partition } => {
-                self.release_quarantine(number, (topic, partition), pool)
-            }
+            Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
         }
     }
 
@@ -145,12 +145,12 @@ impl Engine {
         &mut self,
         topic: u64,
         schemas: Vec<Vec<u8>>,
-        key_columns: Vec<usize>,
+        key_columns: &[usize],
         retention: Retention,
     ) -> Result<Step, Halt> {
         let named = |why| format!("topic {topic}: {why}");
         if let Some(known) = self.topics.get_mut(&topic) {
-            known.update(schemas, &key_columns, retention).map_err(named)?;
+            known.update(schemas, key_columns, retention).map_err(named)?;
         } else {
             self.topics.insert(topic, Topic::new(schemas, key_columns, retention).map_err(named)?);
         }

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::orders::{Halt, Step};
 use crate::outcome::{Finished, ResumePoint};
-use crate::partition::{At, Partition};
+use crate::partition::{At, Partition, Rest};
 use crate::producer::Resume;
 use crate::refusal::Refusal;
 
@@ -236,7 +236,7 @@ impl Engine {
         let before = partition.producers.bytes();
         let resume = partition.producers.opened(id, epoch, placed.time_ms).map(resume_point);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
-        partition.fresh = true;
+        partition.rest = Rest::Fresh;
         Ok(self.when_durable(number, at, &placed, Finished::ProducerOpened(resume), Then::Nothing))
     }
 

@@ -5,11 +5,20 @@
 pub enum Finished {
     Done,
     /// OPEN: where the log ends now.
-    Opened { records: u64, end_offset: u64 },
+    Opened {
+        records: u64,
+        end_offset: u64,
+    },
     /// FENCE: the end of the log that no older owner can move any more.
-    Fenced { records: u64, end_offset: u64, chain: u64 },
+    Fenced {
+        records: u64,
+        end_offset: u64,
+        chain: u64,
+    },
     /// TRUNCATE: the log start now.
-    Truncated { start_offset: u64 },
+    Truncated {
+        start_offset: u64,
+    },
     /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
     ProducerOpened(Option<ResumePoint>),
 }
@@ -28,12 +37,29 @@ pub struct ResumePoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A request that the control plane must answer with `Runtime::answer`.
-    Request { connection: u64, header: Box<[u8; 128]>, body: Vec<u8> },
+    Request {
+        connection: u64,
+        header: Box<[u8; 128]>,
+        body: Vec<u8>,
+    },
     /// The order with this number ended; the error is a sentence for a person.
-    Order { number: u64, result: Result<Finished, String> },
-    Quarantined { topic: u64, partition: u64, why: String },
-    ShardFailed { shard: u16, why: String },
-    DiskFull { shard: u16, full: bool },
+    Order {
+        number: u64,
+        result: Result<Finished, String>,
+    },
+    Quarantined {
+        topic: u64,
+        partition: u64,
+        why: String,
+    },
+    ShardFailed {
+        shard: u16,
+        why: String,
+    },
+    DiskFull {
+        shard: u16,
+        full: bool,
+    },
 }
 
 /// One partition as the engine sees it.

@@ -58,9 +58,9 @@ impl Lot {
 
     /// # Errors
     /// The lot is full; the request comes back.
-    pub fn push(&mut self, parked: Parked) -> Result<(), Parked> {
+    pub fn push(&mut self, parked: Parked) -> Result<(), Box<Parked>> {
         if self.waiting.len() >= self.count_max || self.bytes + parked.body.len() > self.bytes_max {
-            return Err(parked);
+            return Err(Box::new(parked));
         }
         self.bytes += parked.body.len();
         self.waiting.push_back(parked);

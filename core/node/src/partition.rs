@@ -35,10 +35,18 @@ pub struct Partition {
     /// An operator ended a quarantine in this run: damaged rows are skipped.
     pub released: bool,
     pub dropped: bool,
-    /// Something was appended since dedupe entries were last looked at.
-    pub fresh: bool,
+    pub rest: Rest,
+}
+
+/// How long nothing was appended: what upkeep has to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Something was appended since upkeep came by.
+    Fresh,
+    /// Nothing was, for a round of upkeep.
+    Quiet,
     /// Its log gave back what an idle partition does not need.
-    pub shrunk: bool,
+    Shrunk,
 }
 
 impl Partition {
@@ -61,8 +69,7 @@ impl Partition {
             damage: None,
             released: false,
             dropped: false,
-            fresh: false,
-            shrunk: true,
+            rest: Rest::Quiet,
         }
     }
 
@@ -139,10 +146,6 @@ impl Partitions {
 
     pub fn len(&self) -> usize {
         self.by_id.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.by_id.is_empty()
     }
 
     /// Places, some of them empty: what a cursor walks.

@@ -30,6 +30,9 @@ impl Rebuild {
     }
 
     /// Partitions with their tables, each on its shard: ids spread, and a partition stays with its shard until a restart.
+    ///
+    /// # Panics
+    /// `shards` is 0.
     pub fn partitions(mut self, logs: Vec<PartitionLog>, shards: u16) -> Vec<Partition> {
         let build = |log: PartitionLog| {
             let mut found = self.found.remove(&(log.topic, log.partition)).unwrap_or_default();
@@ -60,7 +63,9 @@ impl Visitor for Rebuild {
         let found = self.found.entry((topic, partition)).or_default();
         *found = match blob::read(blob) {
             Ok((epochs, producers)) => Found { epochs, producers, ..Found::default() },
-            Err(why) => Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() },
+            Err(why) => {
+                Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
+            }
         };
     }
 

@@ -2,20 +2,14 @@
 
 use ringfence_wire::Code;
 
-/// A value in a refusal's `details`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Detail {
-    Number(u64),
-    Text(String),
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: Code,
     pub message: String,
-    pub details: Vec<(&'static str, Detail)>,
+    /// Values in it, by name.
+    pub details: Vec<(&'static str, u64)>,
     pub retry_after_ms: u32,
-    /// SEQUENCE_GAP: the expected one; else the request's is echoed.
+    /// `SEQUENCE_GAP`: the expected one; else the request's is echoed.
     pub sequence: Option<u64>,
     /// TRUNCATED: the log start.
     pub first_offset: u64,
@@ -29,13 +23,7 @@ impl Refusal {
 
     #[must_use]
     pub fn with(mut self, name: &'static str, value: u64) -> Self {
-        self.details.push((name, Detail::Number(value)));
-        self
-    }
-
-    #[must_use]
-    pub fn with_text(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.details.push((name, Detail::Text(value.into())));
+        self.details.push((name, value));
         self
     }
 

@@ -56,14 +56,7 @@ impl Engine {
     }
 
     /// Requests for the control plane, and those that this version does not serve.
-    fn other(
-        &mut self,
-        from: Connection,
-        opcode: Opcode,
-        header: &RequestHeader,
-        body: &[u8],
-        effects: &mut Effects,
-    ) {
+    fn other(&mut self, from: Connection, opcode: Opcode, header: &RequestHeader, body: &[u8], effects: &mut Effects) {
         let refusal = match opcode {
             Opcode::TopicCreate
             | Opcode::TopicList

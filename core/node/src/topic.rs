@@ -41,8 +41,8 @@ pub struct Routing {
 impl Topic {
     /// # Errors
     /// A sentence that names the schema and what is wrong with it.
-    pub fn new(messages: Vec<Vec<u8>>, key_columns: Vec<usize>, retention: Retention) -> Result<Self, String> {
-        let plans = Arc::new(compile(&messages, &key_columns, &[])?);
+    pub fn new(messages: Vec<Vec<u8>>, key_columns: &[usize], retention: Retention) -> Result<Self, String> {
+        let plans = Arc::new(compile(&messages, key_columns, &[])?);
         Ok(Self { messages, plans, retention, routing: None })
     }
 

@@ -9,7 +9,7 @@ use crate::dedupe::TableLimits;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::orders::Waiting;
-use crate::partition::At;
+use crate::partition::{At, Rest};
 
 #[derive(Debug, Default)]
 pub struct Upkeep {
@@ -58,14 +58,16 @@ impl Engine {
             self.upkeep.cursor = if self.upkeep.cursor + 1 >= places { 0 } else { self.upkeep.cursor + 1 };
             let at = self.upkeep.cursor;
             let Some(partition) = self.partitions.get(at).filter(|partition| !partition.dropped) else { continue };
-            if partition.fresh {
-                self.forget_producers(at, self.settings.producers);
-                self.partitions[at].fresh = false;
-                self.partitions[at].shrunk = false;
-            } else if !partition.shrunk {
-                // One round of the walk without an append: it is idle.
-                self.partitions[at].log.shrink();
-                self.partitions[at].shrunk = true;
+            match partition.rest {
+                Rest::Fresh => {
+                    self.forget_producers(at, self.settings.producers);
+                    self.partitions[at].rest = Rest::Quiet;
+                }
+                Rest::Quiet => {
+                    self.partitions[at].log.shrink();
+                    self.partitions[at].rest = Rest::Shrunk;
+                }
+                Rest::Shrunk => {}
             }
             self.retain_rows(at, now, pool);
         }

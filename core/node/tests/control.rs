@@ -42,7 +42,8 @@ fn appends_are_admitted_only_when_the_epoch_record_is_durable() {
     let body = body_of(0, 1);
     let old = RequestHeader { owner_epoch: world.epoch - 1, ..world.batch(3, 0, 1, &body) };
     assert_eq!(world.ask(&old, &body).header.status, Status::Redirect as u8, "the old epoch is out at once (I4)");
-    let ended = |world: &World| world.outcomes.iter().any(|o| matches!(o, Outcome::Order { number: n, .. } if *n == number));
+    let ended =
+        |world: &World| world.outcomes.iter().any(|o| matches!(o, Outcome::Order { number: n, .. } if *n == number));
     assert!(!ended(&world));
     world.release();
     assert!(ended(&world));
@@ -120,7 +121,8 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
     assert_eq!(code(&append(&mut world, 3, 1)), Code::FencedProducer, "also after a crash");
     assert!(world.ordered(open(5)).unwrap_err().contains("not above 6"));
     assert_eq!(world.ordered(open(7)), Ok(Finished::ProducerOpened(Some(point))), "nothing was stored since");
-    let unknown = Order::OpenProducer { topic: TOPIC, partition: PARTITION, producer_id: 44, producer_epoch: 8, name: vec![] };
+    let unknown =
+        Order::OpenProducer { topic: TOPIC, partition: PARTITION, producer_id: 44, producer_epoch: 8, name: vec![] };
     assert_eq!(world.ordered(unknown), Ok(Finished::ProducerOpened(None)));
 }
 
@@ -185,14 +187,19 @@ fn changed_tables_are_pushed_to_those_who_asked_and_only_then() {
     let mut ack = world.request(Opcode::TableAck);
     ack.sequence = world.epoch * 10;
     world.send(&ack, &[]);
-    let lowest = |world: &World| world.engine.counter_list().iter().find(|c| c.0 == "generation_acknowledged_min").unwrap().1;
+    let lowest =
+        |world: &World| world.engine.counter_list().iter().find(|c| c.0 == "generation_acknowledged_min").unwrap().1;
     assert_eq!((lowest(&world), world.answers.len()), (world.epoch * 10, 0), "TABLE_ACK is not answered");
-    let entry = ringfence_node::TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 1, epoch: world.epoch };
+    let entry =
+        ringfence_node::TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 1, epoch: world.epoch };
     world.install_table(world.epoch * 10 + 1, 1, &[entry]);
     assert!(world.answers.is_empty(), "a newer generation of the same content is no news");
     world.install_table(world.epoch * 10 + 2, 2, &[entry]);
     let push = world.answers.pop().unwrap();
-    assert_eq!((push.to, push.header.opcode, push.header.status), (CLIENT, Opcode::TablePush as u8, Status::Push as u8));
+    assert_eq!(
+        (push.to, push.header.opcode, push.header.status),
+        (CLIENT, Opcode::TablePush as u8, Status::Push as u8)
+    );
     assert_eq!((push.body, world.answers.len()), (support::table_body(world.epoch * 10 + 2, 2), 0));
     world.install_table(world.epoch * 10 + 1, 1, &[entry]);
     assert!(world.answers.is_empty(), "older generations are ignored");
@@ -232,7 +239,8 @@ fn control_requests_go_up_bounded_and_their_answers_come_down() {
     assert_eq!((world.outcomes.len(), refused), (256, 44));
     let Outcome::Request { connection, header, .. } = world.outcomes.remove(0) else { panic!("a request") };
     let request = RequestHeader::open(&header).unwrap();
-    let answer = ringfence_wire::AnswerHeader { opcode: request.opcode, request_id: request.request_id, ..Default::default() };
+    let answer =
+        ringfence_wire::AnswerHeader { opcode: request.opcode, request_id: request.request_id, ..Default::default() };
     let (connection, header) = (Connection(connection), Box::new(answer.seal()));
     world.event(Event::ControlAnswer { connection, header, body: Box::default() });
     assert_eq!(world.answer_to(request.request_id).to, CLIENT);

@@ -34,7 +34,11 @@ fn batches_are_answered_with_their_offsets_and_read_back_verbatim() {
     for sequence in 0..5u64 {
         let body = body_of(i64::try_from(sequence).unwrap() * 10, 10);
         let header = world.batch(3, sequence, 10, &body);
-        if sequence % 2 == 0 { world.send(&header, &body) } else { world.send_large(&header, &body) }
+        if sequence % 2 == 0 {
+            world.send(&header, &body);
+        } else {
+            world.send_large(&header, &body);
+        }
         world.run();
         let reply = world.answer_to(header.request_id);
         assert_eq!((ok(&reply), reply.header.send), ((sequence * 10, 10, false), sequence));
@@ -137,7 +141,8 @@ fn a_gap_names_the_expected_sequence_and_it_then_fits() {
 
 #[test]
 fn keys_of_another_partition_are_refused_in_keyed_topics_only() {
-    let mut world = World::open(ringfence_log::faulty::Faulty::new(1), Shape::default(), ringfence_node::Now::default());
+    let mut world =
+        World::open(ringfence_log::faulty::Faulty::new(1), Shape::default(), ringfence_node::Now::default());
     world.ordered(install_topic(&[0])).unwrap();
     let half = |partition, lo, hi, epoch| ringfence_node::TablePartition { partition, lo, hi, owner: 1, epoch };
     let table = [half(PARTITION, 0, 32_767, 1), half(PARTITION + 1, 32_768, u16::MAX, 1)];
@@ -223,7 +228,9 @@ fn a_full_pool_makes_batches_wait_and_keeps_their_order() {
         world.run();
         ids.push(header.request_id);
     }
-    assert!(world.engine.counter_list().contains(&("appended", 120)) || !world.answers.is_empty() || stalled(&world) > 0);
+    assert!(
+        world.engine.counter_list().contains(&("appended", 120)) || !world.answers.is_empty() || stalled(&world) > 0
+    );
     world.release();
     let replies: Vec<Reply> = ids.into_iter().map(|id| world.answer_to(id)).collect();
     let stored: Vec<u64> = replies.iter().filter(|reply| reply.header.status == 0).map(|r| r.header.sequence).collect();

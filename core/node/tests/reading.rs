@@ -1,4 +1,4 @@
-//! Reads below the mark, long polls, RESOLVE, OFFSET_FOR_TIME, and what a failing disk does to all of it.
+//! Reads below the mark, long polls, RESOLVE, `OFFSET_FOR_TIME`, and what a failing disk does to all of it.
 
 mod support;
 
@@ -188,6 +188,7 @@ fn a_flipped_byte_quarantines_its_partition_and_an_operator_releases_it() {
 fn segment_with(world: &World, body: &[u8]) -> String {
     use ringfence_log::Storage;
     let names = world.disk.list().unwrap().into_iter().map(|(name, _)| name);
-    let holds = |name: &String| world.disk.content(name).is_some_and(|bytes| bytes.windows(body.len()).any(|w| w == body));
+    let holds =
+        |name: &String| world.disk.content(name).is_some_and(|bytes| bytes.windows(body.len()).any(|w| w == body));
     names.into_iter().find(holds).unwrap()
 }

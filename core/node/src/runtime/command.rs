@@ -86,7 +86,8 @@ impl Commands {
 
     pub fn order(&self, order: Order) -> Result<u64, NodeError> {
         let ended = self.orders_ended.load(Ordering::Relaxed);
-        if self.orders_given.load(Ordering::Relaxed) - ended.min(self.orders_given.load(Ordering::Relaxed)) >= ORDERS_MAX
+        if self.orders_given.load(Ordering::Relaxed) - ended.min(self.orders_given.load(Ordering::Relaxed))
+            >= ORDERS_MAX
         {
             return Err(NodeError::State(format!("{ORDERS_MAX} orders have not ended; poll their outcomes first")));
         }

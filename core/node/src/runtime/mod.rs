@@ -94,7 +94,7 @@ impl Runtime {
         self.commands.push(Command::Answer { connection, header: Box::new(*header), body: body.into() })
     }
 
-    /// Body of READY, MessagePack.
+    /// Body of READY, `MessagePack`.
     ///
     /// # Errors
     /// [`NodeError::State`] before `recover`, or after `stop`.

@@ -83,7 +83,8 @@ fn start_on<S: Storage + 'static>(
     let began = Instant::now();
     let settings = settings_of(config);
     let mut rebuild = Rebuild::new(settings.producers);
-    let recovered = recover(&storage, &options_of(config), &mut rebuild).map_err(|error| recover_error(config, error))?;
+    let recovered =
+        recover(&storage, &options_of(config), &mut rebuild).map_err(|error| recover_error(config, error))?;
     let Recovered { shards, partitions, report, lock } = recovered;
     let partitions = rebuild.partitions(partitions, config.shards);
     let told = RecoveryReport {
@@ -98,10 +99,8 @@ fn start_on<S: Storage + 'static>(
     let mut engine = Engine::new(settings, shards, partitions);
     engine.warm(&mut pool);
 
-    let returns = Arc::new(Returns {
-        jobs: ArrayQueue::new(usize::from(config.shards)),
-        reads: ArrayQueue::new(READS_MAX),
-    });
+    let returns =
+        Arc::new(Returns { jobs: ArrayQueue::new(usize::from(config.shards)), reads: ArrayQueue::new(READS_MAX) });
     let writers: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
     let reader = Arc::new(Inbox::new(READS_MAX));
     let core = Core {
@@ -136,7 +135,7 @@ fn spawn_engine(
     let (kind, limits) = (config.transport, limits_of(config));
     let (outbox, commands) = (outbox.clone(), commands.clone());
     let (tell, told) = sync_channel::<Started>(1);
-    let thread = spawn("rf-engine".into(), move || {
+    let thread = spawn("rf-engine", move || {
         let made: std::io::Result<Box<dyn Transport>> = match kind {
             TransportKind::Native => NativeTransport::new(limits).map(|made| Box::new(made) as Box<dyn Transport>),
             TransportKind::Libzmq => ZmqTransport::new(limits).map(|made| Box::new(made) as Box<dyn Transport>),

@@ -61,8 +61,8 @@ pub struct Returns {
 }
 
 /// Run `body` on a thread of its own. A panic in it ends the process, loudly.
-pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {
-    let named = name.clone();
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, NodeError> {
+    let named = name.to_owned();
     let guarded = move || {
         if catch_unwind(AssertUnwindSafe(body)).is_err() {
             // The panic's own message stands above. State behind a broken invariant must not be served or written.
@@ -70,7 +70,7 @@ pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinH
             std::process::abort();
         }
     };
-    let built = std::thread::Builder::new().name(name.clone()).spawn(guarded);
+    let built = std::thread::Builder::new().name(name.to_owned()).spawn(guarded);
     built.map_err(|error| NodeError::State(format!("thread {name} cannot start: {error}")))
 }
 
@@ -81,7 +81,7 @@ pub fn spawn_writer<S: Storage + 'static>(
     returns: Arc<Returns>,
     waker: Arc<dyn Waker>,
 ) -> Result<JoinHandle<()>, NodeError> {
-    spawn(format!("rf-writer-{shard}"), move || {
+    spawn(&format!("rf-writer-{shard}"), move || {
         let _ = inbox.thread.set(std::thread::current());
         let mut writer = Writer::new(storage);
         while let Some(job) = inbox.take() {
@@ -98,7 +98,7 @@ pub fn spawn_reader<S: Storage + 'static>(
     returns: Arc<Returns>,
     waker: Arc<dyn Waker>,
 ) -> Result<JoinHandle<()>, NodeError> {
-    spawn("rf-reader".into(), move || {
+    spawn("rf-reader", move || {
         let _ = inbox.thread.set(std::thread::current());
         let mut reader = Reader::new(storage);
         while let Some(ReadJob { ticket, plan, mut block }) = inbox.take() {

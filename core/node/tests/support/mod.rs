@@ -214,7 +214,10 @@ impl World {
     pub fn ordered(&mut self, order: Order) -> Result<Finished, String> {
         let number = self.order(order);
         self.run();
-        let at = self.outcomes.iter().position(|outcome| matches!(outcome, Outcome::Order { number: n, .. } if *n == number));
+        let at = self
+            .outcomes
+            .iter()
+            .position(|outcome| matches!(outcome, Outcome::Order { number: n, .. } if *n == number));
         match self.outcomes.remove(at.expect("every order ends")) {
             Outcome::Order { result, .. } => result,
             _ => unreachable!("found above"),
