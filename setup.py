@@ -70,7 +70,9 @@ class BuildExt(build_ext):
             command += ["--manifest-path", str(ROOT / "native" / "Cargo.toml")]
             if not self.editable_mode:
                 command.append("--strip")  # a developer keeps symbols, for profiles
-            subprocess.run(command, check=True, env=os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"})
+            done = subprocess.run(command, check=False, env=os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"})
+            if done.returncode:
+                raise SystemExit(f"maturin ended with {done.returncode}; what cargo said stands above")
             (wheel,) = Path(folder).glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 (name,) = (name for name in archive.namelist() if name.endswith(".so"))
