@@ -70,7 +70,8 @@ class BuildExt(build_ext):
             command += ["--manifest-path", str(ROOT / "native" / "Cargo.toml")]
             if not self.editable_mode:
                 command.append("--strip")  # a developer keeps symbols, for profiles
-            done = subprocess.run(command, check=False, env=os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"})
+            environment = os.environ | {"CARGO_TERM_PROGRESS_WHEN": "never"}
+            done = subprocess.run(command, check=False, env=environment)
             if done.returncode:
                 raise SystemExit(f"maturin ended with {done.returncode}; what cargo said stands above")
             (wheel,) = Path(folder).glob("*.whl")
