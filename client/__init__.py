@@ -17,8 +17,8 @@ START HERE:
     aio.py        the same for asyncio: ringfence.aio.connect
     spark/        ringfence.spark.write(df, ...), ringfence.spark.read(spark, ...)
 
-Errors are one tree below RingfenceError, a branch for each thing a caller can do: see `ringfence.native.errors`.
-Importing this loads nothing heavy: names are looked up when they are first used.
+Errors are one tree below RingfenceError, a branch for each thing a caller can do: see
+`ringfence.native.errors`. Importing this loads nothing heavy: names are looked up when they are first used.
 """
 
 from __future__ import annotations
@@ -106,10 +106,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Client": "client", "connect": "client", "Place": "decode", "slots": "native.slots", "Ends": "places",
-    "Position": "places", "Producer": "producer", "Reader": "reader", "Appended": "sending", "SendFuture": "sending",
+    "Client": "client",
+    "connect": "client",
+    "Place": "decode",
+    "slots": "native.slots",
+    "Ends": "places",
+    "Position": "places",
+    "Producer": "producer",
+    "Reader": "reader",
+    "Appended": "sending",
+    "SendFuture": "sending",
     "Failure": "settlement",
-}  # fmt: skip
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,8 @@ TOPICS_A_PAGE = 1000
 class Admin:
     """The control requests of a client; every call waits for its answer, `timeout_s` at most.
 
-    All raise ConnectError when nobody answers in time, and RefusedError (its subclasses) when the node says no.
+    All raise ConnectError when nobody answers in time, and RefusedError (its subclasses) when the node says
+    no.
     """
 
     def __init__(self, link: Link, timeout_s: float) -> None:
@@ -46,21 +47,37 @@ class Admin:
             raise
 
     def create_topic(
-        self, name: str, *, schema: Any, key: Sequence[str] = (), partitions: int = 1, replication: int = 1,
-        retention_bytes: int | None = None, retention_ms: int | None = None, properties: Mapping[str, str] | None = None,
+        self,
+        name: str,
+        *,
+        schema: Any,
+        key: Sequence[str] = (),
+        partitions: int = 1,
+        replication: int = 1,
+        retention_bytes: int | None = None,
+        retention_ms: int | None = None,
+        properties: Mapping[str, str] | None = None,
         exist_ok: bool = False,
-    ) -> messages.TopicInfo:  # fmt: skip
+    ) -> messages.TopicInfo:
         """See `Client.create_topic`."""
         message = messages.TopicCreate(
-            name=name, schema=schema_message(schema), key=list(key), partitions=partitions, replication=replication,
-            retention_bytes=retention_bytes, retention_ms=retention_ms, properties=dict(properties or {}), exist_ok=exist_ok,
-        )  # fmt: skip
+            name=name,
+            schema=schema_message(schema),
+            key=list(key),
+            partitions=partitions,
+            replication=replication,
+            retention_bytes=retention_bytes,
+            retention_ms=retention_ms,
+            properties=dict(properties or {}),
+            exist_ok=exist_ok,
+        )
         try:
             return self.ask(wire.Opcode.TOPIC_CREATE, message, topic=name)[0].control(messages.TopicInfo)
         except AlreadyExistsError as error:
             if not error.details.get("tries_lost"):
                 raise
-            # An answer was lost, so the topic may be there by this very call: an equal one is what was asked for.
+            # An answer was lost, so the topic may be there by this very call: an equal one is what was asked
+            # for.
             found = self.topic(name)
             if (
                 found.schemas[0] == message.schema

@@ -7,9 +7,10 @@
         async for batch in client.read("t"):
             ...
 
-The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits (requests,
-room in the producer, the next batch) waits in a worker thread. For many sends at once: `producer.submit(batch)` gives
-an awaitable without waiting for its outcome. Arguments and errors are those of `ringfence.client`.
+The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits
+(requests, room in the producer, the next batch) waits in a worker thread. For many sends at once:
+`producer.submit(batch)` gives an awaitable without waiting for its outcome. Arguments and errors are those of
+`ringfence.client`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One control or read request with its retries, from any thread: `link.ask(...)` gives a future of the answer.
+"""One control or read request with its retries, from any thread: `link.ask` gives a future of the answer.
 
-Lost answers and retriable refusals are tried again until the deadline, so `ask` is for requests that may be served
-twice. `Ask.lost` tells a caller who must know that an earlier try may have been served.
+Lost answers and retriable refusals are tried again until the deadline, so `ask` is for requests that may be
+served twice. `Ask.lost` tells a caller who must know that an earlier try may have been served.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ TRY_S_MAX = 30.0  # one try; a long request is asked for again after it
 
 
 class Ask:
-    """A request on its way. `future` gets the answer (status OK) or the error; `tries_lost` may have been served."""
+    """A request on its way. `future` gets the answer (status OK) or the error.
+
+    `tries_lost` may have been served.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,10 @@ class Ask:
         wait_s: float = 0.0,
         fields: dict[str, int] | None = None,
     ) -> None:
-        """`deadline` on time.monotonic; `wait_s`: one try's long poll; `fields`: of the header; a body is MessagePack."""
+        """`deadline` on time.monotonic; `wait_s`: one try's long poll; `fields`: of the header.
+
+        A body is MessagePack.
+        """
         self.opcode, self.body, self.deadline = opcode, body, deadline
         self.node, self.topic, self.wait_s = node, topic, wait_s
         self.fields = fields or {}

@@ -38,8 +38,8 @@ class Budget:
                     left = end - time.monotonic()
                     if left <= 0:
                         raise OverloadedError(
-                            "the producer holds as many bytes without an outcome as it may; wait for answers, or raise "
-                            "bytes_in_flight_max",
+                            "the producer holds as many bytes without an outcome as it may; wait for "
+                            "answers, or raise bytes_in_flight_max",
                             bytes_held=self._used,
                             bytes_wanted=size,
                             bytes_in_flight_max=self.bytes_max,

@@ -1,4 +1,7 @@
-"""START HERE: `connect` gives a Client; a Client gives producers, readers and topics. One background thread does it all."""
+"""START HERE: `connect` gives a Client; a Client gives producers, readers and topics.
+
+One background thread does it all.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ def connect(
     """A client of the node at an address. Nothing is sent yet; the first call connects.
 
     Args:
-        address: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas; default: the environment variable
-            RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411.
+        address: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas; default: the environment
+            variable RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411.
         timeout_s: seconds that a call waits for its answer, connecting and retries included.
         credential: a token, where the node asks for one.
 
@@ -46,9 +49,10 @@ def connect(
 
 
 class Client:
-    """Thread-safe. Every method waits at most the client's `timeout_s` and raises ConnectError when nobody answers.
+    """Thread-safe. Every method waits at most `timeout_s`; ConnectError says that nobody answered.
 
-    After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError there.
+    After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError
+    there.
     """
 
     def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, credential: str | None) -> None:
@@ -110,33 +114,51 @@ class Client:
         except RingfenceError as failure:  # the body's own error goes on, and does not hide this one
             error.add_note(f"ringfence: while the client was closed: {type(failure).__name__}: {failure}")
 
-    # ---- topics ---------------------------------------------------------------------------------------------
+    # ---- topics
+    # ---------------------------------------------------------------------------------------------
 
     def create_topic(
-        self, name: str, *, schema: Any, key: Sequence[str] = (), partitions: int = 1, replication: int = 1,
-        retention_bytes: int | None = None, retention_ms: int | None = None,
-        properties: Mapping[str, str] | None = None, exist_ok: bool = False,
-    ) -> TopicInfo:  # fmt: skip
+        self,
+        name: str,
+        *,
+        schema: Any,
+        key: Sequence[str] = (),
+        partitions: int = 1,
+        replication: int = 1,
+        retention_bytes: int | None = None,
+        retention_ms: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+    ) -> TopicInfo:
         """Create a topic.
 
         Args:
             name: `tenant/namespace/name`; a plain name means `public/default/name`.
             schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
-            key: columns whose values say which partition a row belongs to; none: whole batches go to any partition.
+            key: columns whose values say which partition a row belongs to; none: whole batches go to any
+                partition.
             partitions: 1 .. 65536.
             replication: copies on different nodes: 1, 3 or 5.
             retention_bytes: of each partition; None keeps all.
             retention_ms: age of the oldest rows; None keeps all.
             properties: of the application.
-            exist_ok: an equal topic that exists is returned (`created` is False); one that differs is refused.
+            exist_ok: an equal topic that exists is returned (`created` is False); one that differs is
+                refused.
 
         Raises:
             AlreadyExistsError: the name is taken. InvalidArgumentError, SchemaError: what the message names.
         """
         return self._admin.create_topic(
-            name, schema=schema, key=key, partitions=partitions, replication=replication, retention_bytes=retention_bytes,
-            retention_ms=retention_ms, properties=properties, exist_ok=exist_ok,
-        )  # fmt: skip
+            name,
+            schema=schema,
+            key=key,
+            partitions=partitions,
+            replication=replication,
+            retention_bytes=retention_bytes,
+            retention_ms=retention_ms,
+            properties=properties,
+            exist_ok=exist_ok,
+        )
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
         """All topics whose full name begins with `prefix`, sorted by name."""
@@ -147,7 +169,10 @@ class Client:
         return self._admin.topic(name)
 
     def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:
-        """Give up rows for good: below `before_offset` (None: all that can be read) of a partition (None: of each)."""
+        """Give up rows for good: below `before_offset` (None: all that can be read) of a partition (None.
+
+        Of each).
+        """
         self._admin.truncate(name, partition, before_offset)
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
@@ -155,24 +180,36 @@ class Client:
         self._admin.delete(name, missing_ok=missing_ok)
 
     def add_schema(self, name: str, schema: Any) -> int:
-        """Append a schema with further nullable columns at its end; returns its id. Older rows read null there."""
+        """Append a schema with further nullable columns at its end; returns its id.
+
+        Older rows read null there.
+        """
         return self._admin.add_schema(name, schema)
 
     def status(self) -> Status:
         """What the node is, and how it fares."""
         return self._admin.status()
 
-    # ---- rows in --------------------------------------------------------------------------------------------
+    # ---- rows in
+    # --------------------------------------------------------------------------------------------
 
     def producer(
-        self, topic: str, *, name: str | None = None, on_full: OnFull = "block", timeout_s: float = SEND_TIMEOUT_S,
-        linger_ms: float = 0.0, batch_bytes: int = BATCH_BYTES, bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
-    ) -> Producer:  # fmt: skip
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        on_full: OnFull = "block",
+        timeout_s: float = SEND_TIMEOUT_S,
+        linger_ms: float = 0.0,
+        batch_bytes: int = BATCH_BYTES,
+        bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+    ) -> Producer:
         """A producer of one topic.
 
         Args:
             topic: its name.
-            name: of a *named* producer: opening it fences its predecessor everywhere and brings the resume point.
+            name: of a *named* producer: opening it fences its predecessor everywhere and brings the resume
+                point.
             on_full: what `send` does while `bytes_in_flight_max` is spent: wait, or raise OverloadedError.
             timeout_s: seconds within which each send gets its outcome, retries included.
             linger_ms: how long small sends wait for company; 0 sends at once.
@@ -187,26 +224,40 @@ class Client:
         opened = self._admin.open_producer(topic, name)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
-            link, self._tables, layout, Identity(opened.producer_id, opened.producer_epoch), name=name,
-            resume={point.partition: point for point in opened.resume}, options=options,
-        )  # fmt: skip
+            link,
+            self._tables,
+            layout,
+            Identity(opened.producer_id, opened.producer_epoch),
+            name=name,
+            resume={point.partition: point for point in opened.resume},
+            options=options,
+        )
         self._producers.add(producer)
         return producer
 
-    # ---- rows out -------------------------------------------------------------------------------------------
+    # ---- rows out
+    # -------------------------------------------------------------------------------------------
 
     def read(
-        self, topic: str, *, partition: int | Iterable[int] | None = None, start: Start = None, follow: bool = False,
-        columns: Sequence[str] | None = None, batch_rows: int | None = None, prefetch_bytes: int = PREFETCH_BYTES,
+        self,
+        topic: str,
+        *,
+        partition: int | Iterable[int] | None = None,
+        start: Start = None,
+        follow: bool = False,
+        columns: Sequence[str] | None = None,
+        batch_rows: int | None = None,
+        prefetch_bytes: int = PREFETCH_BYTES,
         timeout_s: float | None = None,
-    ) -> Reader:  # fmt: skip
+    ) -> Reader:
         """Iterate the rows of a topic as pyarrow record batches.
 
         Args:
             topic: its name.
             partition: one, or some; default: all, in turn. Order holds within a partition.
-            start: None or "earliest": the log start; "latest": the mark; an offset (of one partition); a datetime with
-                time zone: the first batch at or after it; {partition: offset}; or positions of an earlier reader.
+            start: None or "earliest": the log start; "latest": the mark; an offset (of one partition); a
+                datetime with time zone: the first batch at or after it; {partition: offset}; or positions of
+                an earlier reader.
             follow: go on with new rows for ever; default: end at the mark of this call.
             columns: only these, in this order.
             batch_rows: batches of at most so many rows; default: as they were sent.
@@ -223,9 +274,16 @@ class Client:
         decoder = Decoder(layout.name, layout.schemas, columns)
         found = spans(link, layout, chosen(layout, partition), start, follow=follow, deadline=self._deadline)
         return Reader(
-            link, self._tables, layout, found, decoder, follow=follow, batch_rows=batch_rows,
-            prefetch_bytes=prefetch_bytes, timeout_s=timeout_s or self._timeout_s,
-        )  # fmt: skip
+            link,
+            self._tables,
+            layout,
+            found,
+            decoder,
+            follow=follow,
+            batch_rows=batch_rows,
+            prefetch_bytes=prefetch_bytes,
+            timeout_s=timeout_s or self._timeout_s,
+        )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
         """Log start and mark of each partition, by its id."""

@@ -1,6 +1,7 @@
-"""Small sends gathered into bigger bodies: with `linger_ms`, sends wait for company until time or bytes are up.
+"""Small sends gathered into bigger bodies: with `linger_ms` they wait for company until time or bytes are up.
 
-    send, send, send -> one record batch -> one body a partition -> each send's future gets its own rows' offsets
+    send, send, send -> one record batch -> one body a partition -> each send's future gets its own rows'
+    offsets
 
 A body keeps the rows in the order of the sends, so the offsets of one send's rows in a partition are a run.
 """

@@ -62,9 +62,13 @@ class Answer:
         if header.code == wire.Code.TRUNCATED:
             values["start_offset"] = header.first_offset
         return refusal(
-            header.code, refused.message, topic=known, partition=partition,
-            retry_after_s=header.retry_after_ms / 1000, **values,
-        )  # fmt: skip
+            header.code,
+            refused.message,
+            topic=known,
+            partition=partition,
+            retry_after_s=header.retry_after_ms / 1000,
+            **values,
+        )
 
     def _redirect(self, topic: str | None, partition: int | None) -> RerouteError:
         header = self.header
@@ -75,10 +79,16 @@ class Answer:
             raise ProtocolError("a redirect has an unknown reason", reason=header.code) from error
         return RerouteError(
             f"the node redirects ({reason.name.lower()}) and a newer routing table did not settle it",
-            reason=reason, topic=topic, partition=partition, owner=body.owner, addresses=body.addresses,
-            layout_version=header.layout_version, owner_epoch=header.owner_epoch, generation=header.generation,
+            reason=reason,
+            topic=topic,
+            partition=partition,
+            owner=body.owner,
+            addresses=body.addresses,
+            layout_version=header.layout_version,
+            owner_epoch=header.owner_epoch,
+            generation=header.generation,
             retry_after_s=header.retry_after_ms / 1000,
-        )  # fmt: skip
+        )
 
 
 def read_answer(header: Buffer, body: memoryview = NO_BODY) -> Answer:

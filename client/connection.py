@@ -1,8 +1,8 @@
 """One DEALER socket to one address: handshake, credit, request ids, and who waits for which answer.
 
-A socket lives as long as one connection: when it breaks, libzmq would connect again by itself and lose what was
-queued without a word. So its reconnecting is off, a monitor tells of the end, and the link makes a new one; everything
-that waited is told that its answer will never come.
+A socket lives as long as one connection: when it breaks, libzmq would connect again by itself and lose what
+was queued without a word. So its reconnecting is off, a monitor tells of the end, and the link makes a new
+one; everything that waited is told that its answer will never come.
 
 Belongs to the link's thread; nothing here is thread-safe.
 """
@@ -32,7 +32,8 @@ COPY_BYTES_MAX = (
     65536  # below it copying into the message is cheaper than tracking its owner (pyzmq's own figure)
 )
 ANSWERS_PER_TURN_MAX = 256  # then others get their turn
-# A fetch answer may be one record of message_bytes_max with its header; anything larger is no answer of a node.
+# A fetch answer may be one record of message_bytes_max with its header; anything larger is no answer of a
+# node.
 ANSWER_BYTES_MAX = 2 * wire.MESSAGE_BYTES_MAX
 PROGRAM = "ringfence-python 0.1"
 ENDED = (
@@ -67,7 +68,7 @@ class Pending:
 
     def answered(self, answer: Answer) -> None:
         """The node's answer."""
-        raise AssertionError(type(self))
+        raise AssertionError(f"{type(self)} takes no {answer}")
 
     def lost(self) -> None:
         """The connection is gone, or `give_up_at` is over: no answer will be taken any more."""

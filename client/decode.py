@@ -18,7 +18,7 @@ _MAKE = wire.RecordHeader._make
 
 
 class Place(NamedTuple):
-    """Where a batch stands: `rows` rows of `partition` from `first_offset` on, appended under `epoch` at `time_ms`."""
+    """Where a batch stands: `rows` rows from `first_offset` on, appended under `epoch` at `time_ms`."""
 
     partition: int
     first_offset: int
@@ -28,7 +28,10 @@ class Place(NamedTuple):
 
 
 def has_dictionary(schema: pa.Schema) -> bool:
-    """Whether any column, at any depth, is dictionary-encoded: then a body begins with dictionary messages."""
+    """Whether any column, at any depth, is dictionary-encoded.
+
+    Then a body begins with dictionary messages.
+    """
     return any(_has_dictionary(field.type) for field in schema)
 
 
@@ -55,9 +58,11 @@ class Decoder:
             raise InvalidArgumentError(
                 "the topic has no such column", topic=topic, columns=missing, known=newest.names
             )
-        self.schema: pa.Schema = newest if columns is None else pa.schema(
-            [newest.field(name) for name in columns], metadata=newest.metadata
-        )  # fmt: skip
+        self.schema: pa.Schema = (
+            newest
+            if columns is None
+            else pa.schema([newest.field(name) for name in columns], metadata=newest.metadata)
+        )
         self._streams = [has_dictionary(schema) for schema in self._schemas]
 
     def knows(self, schema_id: int) -> bool:
@@ -65,7 +70,10 @@ class Decoder:
         return schema_id < len(self._schemas)
 
     def learn(self, schemas: Sequence[bytes]) -> None:
-        """Newer schemas of the topic; `schema` stays, so that a reader's batches all have the same columns."""
+        """Newer schemas of the topic.
+
+        `schema` stays, so that a reader's batches all have the same columns.
+        """
         for message in schemas[len(self._schemas) :]:
             self._messages.append(pa.py_buffer(message))
             self._schemas.append(pa.ipc.read_schema(self._messages[-1]))
@@ -87,7 +95,8 @@ class Decoder:
         schema = self._schemas[record.schema_id]
         try:
             if self._streams[record.schema_id]:
-                # pyarrow takes dictionaries from streams only, so these bodies are copied behind their schema.
+                # pyarrow takes dictionaries from streams only, so these bodies are copied behind their
+                # schema.
                 stream = pa.BufferReader(b"".join([self._messages[record.schema_id], message]))
                 batch = pa.ipc.open_stream(stream).read_next_batch()
             else:

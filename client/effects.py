@@ -16,7 +16,7 @@ class Identity(NamedTuple):
 
 
 class Transmit(NamedTuple):
-    """Send this batch now. The answer comes back with `key` and `attempt`, so that one to an older attempt is seen as such."""
+    """Send this batch now. Its answer comes back with `key` and `attempt`: one to an older try is left."""
 
     key: int
     attempt: int

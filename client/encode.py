@@ -1,4 +1,7 @@
-"""Rows in, publish bodies out: whatever speaks Arrow is hashed, grouped and gathered in one pass per partition."""
+"""Rows in, publish bodies out.
+
+Whatever speaks Arrow is hashed, grouped and gathered in one pass per partition.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
 
 EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
-# Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is off by two.
+# Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is
+# off by two.
 CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
 
 
@@ -43,8 +47,8 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
     """`data` as record batches with at least one row each, without a copy where it is Arrow already.
 
     Args:
-        data: a pyarrow RecordBatch or Table, anything with `__arrow_c_array__` or `__arrow_c_stream__` (polars, duckdb,
-            nanoarrow, ...), or a pandas DataFrame. A stream is read to its end.
+        data: a pyarrow RecordBatch or Table, anything with `__arrow_c_array__` or `__arrow_c_stream__`
+            (polars, duckdb, nanoarrow, ...), or a pandas DataFrame. A stream is read to its end.
         schema: of the topic; pandas columns are converted to it.
 
     Raises:
@@ -64,8 +68,8 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
             batches = list(pa.RecordBatchReader.from_stream(data))
         else:
             raise InvalidArgumentError(
-                f"a {type(data).__name__} has neither __arrow_c_array__ nor __arrow_c_stream__; pass a pyarrow, polars, "
-                "duckdb or pandas object"
+                f"a {type(data).__name__} has neither __arrow_c_array__ nor __arrow_c_stream__; pass a "
+                "pyarrow, polars, duckdb or pandas object"
             )
     except (
         pa.ArrowInvalid,
@@ -90,7 +94,10 @@ def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:
-    """About how many bytes the rows take. Views cannot be told apart in a slice; then it is all they refer to."""
+    """About how many bytes the rows take. Views cannot be told apart in a slice.
+
+    Then it is all they refer to.
+    """
     try:
         size = int(batch.nbytes)
     except (TypeError, pa.ArrowNotImplementedError):
@@ -120,7 +127,10 @@ class TopicEncoder:
     """Bodies for one layout of one topic. Used by many threads at once: the kernels hold no state."""
 
     def __init__(self, layout: Layout, *, split: bool) -> None:
-        """`split`: a body above the limit becomes several; False refuses it, for one send must be one body a partition."""
+        """`split`: a body above the limit becomes several.
+
+        False refuses it, for one send must be one body a partition.
+        """
         self.layout = layout
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(layout.schemas[layout.schema_id]))
         self._encoder = Encoder(layout.schemas[layout.schema_id])
@@ -130,13 +140,19 @@ class TopicEncoder:
         self._key = list(layout.key)
 
     def room_for(self, rows: int, size: int, note: bytes | None) -> int:
-        """About the most bytes that the bodies of `rows` rows of `size` bytes take: they, and what a body needs besides."""
+        """About the most bytes that the bodies of `rows` rows of `size` bytes take.
+
+        They, and what a body needs besides.
+        """
         bodies = min(rows, len(self._partitions)) if self._key else 1
         # Per body: message and extension; per column: three buffers padded to 64 bytes, with their places.
         return size + bodies * (512 + 256 * len(self.schema) + len(note or b""))
 
     def chunks(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
-        """Slices that stay well below the limit of a message, with their bytes; just the batch if it may not split."""
+        """Slices that stay well below the limit of a message, with their bytes.
+
+        Just the batch if it may not split.
+        """
         size, rows = bytes_of(batch), batch.num_rows
         if not self._split or size <= CHUNK_BYTES_MAX:
             return [(batch, size)]
@@ -188,9 +204,11 @@ class TopicEncoder:
                 middle = batch.num_rows // 2  # rare: much bigger rows than the estimate says
                 halves = batch.slice(0, middle), batch.slice(middle)
                 return [
-                    body for half in halves if half.num_rows
+                    body
+                    for half in halves
+                    if half.num_rows
                     for body in self._gather(half, extension, bytes_max, keep_order=keep_order)
-                ]  # fmt: skip
+                ]
             rows = order[start:end] if keep_order else None
             found.append(self._body(self._partitions[index], message, end - start, extension, rows))
         return found
@@ -217,10 +235,12 @@ class TopicEncoder:
             )
         if not self._split:
             raise BatchError(
-                "the rows for one partition are above the limit of a message, and a named producer sends one message a "
-                "partition, so that its resume point is exact; send fewer rows at once",
-                topic=self.layout.name, bytes=size, bytes_max=bytes_max,
-            )  # fmt: skip
+                "the rows for one partition are above the limit of a message, and a named producer sends one "
+                "message a partition, so that its resume point is exact; send fewer rows at once",
+                topic=self.layout.name,
+                bytes=size,
+                bytes_max=bytes_max,
+            )
 
     def _body(
         self,

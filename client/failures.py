@@ -15,8 +15,9 @@ NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has t
 def deadline_error(topic: str | None, partition: int) -> DeadlineError:
     return DeadlineError(
         "the batch was not stored within its timeout_s; no try of it can be stored, so it may be sent again",
-        topic=topic, partition=partition,
-    )  # fmt: skip
+        topic=topic,
+        partition=partition,
+    )
 
 
 def unknown_error(
@@ -25,10 +26,12 @@ def unknown_error(
     if isinstance(cause, UnknownOutcomeError):
         return cause
     error = UnknownOutcomeError(
-        f"a try of the batch was never answered, and then: {cause.message}; read the partition, or open the producer by "
-        "name, to learn whether it is stored",
-        topic=topic, partition=partition, sequence=sequence,
-    )  # fmt: skip
+        f"a try of the batch was never answered, and then: {cause.message}; read the partition, or open the "
+        "producer by name, to learn whether it is stored",
+        topic=topic,
+        partition=partition,
+        sequence=sequence,
+    )
     error.__cause__ = cause
     return error
 

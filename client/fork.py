@@ -1,7 +1,8 @@
 """What a fork leaves behind: sockets and threads of the parent are not the child's.
 
-A DEALER used in a forked child takes messages and loses them (its I/O thread is in the parent). So everything that
-holds a socket remembers its process, and says ForkedError elsewhere; ZeroMQ contexts are made per process on first use.
+A DEALER used in a forked child takes messages and loses them (its I/O thread is in the parent). So everything
+that holds a socket remembers its process, and says ForkedError elsewhere; ZeroMQ contexts are made per
+process on first use.
 """
 
 from __future__ import annotations
@@ -9,28 +10,31 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import zmq
 
 from ringfence.native.errors import ForkedError
 
-_lock = threading.Lock()
-_contexts: dict[int, zmq.Context[Any]] = {}
+
+class _Process:
+    """What a process has once. The lock is new in a forked child: the parent's may be held for ever."""
+
+    lock = threading.Lock()
+    contexts: ClassVar[dict[int, zmq.Context[Any]]] = {}
 
 
 def context() -> zmq.Context[Any]:
     """This process's ZeroMQ context, with one I/O thread: two were slower for one connection on two cores."""
-    with _lock:
-        found = _contexts.get(os.getpid())
+    with _Process.lock:
+        found = _Process.contexts.get(os.getpid())
         if found is None:
-            found = _contexts[os.getpid()] = zmq.Context(io_threads=1)
+            found = _Process.contexts[os.getpid()] = zmq.Context(io_threads=1)
         return found
 
 
 def _after_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
+    _Process.lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_in_child)

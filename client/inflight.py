@@ -2,17 +2,18 @@
 
 START HERE for the rules; `lane.py` has the order within a partition.
 
-    OPEN --(a sequence ends without being stored for sure)--> DRAINING --(no flight left)--> OPENING --opened--> OPEN
-      `------------------(fenced: a newer holder of the name)-----------------------> DEAD
+    OPEN --(a sequence ends, not surely stored)--> DRAINING --(no flight left)--> OPENING --opened--> OPEN
+      `------------(fenced: a newer holder of the name)------------> DEAD
 
 A batch ends in exactly one outcome:
     Done     the node answered OK, at this try or at an earlier one.
     Refused  not stored: a final refusal, or a deadline before any try could have stored it.
     Unknown  some try was never answered, and the same sequence cannot be asked about any more.
 
-After an outcome other than Done the sequence stays empty, and is never used for other content (I6): the producer stops
-handing out sequences, waits until every batch in flight has its outcome (DRAINING), and goes on under a new identity.
-Batches behind the hole that surely were not stored are sent again under that identity, in order.
+After an outcome other than Done the sequence stays empty, and is never used for other content (I6): the
+producer stops handing out sequences, waits until every batch in flight has its outcome (DRAINING), and goes
+on under a new identity. Batches behind the hole that surely were not stored are sent again under that
+identity, in order.
 """
 
 from __future__ import annotations
@@ -45,9 +46,16 @@ REDIRECTS_MAX = (
 )
 REOPENED_MAX = 16  # identities that one batch may see; each costs a commit in the metadata log
 # Verdicts on the bytes alone: an earlier try of the same bytes was refused as well, so nothing is stored.
-VERDICTS_ON_CONTENT = frozenset({
-    Code.BAD_HEADER, Code.TOO_LARGE, Code.BAD_BODY, Code.UNSUPPORTED_TYPE, Code.WRONG_SLOT, Code.ZERO_ROWS,
-})  # fmt: skip
+VERDICTS_ON_CONTENT = frozenset(
+    {
+        Code.BAD_HEADER,
+        Code.TOO_LARGE,
+        Code.BAD_BODY,
+        Code.UNSUPPORTED_TYPE,
+        Code.WRONG_SLOT,
+        Code.ZERO_ROWS,
+    }
+)
 # The sequence is taken: the ones behind it are not blocked.
 SEQUENCE_TAKEN = frozenset({Code.CONFLICT, Code.TOO_OLD})
 
@@ -62,14 +70,20 @@ class Phase(Enum):
 class Inflight:
     """All batches of one producer that have no outcome yet. Times are seconds on the caller's clock.
 
-    `ready` holds the partitions whose lane may have something to send, in the order they became so; `transmit` takes
-    a partition out when it has not.
+    `ready` holds the partitions whose lane may have something to send, in the order they became so;
+    `transmit` takes a partition out when it has not.
     """
 
     def __init__(
-        self, identity: Identity, *, topic: str | None = None, named: bool = False, window: int = DEDUPE_WINDOW,
-        redirects_max: int = REDIRECTS_MAX, backoff: Backoff | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        identity: Identity,
+        *,
+        topic: str | None = None,
+        named: bool = False,
+        window: int = DEDUPE_WINDOW,
+        redirects_max: int = REDIRECTS_MAX,
+        backoff: Backoff | None = None,
+    ) -> None:
         self.identity = identity
         self.phase = Phase.OPEN
         self.ready: dict[int, None] = {}
@@ -157,7 +171,8 @@ class Inflight:
         if entry.redirects > self._redirects_max:
             lane.answered(entry)
             return self._fail(entry, error, definite=not entry.maybe_stored)
-        # The first redirect is the normal way to learn of a change; more of them mean that nodes disagree for now.
+        # The first redirect is the normal way to learn of a change; more of them mean that nodes disagree for
+        # now.
         delay = self._backoff.delay_s(entry.redirects - 1, jitter) if entry.redirects > 1 else 0.0
         self._retry(lane, entry, now + delay)
         asked = self.waits_for_table
@@ -165,7 +180,10 @@ class Inflight:
         return [] if asked else [FetchTable(generation)]
 
     def lost(self, tries: Iterable[tuple[int, int]]) -> list[Effect]:
-        """These (key, attempt) will never be answered: the connection is gone, or the time for an answer is over."""
+        """These (key, attempt) will never be answered.
+
+        The connection is gone, or the time for an answer is over.
+        """
         for key, attempt in tries:
             entry = self._current(key, attempt)
             if entry is not None:
@@ -183,16 +201,20 @@ class Inflight:
             self.ready[lane.partition] = None
             if lane.partition not in known:
                 error = RerouteError(
-                    "the partition was split, merged or moved away while this batch was under way; send its rows again",
-                    topic=self._topic, partition=lane.partition,
-                )  # fmt: skip
+                    "the partition was split or merged while this batch was under way; send it again",
+                    topic=self._topic,
+                    partition=lane.partition,
+                )
                 for entry in [*lane.flight.values(), *lane.waiting]:
                     if not entry.awaiting and entry.key in self._entries:
                         effects += self._fail(entry, error, definite=not entry.maybe_stored)
         return effects
 
     def expire(self, now: float) -> list[Effect]:
-        """The clock: outcomes of batches whose deadline is over; every lane with batches is looked at again."""
+        """The clock: outcomes of batches whose deadline is over.
+
+        Every lane with batches is looked at again.
+        """
         effects: list[Effect] = []
         for lane in self._lanes.values():
             for first in (lane.first_in_flight, lane.first_waiting):
@@ -256,7 +278,8 @@ class Inflight:
             and not entry.lost
             and entry.reopened < REOPENED_MAX
         ):
-            # Idle for so long that the node dropped it. This batch was never stored, so neither was one behind it.
+            # Idle for so long that the node dropped it. This batch was never stored, so neither was one
+            # behind it.
             self._make_hole(lane)
             self._requeue(lane, [entry, *lane.above(entry.sequence)])
             return self._drained()
@@ -294,7 +317,10 @@ class Inflight:
         return [Refused(entry.key, error) for entry in refused]
 
     def _fenced(self, entry: Entry, error: FencedError) -> list[Effect]:
-        """A newer holder is at work. What waits is refused; what is in flight hears of it by its own answer."""
+        """A newer holder is at work. What waits is refused.
+
+        What is in flight hears of it by its own answer.
+        """
         self.phase, self._death = Phase.DEAD, error
         effects = self._end(entry, self._outcome(entry, error, definite=not entry.lost))
         for lane in self._lanes.values():
@@ -308,7 +334,8 @@ class Inflight:
         first = next(iter(lane.flight))
         expected = error.details.get("expected")
         if lane.hole and entry.sequence == first:
-            # Nothing below is in flight any more, so the gap stays. Not stored, unless a lost try is still on its way.
+            # Nothing below is in flight any more, so the gap stays. Not stored, unless a lost try is still on
+            # its way.
             if entry.lost or entry.reopened >= REOPENED_MAX:
                 return self._fail(entry, error, definite=not entry.lost)
             return [*self._requeue(lane, [entry]), *self._drained()]

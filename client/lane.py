@@ -6,10 +6,10 @@
 
 Invariants:
     L1  `flight` is ordered by sequence; a sequence belongs to one batch for ever (I6).
-    L2  after a failed try nothing is sent until every try has its answer or is given up; then all of `flight` goes
-        again, lowest sequence first. So a retry never makes gaps of its own.
-    L3  a batch goes back to `waiting` only if no try of it can be stored: each was answered "not stored", or a lower
-        sequence surely never will be stored (the node takes no gaps).
+    L2  after a failed try nothing is sent until every try has its answer or is given up; then all of `flight`
+        goes again, lowest sequence first. So a retry never makes gaps of its own.
+    L3  a batch goes back to `waiting` only if no try of it can be stored: each was answered "not stored", or
+        a lower sequence surely never will be stored (the node takes no gaps).
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Lane:
         """The batch to send now, marked as under way; None if there is none.
 
         Args:
+            now: seconds.
             fresh: whether batches without a sequence may get one (not while the producer drains).
         """
         if self.stale or now < self.pause_until:
@@ -108,7 +109,8 @@ class Lane:
             entry.sequence, entry.lost = -1, 0
             entry.reopened += 1
             entry.attempt += 1  # an answer still under way is for the try before
-        # Others may have come back before these: all that were ever in flight are ahead of those that never were.
+        # Others may have come back before these: all that were ever in flight are ahead of those that never
+        # were.
         self.waiting = deque(sorted([*entries, *self.waiting], key=lambda entry: entry.number))
 
     def first_in_flight(self) -> Entry | None:

@@ -3,9 +3,9 @@
     user threads --calls (deque + wake-up)--> link thread --frames--> nodes
                  <---------futures-----------
 
-START HERE for the loop: `_turn` is one round of it. Producers are `Member`s: after each round in which anything happened they may send
-what fits. The thread starts with the first call and ends with `close`. ZeroMQ contexts are made per process on first
-use, for a context does not survive a fork: see `fork.py`.
+START HERE for the loop: `_turn` is one round of it. Producers are `Member`s: after each round in which
+anything happened they may send what fits. The thread starts with the first call and ends with `close`. ZeroMQ
+contexts are made per process on first use, for a context does not survive a fork: see `fork.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ringfence.codec import Answer
-    from ringfence.native import wire
     from ringfence.routing import Layout
 
 HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
@@ -91,8 +90,8 @@ class Link:
         self._thread: threading.Thread | None = None
         self._start_lock = threading.Lock()
         self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
+        self._wake_in.settimeout(0)
+        self._wake_out.settimeout(0)
         self._poller = zmq.Poller()
         self._poller.register(self._wake_in, zmq.POLLIN)
         self._owner = guard("client")
@@ -114,7 +113,8 @@ class Link:
         self._wake()
 
     def _wake(self) -> None:
-        # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this sees it asleep.
+        # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this
+        # sees it asleep.
         if self._sleeping:
             self._sleeping = False
             with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended already
@@ -169,7 +169,7 @@ class Link:
         self.enqueue(ask)
 
     def peer_of(self, layout: Layout, node: int) -> Peer:
-        """The peer of an owner. The node at the application's own address is reached there, whatever it advertises."""
+        """The peer of an owner. The node at the application's own address is reached there."""
         up = self.first.up
         if up is not None and up.ready is not None and up.ready.node == node:
             return self.first
@@ -209,8 +209,8 @@ class Link:
         events = self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
         self._sleeping = False
         if self._unanswered >= MODERATE_FROM:
-            # Many answers are on their way: let some come together with what is sent meanwhile, for each wake-up costs
-            # this thread a poll and both threads a switch of the interpreter's lock.
+            # Many answers are on their way: let some come together with what is sent meanwhile, for each
+            # wake-up costs this thread a poll and both threads a switch of the interpreter's lock.
             time.sleep(MODERATE_S)
         self.now = now = time.monotonic()
         ready = {sock for sock, _ in events}

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.native.errors import RingfenceError
 
-# A node that restarts is back within a second; a cap of 1 s finds it soon, and 1,000 clients make 1,000 tries a second.
+# A node that restarts is back within a second; a cap of 1 s finds it soon, and 1,000 clients make 1,000 tries
+# a second.
 RECONNECT = Backoff(first_s=0.02, cap_s=1.0)
 
 

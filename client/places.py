@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """The next row to read. `epoch` is that of the row before, 0 = none read: it proves that the log is still the same."""
+    """The next row to read. `epoch` is that of the row before, 0 = none read.
+
+    It proves that the log is still the same.
+    """
 
     partition: int
     offset: int
@@ -50,8 +53,14 @@ class Span(NamedTuple):
 
 
 Start = (
-    None | Literal["earliest", "latest"] | int | dt.datetime | Mapping[int, int] | Mapping[int, Position] | Iterable[Position]
-)  # fmt: skip
+    None
+    | Literal["earliest", "latest"]
+    | int
+    | dt.datetime
+    | Mapping[int, int]
+    | Mapping[int, Position]
+    | Iterable[Position]
+)
 
 
 def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
@@ -66,8 +75,11 @@ def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
     for one in wanted:
         if one not in layout.partitions:
             raise NotFoundError(
-                "the topic has no such partition", topic=layout.name, partition=one, known=sorted(layout.partitions)
-            )  # fmt: skip
+                "the topic has no such partition",
+                topic=layout.name,
+                partition=one,
+                known=sorted(layout.partitions),
+            )
     return wanted
 
 
@@ -122,12 +134,13 @@ def _positions(
         return {
             partition: value if isinstance(value, Position) else Position(partition, value)
             for partition, value in start.items()
-        }  # fmt: skip
+        }
     if not isinstance(start, str | int) and isinstance(start, Iterable):
         return {position.partition: position for position in (Position(*one) for one in start)}
     raise InvalidArgumentError(
-        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions', start=repr(start)
-    )  # fmt: skip
+        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
+        start=repr(start),
+    )
 
 
 def _at_time(
@@ -139,8 +152,9 @@ def _at_time(
         )
     time_ms = max(0, int(start.timestamp() * 1000))
     asked = [
-        (mark.partition, _ask(link, layout, mark.partition, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)) for mark in marks
-    ]  # fmt: skip
+        (mark.partition, _ask(link, layout, mark.partition, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline))
+        for mark in marks
+    ]
     return {
         partition: Position(partition, future.result().header.first_offset) for partition, future in asked
     }
@@ -150,7 +164,10 @@ def _ask(
     link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float
 ) -> Future[Answer]:
     ask = Ask(
-        opcode, b"", min(deadline, time.monotonic() + 600), topic=layout.name,
+        opcode,
+        b"",
+        min(deadline, time.monotonic() + 600),
+        topic=layout.name,
         fields={"topic": layout.topic, "partition": partition, "sequence": sequence},
-    )  # fmt: skip
+    )
     return link.ask_owner(ask, layout, partition)

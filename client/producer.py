@@ -1,10 +1,11 @@
 """START HERE: what `client.producer(topic)` gives. Rows go in, futures of what is on disk come out.
 
-    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> link thread: sequence, frames, retries
-         <- SendFuture  <---------------------------------------------------------- outcome
+    send -> record batches -> slots, groups, bodies (caller's thread, no GIL) -> link thread: sequence,
+         frames, retries <- SendFuture  <---------------------------------------------------------- outcome
 
-`send` returns when the rows are encoded: it waits only while `bytes_in_flight_max` bytes have no outcome yet. Every
-send ends in exactly one outcome; `flush`, `close` and the context manager raise the first that is not "stored".
+`send` returns when the rows are encoded: it waits only while `bytes_in_flight_max` bytes have no outcome yet.
+Every send ends in exactly one outcome; `flush`, `close` and the context manager raise the first that is not
+"stored".
 """
 
 from __future__ import annotations
@@ -53,13 +54,21 @@ class Producer:
     Attributes:
         name: of a named producer, else None.
         topic: the topic's full name.
-        resume: partition -> what the predecessor of this name left there (its last sequence, `send`, note, and where).
+        resume: partition -> what the predecessor of this name left there (its last sequence, `send`, note,
+            and where).
     """
 
     def __init__(
-        self, link: Link, tables: Tables, layout: Layout, identity: Identity, *,
-        name: str | None, resume: Mapping[int, ResumePoint], options: Options,
-    ) -> None:  # fmt: skip
+        self,
+        link: Link,
+        tables: Tables,
+        layout: Layout,
+        identity: Identity,
+        *,
+        name: str | None,
+        resume: Mapping[int, ResumePoint],
+        options: Options,
+    ) -> None:
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
         self._link, self._tables = link, tables
@@ -73,8 +82,14 @@ class Producer:
         self._owner = guard("producer")
         self._coalescer = Coalescer(options.batch_bytes, self._send_company) if options.linger_ms else None
         self._sender = Sender(
-            link, tables, layout, identity, name=name, on_body_ended=self._budget.give, on_settled=self._on_settled
-        )  # fmt: skip
+            link,
+            tables,
+            layout,
+            identity,
+            name=name,
+            on_body_ended=self._budget.give,
+            on_settled=self._on_settled,
+        )
         link.call(self._register)
 
     # ---- sending ------------------------------------------------------------------------------------------
@@ -83,18 +98,22 @@ class Producer:
         """Append rows; returns at once with the future of where they are.
 
         Args:
-            batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame; columns are
-                matched by name. With `linger_ms` it must not change before the future is done.
-            note: up to 4096 bytes of the application's own, stored with the rows; the last one is in the resume point.
-            number: the application's own count of sends, ascending; default: one more than the last. Rows for a
-                partition whose resume point has this number or a greater one are stored already, and are skipped.
+            batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame; columns
+                are matched by name. With `linger_ms` it must not change before the future is done.
+            note: up to 4096 bytes of the application's own, stored with the rows; the last one is in the
+                resume point.
+            number: the application's own count of sends, ascending; default: one more than the last. Rows for
+                a partition whose resume point has this number or a greater one are stored already, and are
+                skipped.
 
         Returns:
-            A `concurrent.futures.Future` of a tuple of Appended(partition, first_offset, rows), one for each body.
+            A `concurrent.futures.Future` of a tuple of Appended(partition, first_offset, rows), one for each
+            body.
 
         Raises:
             BatchError: the rows cannot be stored (SchemaError names the column); nothing was sent.
-            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with on_full="raise".
+            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with
+                on_full="raise".
             ClosedError: the producer is closed. ForkedError: it was made in the parent process.
         """
         return self._send(batch, note, number, self._options.wait_s)
@@ -271,7 +290,8 @@ class Producer:
         """Wait until every send so far has its outcome.
 
         Raises:
-            RingfenceError: the first outcome since the last flush that was not "stored"; its notes count the others.
+            RingfenceError: the first outcome since the last flush that was not "stored"; its notes count the
+                others.
             WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
         """
         self._owner.check()

@@ -4,8 +4,9 @@
         reader.place                     # where this batch stands
     reader.positions()                   # where to go on: client.read(topic, start=positions)
 
-One FETCH per partition is under way while the batches of the one before are handed out, so at most two answers of
-`fetch_bytes` are held for each of `lanes` partitions: `prefetch_bytes` in all (one record may be larger).
+One FETCH per partition is under way while the batches of the one before are handed out, so at most two
+answers of `fetch_bytes` are held for each of `lanes` partitions: `prefetch_bytes` in all (one record may be
+larger).
 """
 
 from __future__ import annotations
@@ -79,9 +80,18 @@ class Reader:
     """
 
     def __init__(
-        self, link: Link, tables: Tables, layout: Layout, spans: list[Span], decoder: Decoder, *,
-        follow: bool, batch_rows: int | None, prefetch_bytes: int, timeout_s: float,
-    ) -> None:  # fmt: skip
+        self,
+        link: Link,
+        tables: Tables,
+        layout: Layout,
+        spans: list[Span],
+        decoder: Decoder,
+        *,
+        follow: bool,
+        batch_rows: int | None,
+        prefetch_bytes: int,
+        timeout_s: float,
+    ) -> None:
         self.schema = decoder.schema
         self.place: Place | None = None
         self._link, self._tables, self._layout, self._decoder = link, tables, layout, decoder
@@ -142,7 +152,10 @@ class Reader:
                 break
 
     def positions(self) -> list[Position]:
-        """Where to go on in every partition: behind the last batch that was handed out. `start=` takes them."""
+        """Where to go on in every partition: behind the last batch that was handed out.
+
+        `start=` takes them.
+        """
         return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in self._cursors.values()]
 
     def close(self) -> None:
@@ -171,9 +184,13 @@ class Reader:
 
     def _request(self, cursor: Cursor) -> None:
         fields = {
-            "topic": self._layout.topic, "partition": cursor.partition, "sequence": cursor.fetched, "send": self._fetch_bytes,
-            "owner_epoch": cursor.fetched_epoch, "layout_version": self._layout.version,
-        }  # fmt: skip
+            "topic": self._layout.topic,
+            "partition": cursor.partition,
+            "sequence": cursor.fetched,
+            "send": self._fetch_bytes,
+            "owner_epoch": cursor.fetched_epoch,
+            "layout_version": self._layout.version,
+        }
         deadline = time.monotonic() + self._timeout_s
         ask = Ask(
             wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields
@@ -238,9 +255,14 @@ class Reader:
             else "the log was cut and written anew there"
         )
         raise TruncatedError(
-            f"{why}; go on at the log start, or at a place of your own", topic=self._layout.name, partition=cursor.partition,
-            code=error.code, offset=cursor.fetched, start_offset=start, rows_lost=lost,
-        ) from error  # fmt: skip
+            f"{why}; go on at the log start, or at a place of your own",
+            topic=self._layout.name,
+            partition=cursor.partition,
+            code=error.code,
+            offset=cursor.fetched,
+            start_offset=start,
+            rows_lost=lost,
+        ) from error
 
     # ---- decoding -----------------------------------------------------------------------------------------
 

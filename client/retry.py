@@ -1,7 +1,8 @@
 """When to try again, and until when. Pure: the clock and the dice are the caller's.
 
-A delay doubles from `first_s` to `cap_s` and is then spread over its upper half, so that many clients that lost one
-node at one moment do not come back at one moment; at least half is kept so that a retry never comes at once.
+A delay doubles from `first_s` to `cap_s` and is then spread over its upper half, so that many clients that
+lost one node at one moment do not come back at one moment; at least half is kept so that a retry never comes
+at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Backoff:
         """Wait after the `tries`-th failure (1, 2, ...).
 
         Args:
+            tries: failures so far, this one included.
             jitter: 0.0 <= jitter < 1.0, drawn by the caller.
             at_least_s: what the node asked for; it wins over the cap.
         """
@@ -32,6 +34,9 @@ class Backoff:
 
 
 def deadline_ms(deadline: float, now: float, cap_ms: int = DEADLINE_MS_MAX) -> int:
-    """What is left until `deadline` (seconds on the caller's clock, may be infinite) as a header has it: 1 .. cap_ms."""
+    """What is left until `deadline` (seconds on the caller's clock, may be infinite) as a header has it: 1 ..
+
+    Cap_ms.
+    """
     left_s = deadline - now
     return max(1, cap_ms if left_s * 1000 >= cap_ms else int(left_s * 1000))

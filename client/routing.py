@@ -1,7 +1,8 @@
 """The client's routing cache of one topic. Pure.
 
-A `Layout` is what a routing table says, checked and indexed: slot -> partition -> owner. It is never changed, only
-replaced whole, and only by a newer generation of the same history (I10: what is acknowledged is what is held).
+A `Layout` is what a routing table says, checked and indexed: slot -> partition -> owner. It is never changed,
+only replaced whole, and only by a newer generation of the same history (I10: what is acknowledged is what is
+held).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ ACTIVE = "ACTIVE"
 class Layout:
     """One topic as of one generation.
 
-    `active` is sorted by `lo`; `index_of_slot` is uint16, shape (65536,): index into `active`, the same for all slots
-    of one partition. `epochs` holds the owner epoch of each active partition by its id.
+    `active` is sorted by `lo`; `index_of_slot` is uint16, shape (65536,): index into `active`, the same for
+    all slots of one partition. `epochs` holds the owner epoch of each active partition by its id.
     """
 
     topic: int
@@ -86,11 +87,18 @@ def layout_of(table: Table) -> Layout:
             schemas=len(table.schemas),
         )
     return Layout(
-        topic=table.topic, name=table.name, history=table.history, generation=table.generation, version=table.version,
-        key=tuple(table.key), schemas=tuple(table.schemas), active=active,
-        partitions={entry.partition: entry for entry in table.partitions}, index_of_slot=index_of_slot,
+        topic=table.topic,
+        name=table.name,
+        history=table.history,
+        generation=table.generation,
+        version=table.version,
+        key=tuple(table.key),
+        schemas=tuple(table.schemas),
+        active=active,
+        partitions={entry.partition: entry for entry in table.partitions},
+        index_of_slot=index_of_slot,
         addresses={node.node: tuple(node.addresses) for node in table.nodes},
-    )  # fmt: skip
+    )
 
 
 def newest(held: Layout | None, offered: Layout) -> Layout:
@@ -107,9 +115,10 @@ def newest(held: Layout | None, offered: Layout) -> Layout:
 class Chooser:
     """Which partition takes the next whole batch of a topic without key.
 
-    Smooth weighted round-robin (as nginx does it): each turn every partition gains its weight, the richest is chosen
-    and pays the sum. Weights fall with the advertised load, so the idle ones are preferred and none starves; without
-    loads it is plain round-robin. A load is a hint and may be old: sending *all* to the least loaded would overload it.
+    Smooth weighted round-robin (as nginx does it): each turn every partition gains its weight, the richest is
+    chosen and pays the sum. Weights fall with the advertised load, so the idle ones are preferred and none
+    starves; without loads it is plain round-robin. A load is a hint and may be old: sending *all* to the
+    least loaded would overload it.
     """
 
     def __init__(self, layout: Layout) -> None:

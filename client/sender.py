@@ -1,4 +1,7 @@
-"""Runs the state machine of one producer on the link's thread: its effects become frames, its outcomes futures."""
+"""Runs the state machine of one producer on the link's thread.
+
+Its effects become frames, its outcomes futures.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ AGAIN_S = 0.25  # until a table or an identity is asked for again, after an erro
 
 
 class Sink(Protocol):
-    """What hears how the bodies of one send ended: a SendFuture, or many of them behind one coalesced body."""
+    """What hears how the bodies of one send ended.
+
+    A SendFuture, or many of them behind one coalesced body.
+    """
 
     def expect(self, parts: int) -> None: ...
     def seal(self) -> bool: ...
@@ -66,9 +72,16 @@ class Sender:
     """A `Member` of the link. Everything here runs on the link's thread."""
 
     def __init__(
-        self, link: Link, tables: Tables, layout: Layout, identity: Identity, *,
-        name: str | None, on_body_ended: Callable[[int], None], on_settled: Callable[[Sink], None], try_s_max: float = TRY_S_MAX,
-    ) -> None:  # fmt: skip
+        self,
+        link: Link,
+        tables: Tables,
+        layout: Layout,
+        identity: Identity,
+        *,
+        name: str | None,
+        on_body_ended: Callable[[int], None],
+        on_settled: Callable[[Sink], None],
+    ) -> None:
         self.layout = layout
         self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
         self._link, self._tables, self._name = link, tables, name
@@ -137,7 +150,8 @@ class Sender:
         error.retriable = False
         self._run(self._inflight.die(error))
 
-    # ---- sending --------------------------------------------------------------------------------------------
+    # ---- sending
+    # --------------------------------------------------------------------------------------------
 
     def _connection_of(self, partition: int) -> Connection | None:
         entry = self.layout.partitions.get(partition)
@@ -151,12 +165,23 @@ class Sender:
         pending = Publish(self, order.key, order.attempt, left + self.grace_s)
         try:
             sent = connection.send(
-                wire.Opcode.PUBLISH, body.data, pending, crc=body.crc, topic=self.layout.topic, partition=order.partition,
-                layout_version=self.layout.version, owner_epoch=entry.epoch if entry is not None else 0,
-                producer_id=order.identity.producer_id, producer_epoch=order.identity.producer_epoch,
-                sequence=order.sequence, send=number, rows=body.rows,
-                schema_id=body.schema_id, deadline_ms=deadline_ms(left, now), extension_bytes=body.extension_bytes,
-            )  # fmt: skip
+                wire.Opcode.PUBLISH,
+                body.data,
+                pending,
+                crc=body.crc,
+                topic=self.layout.topic,
+                partition=order.partition,
+                layout_version=self.layout.version,
+                owner_epoch=entry.epoch if entry is not None else 0,
+                producer_id=order.identity.producer_id,
+                producer_epoch=order.identity.producer_epoch,
+                sequence=order.sequence,
+                send=number,
+                rows=body.rows,
+                schema_id=body.schema_id,
+                deadline_ms=deadline_ms(left, now),
+                extension_bytes=body.extension_bytes,
+            )
         except RingfenceError as error:  # above this node's limit: nothing was sent
             self._run(self._inflight.refused(order.key, order.attempt, error, now))
             return
@@ -178,14 +203,18 @@ class Sender:
         else:
             if isinstance(error, RerouteError):
                 error = RetriableError(
-                    "the partition is not open", retry_after_s=header.retry_after_ms / 1000, topic=self.layout.name, partition=header.partition
-                )  # fmt: skip
+                    "the partition is not open",
+                    retry_after_s=header.retry_after_ms / 1000,
+                    topic=self.layout.name,
+                    partition=header.partition,
+                )
             self._run(self._inflight.refused(key, attempt, error, now, jitter))
 
     def lost(self, key: int, attempt: int) -> None:
         self._run(self._inflight.lost([(key, attempt)]))
 
-    # ---- effects --------------------------------------------------------------------------------------------
+    # ---- effects
+    # --------------------------------------------------------------------------------------------
 
     def _run(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -223,9 +252,7 @@ class Sender:
 
     def _open_epoch(self) -> None:
         body = messages.encode(messages.ProducerOpen(topic=self.layout.name, name=self._name))
-        ask = Ask(
-            wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name
-        )  # fmt: skip
+        ask = Ask(wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name)
         ask.future.add_done_callback(self._epoch_opened)
         self._link.enqueue(ask)
 

@@ -23,9 +23,10 @@ class Appended(NamedTuple):
 class SendFuture(Future[tuple[Appended, ...]]):
     """A `concurrent.futures.Future` whose `result()` is one Appended per stored batch, in order of partition.
 
-    `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if any batch may
-    be stored; `appended` has the batches that are stored all the same. It cannot be cancelled: the rows are on their
-    way. In a forked child it raises ForkedError at once, for no answer will ever come there.
+    `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if any
+    batch may be stored; `appended` has the batches that are stored all the same. It cannot be cancelled: the
+    rows are on their way. In a forked child it raises ForkedError at once, for no answer will ever come
+    there.
     """
 
     def __init__(self, number: int) -> None:
@@ -43,7 +44,10 @@ class SendFuture(Future[tuple[Appended, ...]]):
         return tuple(sorted(self._stored))
 
     def result(self, timeout: float | None = None) -> tuple[Appended, ...]:
-        """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds: the send goes on."""
+        """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds.
+
+        The send goes on.
+        """
         self._check_process()
         try:
             return super().result(timeout)
@@ -82,7 +86,10 @@ class SendFuture(Future[tuple[Appended, ...]]):
         return self._part_ended()
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
-        """One batch ended otherwise. An unknown outcome is the worse one to know of. True if this was the last."""
+        """One batch ended otherwise. An unknown outcome is the worse one to know of.
+
+        True if this was the last.
+        """
         del body
         self.blame(error)
         return self._part_ended()

@@ -1,7 +1,7 @@
 """Routing tables of the topics in use: fetched, pushed, refreshed, acknowledged.
 
-Nothing is correct only because of a push: a redirect fetches, a new connection fetches, and a jittered refresh heals
-what was lost. What is acknowledged is what is held (I10).
+Nothing is correct only because of a push: a redirect fetches, a new connection fetches, and a jittered
+refresh heals what was lost. What is acknowledged is what is held (I10).
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class Tables:
             NotFoundError: no such topic. ConnectError: nobody answered until the deadline.
         """
         body = messages.encode(messages.TopicName(name=name))
-        describe = Ask(
-            wire.Opcode.TOPIC_DESCRIBE, body, deadline, topic=name
-        )  # fmt: skip
+        describe = Ask(wire.Opcode.TOPIC_DESCRIBE, body, deadline, topic=name)
         topic = self._link.ask(describe).result().control(messages.TopicInfo).topic
         return self.get_by_id(topic, deadline, name)
 

@@ -1,4 +1,4 @@
-"""Spark in and out. START HERE: `write(df, address=..., topic=...)` and `read(spark, address=..., topic=...)`.
+"""Spark in and out. START HERE: `write(df, address=, topic=)` and `read(spark, address=, topic=)`.
 
     write.py    a DataFrame into a topic, one producer a task
     read.py     a topic as a DataFrame, one task for each range of offsets

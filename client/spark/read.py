@@ -21,9 +21,14 @@ RANGES_DDL = "partition bigint, first bigint, last bigint"
 
 
 def read(
-    spark: SparkSession, *, address: str | None = None, topic: str, columns: Sequence[str] | None = None,
-    rows_per_task: int = ROWS_A_TASK, credential: str | None = None,
-) -> DataFrame:  # fmt: skip
+    spark: SparkSession,
+    *,
+    address: str | None = None,
+    topic: str,
+    columns: Sequence[str] | None = None,
+    rows_per_task: int = ROWS_A_TASK,
+    credential: str | None = None,
+) -> DataFrame:
     """The rows of a topic, as of this call.
 
     Args:
@@ -35,8 +40,8 @@ def read(
         credential: a token, where the node asks for one.
 
     Returns:
-        A lazy DataFrame: each evaluation reads the same offsets again; it fails with TruncatedError when retention has
-        passed them by then. Rows of one offset range stay in order, ranges come in any.
+        A lazy DataFrame: each evaluation reads the same offsets again; it fails with TruncatedError when
+        retention has passed them by then. Rows of one offset range stay in order, ranges come in any.
 
     Raises:
         NotFoundError: no such topic. SchemaError: Spark has no type for a column.
@@ -51,8 +56,10 @@ def read(
     total = sum(end.rows for end in ends.values())
     step = max(1, rows_per_task, total // RANGES_MAX)
     ranges = [
-        (end.partition, first, min(first + step, end.end)) for end in ends.values() for first in range(end.start, end.end, step)
-    ]  # fmt: skip
+        (end.partition, first, min(first + step, end.end))
+        for end in ends.values()
+        for first in range(end.start, end.end, step)
+    ]
     given, names = plain(wanted), list(wanted.names)
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -72,8 +79,15 @@ def read(
 
 
 def _read_range(
-    address: str, credential: str | None, topic: str, columns: list[str], schema: pa.Schema, partition: int, first: int, last: int
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    address: str,
+    credential: str | None,
+    topic: str,
+    columns: list[str],
+    schema: pa.Schema,
+    partition: int,
+    first: int,
+    last: int,
+) -> Iterator[pa.RecordBatch]:
     """Runs in Spark's Python worker: rows first .. last - 1 of one partition."""
     with connect(address, credential=credential) as client:
         at = first

@@ -17,7 +17,10 @@ PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
 
 def use_this_python() -> None:
-    """Let Spark's workers run this very interpreter, unless PYSPARK_PYTHON says otherwise: they need this package."""
+    """Let Spark's workers run this very interpreter, unless PYSPARK_PYTHON says otherwise.
+
+    They need this package.
+    """
     os.environ.setdefault(PYTHON_VARIABLE, sys.executable)
 
 
@@ -27,8 +30,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     Raises:
         SchemaError: Spark has no Arrow type for a column.
     """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
     try:
         return to_arrow_schema(schema)
@@ -44,8 +47,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
     Raises:
         SchemaError: Spark has no type for a column.
     """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
 
     try:
         return from_arrow_schema(plain(schema))

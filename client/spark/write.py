@@ -1,8 +1,8 @@
 """A DataFrame into a topic: `mapInArrow` with one producer a task.
 
-**At least once.** Each task appends exactly once what it sends, but Spark may run a task again (a lost executor, a
-retry, speculation), and the second run is another producer: rows of the first run stay and come again. Nothing is ever
-lost when `write` returns. Count and compare by a key of your own where doubles matter.
+**At least once.** Each task appends exactly once what it sends, but Spark may run a task again (a lost
+executor, a retry, speculation), and the second run is another producer: rows of the first run stay and come
+again. Nothing is ever lost when `write` returns. Count and compare by a key of your own where doubles matter.
 """
 
 from __future__ import annotations
@@ -22,17 +22,25 @@ if TYPE_CHECKING:
 
 DELIVERY: Final = "at least once: a task that Spark runs again appends its rows again"
 # What the tasks send back: a few bytes for each partition that they wrote to.
-REPORT = pa.schema([
-    pa.field("task", pa.int32(), nullable=False), pa.field("attempt", pa.int64(), nullable=False),
-    pa.field("partition", pa.int64(), nullable=False), pa.field("first_offset", pa.int64(), nullable=False),
-    pa.field("rows", pa.int64(), nullable=False), pa.field("batches", pa.int64(), nullable=False),
-])  # fmt: skip
+REPORT = pa.schema(
+    [
+        pa.field("task", pa.int32(), nullable=False),
+        pa.field("attempt", pa.int64(), nullable=False),
+        pa.field("partition", pa.int64(), nullable=False),
+        pa.field("first_offset", pa.int64(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("batches", pa.int64(), nullable=False),
+    ]
+)
 REPORT_DDL = "task int, attempt bigint, partition bigint, first_offset bigint, rows bigint, batches bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task appended to one partition, the first row at `first_offset`; other tasks' rows lie between."""
+    """What one task appended to one partition, the first row at `first_offset`.
+
+    Other tasks' rows lie between.
+    """
 
     task: int
     attempt: int
@@ -44,7 +52,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What the tasks whose results Spark kept have appended; rows of runs that Spark threw away are not counted.
+    """What was appended by the tasks whose results Spark kept; runs that it threw away are not counted.
 
     Attributes:
         topic: full name.
@@ -68,18 +76,25 @@ class WriteResult:
 
 
 def write(
-    df: DataFrame, *, address: str | None = None, topic: str, create: bool = False, key: Sequence[str] = (),
-    partitions: int = 8, timeout_s: float = 300.0, credential: str | None = None,
-) -> WriteResult:  # fmt: skip
-    """Append the rows of a DataFrame to a topic; returns when all of them are on disk. At least once: see the module.
+    df: DataFrame,
+    *,
+    address: str | None = None,
+    topic: str,
+    create: bool = False,
+    key: Sequence[str] = (),
+    partitions: int = 8,
+    timeout_s: float = 300.0,
+    credential: str | None = None,
+) -> WriteResult:
+    """Append the rows of a DataFrame to a topic, on disk when it returns. At least once: see the module.
 
     Args:
         df: its columns are matched by name.
         address: of a node, as for `ringfence.connect`; executors must reach it, too.
         topic: its name.
         create: create the topic with the DataFrame's schema, `key` and `partitions`, unless it exists.
-        key: columns whose values say which partition a row belongs to. `shiftrightunsigned(xxhash64(key), 48)` is the
-            slot here and in Spark, so a DataFrame may be repartitioned by it before.
+        key: columns whose values say which partition a row belongs to. `shiftrightunsigned(xxhash64(key),
+            48)` is the slot here and in Spark, so a DataFrame may be repartitioned by it before.
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         credential: a token, where the node asks for one.
@@ -109,7 +124,7 @@ def _write_task(
     batches: Iterator[pa.RecordBatch], address: str, topic: str, timeout_s: float, credential: str | None
 ) -> pa.RecordBatch:
     """Runs in Spark's Python worker: everything that came is on disk when it returns."""
-    from pyspark import TaskContext
+    from pyspark import TaskContext  # noqa: PLC0415 - never with `import ringfence`
 
     context = TaskContext.get()
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)

@@ -1,7 +1,7 @@
-"""A node in Python behind a real ROUTER socket: the protocol as docs/protocol.md tells it, with faults on demand.
+"""A node in Python behind a real ROUTER socket: the protocol of docs/protocol.md, with faults on demand.
 
-It keeps what it stores in lists, so a test can look at every stored batch. Not fast, not durable, not the real thing:
-tests/system drives that. What only this one can do is answer wrongly at a chosen moment.
+It keeps what it stores in lists, so a test can look at every stored batch. Not fast, not durable, not the
+real thing: tests/system drives that. What only this one can do is answer wrongly at a chosen moment.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import zmq
@@ -102,7 +102,7 @@ class FakeNode:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> FakeNode:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -121,7 +121,8 @@ class FakeNode:
     def stored(self, name: str) -> list[wire.RequestHeader]:
         return [header for log in self.topic_of(name).logs.values() for header in log.stored]
 
-    # ---- loop -----------------------------------------------------------------------------------------------
+    # ---- loop
+    # -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -214,7 +215,8 @@ class FakeNode:
         assert header.opcode == Op.FETCH, header
         return self._fetch(log, header)
 
-    # ---- control --------------------------------------------------------------------------------------------
+    # ---- control
+    # --------------------------------------------------------------------------------------------
 
     def _control(self, header: wire.RequestHeader, body: bytes) -> list[bytes]:
         if header.opcode == Op.TABLE:
@@ -342,10 +344,15 @@ class FakeNode:
             partitions=partitions,
         )
 
-    # ---- rows -----------------------------------------------------------------------------------------------
+    # ---- rows
+    # -----------------------------------------------------------------------------------------------
 
     def _publish(self, topic: Topic, log: Log, header: wire.RequestHeader, body: bytes) -> list[bytes]:
-        where = {"layout_version": topic.version, "owner_epoch": log.epoch, "sequence": header.sequence}
+        where: dict[str, Any] = {
+            "layout_version": topic.version,
+            "owner_epoch": log.epoch,
+            "sequence": header.sequence,
+        }
         reason = (
             wire.RedirectReason.STALE_VERSION
             if header.layout_version != topic.version
@@ -436,7 +443,8 @@ class FakeNode:
         wanted = header.sequence
         if wanted < log.start:
             return self._refuse(header, Code.TRUNCATED, first_offset=log.start)
-        found, size, first, rows = [], 0, 0, 0
+        found: list[bytes] = []
+        size = first = rows = 0
         for record in log.records:
             made = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack_from(record))
             if made.first_offset + made.rows <= wanted or (

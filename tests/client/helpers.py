@@ -49,3 +49,9 @@ def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
 def impatient(producer: ringfence.Producer) -> None:
     """An answer that does not come within a tenth of a second counts as lost."""
     producer._sender.try_s_max, producer._sender.grace_s = 0.05, 0.05
+
+
+def send_all(producer: ringfence.Producer, sends: int, each: int = 1) -> None:
+    """Ids from 0 on, without waiting for outcomes."""
+    for number in range(sends):
+        producer.send(rows(number * each, each))

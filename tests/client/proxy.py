@@ -5,10 +5,14 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from typing import Self
 
 
 class Proxy:
-    """Stands before one node; `cut` drops every connection, `cut_answers` lets what is on its way to the node arrive."""
+    """Stands before one node.
+
+    `cut` drops every connection, `cut_answers` lets what is on its way to the node arrive.
+    """
 
     def __init__(self, target: str) -> None:
         host, port = target.removeprefix("tcp://").rsplit(":", 1)
@@ -23,7 +27,7 @@ class Proxy:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._thread.start()
         return self
@@ -69,12 +73,11 @@ class Proxy:
             for one in (client, self._pairs[client]):
                 self._selector.register(one, selectors.EVENT_READ)
             return
-        client = (
-            ready if ready in self._pairs else next((c for c, n in self._pairs.items() if n is ready), None)
-        )  # type: ignore[assignment]
-        if client is None:
+        found = [(client, node) for client, node in self._pairs.items() if ready in {client, node}]
+        if not found:
             return  # closed by `cut` since it was selected
-        other = self._pairs[client] if ready is client else client
+        client, node = found[0]
+        other = node if ready is client else client
         try:
             data = ready.recv(65536)
             if data and other is client and client in self._mute:

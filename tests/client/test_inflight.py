@@ -1,4 +1,4 @@
-"""The pure machines of the producer against a model of nodes that loses, repeats, delays, refuses and redirects."""
+"""The pure machines of the producer against nodes that lose, repeat, delay, refuse and redirect."""
 
 from __future__ import annotations
 
@@ -129,7 +129,8 @@ def test_the_model_finds_a_machine_that_sends_a_lost_batch_under_a_new_identity(
         world.check()
 
 
-# ---- single rules ---------------------------------------------------------------------------------------------
+# ---- single rules
+# ---------------------------------------------------------------------------------------------
 
 
 def sent(machine: Inflight, partition: int = 0, now: float = 0.0) -> Transmit:
@@ -271,7 +272,10 @@ def test_a_node_that_lost_acknowledged_rows_is_not_asked_for_ever() -> None:
 
 
 def test_batches_that_come_back_one_by_one_keep_their_order() -> None:
-    """Seed 74555 of the walk: a gap requeued the second batch, then a forgotten producer the third one, in front of it."""
+    """Seed 74555 of the walk.
+
+    A gap requeued the second batch, then a forgotten producer the third one, in front of it.
+    """
     machine = Inflight(Identity(1, 1))
     for key in range(3):
         machine.submit(key, 0, 100.0)

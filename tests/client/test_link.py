@@ -16,14 +16,15 @@ import ringfence
 from ringfence.native import wire
 from ringfence.native.wire import Code, Opcode
 from tests.client.fake_node import Drop, FakeNode, Refuse
-from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows
+from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all
 from tests.client.proxy import Proxy
 
 
 def test_the_import_loads_neither_spark_nor_the_server() -> None:
     code = (
         "import sys, ringfence; ringfence.connect; ringfence.spark; ringfence.aio; "
-        "heavy = {'pyspark', 'fastapi', 'uvicorn', 'click', 'rich', 'structlog', 'ringfence.control'} & set(sys.modules); "
+        "heavy = {'pyspark', 'fastapi', 'uvicorn', 'click', 'rich', 'structlog', 'ringfence.control'}; "
+        "heavy &= set(sys.modules); "
         "sys.exit(str(heavy) if heavy else 0)"
     )
     done = subprocess.run(
@@ -65,14 +66,14 @@ def test_the_second_address_is_tried_when_the_first_is_dead() -> None:
 
 
 def test_a_refused_handshake_is_told_at_once() -> None:
-    with FakeNode(
-        hook=lambda header: Refuse(Code.UNAUTHORIZED) if header.opcode == Opcode.HELLO else None
-    ) as node:
-        with (
-            ringfence.connect(node.address, timeout_s=30) as client,
-            pytest.raises(ringfence.UnauthorizedError),
-        ):
-            client.topics()
+    with (
+        FakeNode(
+            hook=lambda header: Refuse(Code.UNAUTHORIZED) if header.opcode == Opcode.HELLO else None
+        ) as node,
+        ringfence.connect(node.address, timeout_s=30) as client,
+        pytest.raises(ringfence.UnauthorizedError),
+    ):
+        client.topics()
 
 
 def test_control_requests_are_asked_again_until_answered() -> None:
@@ -178,7 +179,8 @@ def test_a_message_above_the_nodes_limit_is_refused_here_and_the_connection_live
             producer.close()
 
 
-# ---- fork -----------------------------------------------------------------------------------------------------------
+# ---- fork
+# -----------------------------------------------------------------------------------------------------------
 
 FORKED = """
 import os, sys
@@ -192,7 +194,9 @@ reader = client.read("t")
 child = os.fork()
 if child == 0:
     ok = True
-    for attempt in (lambda: producer.send(rows(1)), lambda: future.result(1), lambda: producer.flush(1), lambda: next(reader)):
+    send, wait = (lambda: producer.send(rows(1))), (lambda: future.result(1))
+    tries = send, wait, lambda: producer.flush(1), lambda: next(reader)
+    for attempt in tries:
         try:
             attempt()
             ok = False
@@ -238,7 +242,8 @@ def test_a_program_that_forgets_to_close_still_ends() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-# ---- asyncio ----------------------------------------------------------------------------------------------------------
+# ---- asyncio
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_asyncio_twin_does_the_same() -> None:
@@ -290,8 +295,7 @@ def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() ->
         timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            for start in range(0, 10_000, 10):
-                producer.send(rows(start, 10))
+            send_all(producer, 1000, 10)
         node.hook = None
         held = producer.bytes_in_flight
         assert 0 < held <= 4000 + wire.HEADER_BYTES

@@ -1,4 +1,4 @@
-"""Named producers: the predecessor is fenced, the resume point comes back, rows that are stored are skipped."""
+"""Named producers: the predecessor is fenced, its place comes back, what is stored is skipped."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ import pytest
 import ringfence
 from ringfence.native import wire
 from ringfence.native.wire import Code, Opcode, RedirectReason
-from tests.client.fake_node import Drop, Fault, FakeNode, Redirect, Refuse
-from tests.client.helpers import SCHEMA, ids_of, impatient, node_with_topic, rows, until
+from tests.client.fake_node import Drop, FakeNode, Fault, Redirect, Refuse
+from tests.client.helpers import SCHEMA, ids_of, impatient, node_with_topic, rows, send_all, until
 
 
 def test_a_send_tells_where_each_partition_has_its_rows() -> None:
@@ -57,14 +57,18 @@ def test_sequences_count_per_partition_and_sends_ascend() -> None:
             assert sends == sorted(set(sends))
 
 
-@pytest.mark.parametrize("make", [
-    lambda batch: batch,
-    lambda batch: pa.Table.from_batches([batch.slice(0, 10), batch.slice(10)]),
-    lambda batch: pl.from_arrow(batch),
-    lambda batch: pa.Table.from_batches([batch]).to_pandas(),
-    lambda batch: duckdb.from_arrow(pa.Table.from_batches([batch])),
-    lambda batch: pa.RecordBatchReader.from_batches(SCHEMA, [batch]),
-], ids=["batch", "table", "polars", "pandas", "duckdb", "reader"])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda batch: batch,
+        lambda batch: pa.Table.from_batches([batch.slice(0, 10), batch.slice(10)]),
+        pl.from_arrow,
+        lambda batch: pa.Table.from_batches([batch]).to_pandas(),
+        lambda batch: duckdb.from_arrow(pa.Table.from_batches([batch])),
+        lambda batch: pa.RecordBatchReader.from_batches(SCHEMA, [batch]),
+    ],
+    ids=["batch", "table", "polars", "pandas", "duckdb", "reader"],
+)
 def test_whatever_speaks_arrow_can_be_sent(make) -> None:  # type: ignore[no-untyped-def]
     with node_with_topic() as (_, client), client.producer("t") as producer:
         assert sum(part.rows for part in producer.send(make(rows(0, 50))).result(10)) == 50
@@ -95,15 +99,21 @@ def test_a_topic_without_key_takes_whole_batches_in_turn() -> None:
         assert Counter(parts[0].partition for parts in sent) == dict.fromkeys(node.topic_of("t").logs, 2)
 
 
-# ---- exactly once -----------------------------------------------------------------------------------------------
+# ---- exactly once
+# -----------------------------------------------------------------------------------------------
 
 
 def chaos(seed: int):  # type: ignore[no-untyped-def]
     dice = random.Random(seed)
     faults: list[Fault] = [
-        Drop(served=False), Drop(served=True), Refuse(Code.OVERLOADED), Refuse(Code.HELD, 1), Redirect(RedirectReason.STALE_EPOCH),
-        Redirect(RedirectReason.CLOSED), Refuse(Code.UNKNOWN_OUTCOME),
-    ]  # fmt: skip
+        Drop(served=False),
+        Drop(served=True),
+        Refuse(Code.OVERLOADED),
+        Refuse(Code.HELD, 1),
+        Redirect(RedirectReason.STALE_EPOCH),
+        Redirect(RedirectReason.CLOSED),
+        Refuse(Code.UNKNOWN_OUTCOME),
+    ]
 
     def hook(header: wire.RequestHeader) -> Fault:
         return dice.choice(faults) if header.opcode == Opcode.PUBLISH and dice.random() < 0.08 else None
@@ -190,7 +200,8 @@ def test_two_owners_that_redirect_to_each_other_end_in_a_typed_error() -> None:
                 producer.close()
 
 
-# ---- outcomes are never hidden ------------------------------------------------------------------------------------
+# ---- outcomes are never hidden
+# ------------------------------------------------------------------------------------
 
 
 def refuse_third(header: wire.RequestHeader) -> Fault:
@@ -212,18 +223,23 @@ def test_a_refused_batch_fails_its_future_and_the_others_are_stored() -> None:
 
 
 def test_the_context_manager_raises_what_flush_would() -> None:
-    with node_with_topic(partitions=1, hook=refuse_third) as (_, client):
-        with pytest.raises(ringfence.BatchError), client.producer("t") as producer:
-            for number in range(6):
-                producer.send(rows(number))
+    def work() -> None:
+        with client.producer("t") as producer:
+            send_all(producer, 6)
+
+    with node_with_topic(partitions=1, hook=refuse_third) as (_, client), pytest.raises(ringfence.BatchError):
+        work()
 
 
 def test_an_error_of_the_body_goes_on_and_names_the_lost_sends() -> None:
-    with node_with_topic(partitions=1, hook=refuse_third) as (_, client):
-        with pytest.raises(KeyError) as caught, client.producer("t") as producer:
-            for number in range(6):
-                producer.send(rows(number))
+    def work() -> None:
+        with client.producer("t") as producer:
+            send_all(producer, 6)
             raise KeyError("mine")
+
+    with node_with_topic(partitions=1, hook=refuse_third) as (_, client):
+        with pytest.raises(KeyError) as caught:
+            work()
         assert "BatchError" in caught.value.__notes__[0]
 
 
@@ -293,7 +309,8 @@ def test_a_wait_that_ends_is_no_outcome() -> None:
         producer.close()
 
 
-# ---- memory and credit ----------------------------------------------------------------------------------------------
+# ---- memory and credit
+# ----------------------------------------------------------------------------------------------
 
 
 def hold(header: wire.RequestHeader) -> Fault:
@@ -304,14 +321,12 @@ def test_a_full_producer_raises_or_waits_as_told() -> None:
     with node_with_topic(partitions=1, hook=hold) as (node, client):
         raising = client.producer("t", on_full="raise", bytes_in_flight_max=50_000)
         with pytest.raises(ringfence.OverloadedError) as caught:
-            for number in range(1000):
-                raising.send(rows(number * 100, 100))
+            send_all(raising, 1000, 100)
         assert raising.bytes_in_flight <= 50_000
         assert caught.value.retriable
         waiting = client.producer("t", bytes_in_flight_max=20_000, timeout_s=0.3)
         with pytest.raises(ringfence.OverloadedError):
-            for number in range(1000):
-                waiting.send(rows(number * 100, 100))
+            send_all(waiting, 1000, 100)
         node.hook = None
         raising.flush(20)
         assert raising.bytes_in_flight == 0
@@ -361,7 +376,8 @@ def test_a_batch_above_the_limit_of_a_message_becomes_several() -> None:
         assert sends == sorted(sends)
 
 
-# ---- coalescing -------------------------------------------------------------------------------------------------------
+# ---- coalescing
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_small_sends_share_bodies_and_each_gets_its_own_offsets() -> None:

@@ -13,7 +13,7 @@ from ringfence.decode import Decoder
 from ringfence.native._node import schema_message
 from ringfence.native.wire import Code, Opcode, RedirectReason
 from ringfence.places import Position
-from tests.client.fake_node import Redirect, Refuse
+from tests.client.fake_node import Fault, Redirect, Refuse
 from tests.client.helpers import SCHEMA, node_with_topic, rows, until
 
 
@@ -43,7 +43,7 @@ def test_positions_go_on_where_a_reader_stopped() -> None:
         assert place is not None
         rest = client.read("t", start=reader.positions())
         seen += [batch.column("id").to_pylist() for batch in rest]
-        assert sorted(sum(seen, [])) == list(range(200))
+        assert sorted(one for part in seen for one in part) == list(range(200))
         assert place.rows <= 3
 
 
@@ -149,7 +149,7 @@ def test_a_log_start_that_moves_before_the_first_row_is_followed() -> None:
 
 
 def test_reads_go_on_through_refusals_and_redirects() -> None:
-    planted = [
+    planted: list[Fault] = [
         Refuse(Code.OVERLOADED),
         Redirect(RedirectReason.STALE_EPOCH),
         Refuse(Code.HELD, 20),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -31,12 +32,20 @@ def table(
             epoch=index,
             load=loads[index] if loads else None,
         )
-        for index, (lo, hi) in enumerate(zip(edges, edges[1:], strict=False))
+        for index, (lo, hi) in enumerate(itertools.pairwise(edges))
     ]
     return Table(
-        topic=7, name="t", history=history, generation=generation, version=1, key=["k"], schemas=[b"s"], replication=1,
-        partitions=partitions[::-1], nodes=[NodeEntry(node=1, addresses=["tcp://a:1"])],
-    )  # fmt: skip
+        topic=7,
+        name="t",
+        history=history,
+        generation=generation,
+        version=1,
+        key=["k"],
+        schemas=[b"s"],
+        replication=1,
+        partitions=partitions[::-1],
+        nodes=[NodeEntry(node=1, addresses=["tcp://a:1"])],
+    )
 
 
 @given(st.sets(st.integers(1, 65535), max_size=40))

@@ -1,7 +1,7 @@
 """Nodes, connections and a clock for `inflight`, all pure: what a test draws decides what happens next.
 
-A cut connection may still deliver what was on its way, later, in its own order: that is what a node's socket buffer
-does. So a retry can overtake the try that it replaces.
+A cut connection may still deliver what was on its way, later, in its own order: that is what a node's socket
+buffer does. So a retry can overtake the try that it replaces.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class World:
         self.named_by: dict[tuple[Identity, int, int], int] = {}  # (identity, partition, sequence) -> key
         self.epoch_count = 0
 
-    # ---- actions --------------------------------------------------------------------------------------------
+    # ---- actions
+    # --------------------------------------------------------------------------------------------
 
     def submit(self, partition: int, *, bad: bool = False, deadline: float = FAR) -> int:
         key = len(self.partition_of)
@@ -144,7 +145,8 @@ class World:
             while wire.requests:
                 self.serve(wire)
 
-    # ---- the node -------------------------------------------------------------------------------------------
+    # ---- the node
+    # -------------------------------------------------------------------------------------------
 
     def _answer(self, order: Transmit, fault: str) -> Callable[[], list[Effect]]:
         log = self.logs[order.partition]
@@ -201,7 +203,8 @@ class World:
                     assert effect.key not in self.outcomes, f"{effect} after {self.outcomes[effect.key]}"
                     self.outcomes[effect.key] = effect
 
-    # ---- what must hold ---------------------------------------------------------------------------------------
+    # ---- what must hold
+    # ---------------------------------------------------------------------------------------
 
     def check(self) -> None:
         assert sorted(self.outcomes) == sorted(self.partition_of), "every batch ends in exactly one outcome"

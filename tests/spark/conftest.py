@@ -1,4 +1,7 @@
-"""One Spark session, one node and TPC-H's lineitem for all tests here; starting Spark takes most of their time."""
+"""One Spark session, one node and TPC-H's lineitem for all tests here.
+
+Starting Spark takes most of their time.
+"""
 
 from __future__ import annotations
 
