@@ -83,7 +83,7 @@ class Status(IntEnum):
 
 class Code(IntEnum):
     BAD_HEADER = 1  # magic, CRC, reserved bytes or lengths of the header are wrong
-    UNSUPPORTED_VERSION = 2  # the message names a protocol version outside protocol_version_min..protocol_version
+    UNSUPPORTED_VERSION = 2  # the message names a protocol version that the node does not speak
     UNKNOWN_OPCODE = 3  # no such opcode, or not for this sender
     TOO_LARGE = 4  # a body, extension, note or row count is above its limit
     BODY_CRC = 5  # the body does not have the CRC that the header names

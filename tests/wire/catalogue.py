@@ -114,7 +114,6 @@ def handshake() -> Iterator[tuple[str, dict[str, Any]]]:
             ),
             St.READY,
             request_id=1,
-            credit_bytes=33_554_432,
             generation=14,
         ),
     )
@@ -204,7 +203,6 @@ def rows() -> Iterator[tuple[str, dict[str, Any]]]:
         "send": 5,
         "end_offset": 15,
         "generation": 14,
-        "credit_bytes": 33_554_432,
     }
     yield (
         "publish",
@@ -249,18 +247,17 @@ def rows() -> Iterator[tuple[str, dict[str, Any]]]:
             layout_version=1,
             owner_epoch=20,
             generation=21,
-            credit_bytes=33_554_432,
         ),
     )
 
 
 def refusals() -> Iterator[tuple[str, dict[str, Any]]]:
     for code, values in (
-        (wire.Code.SEQUENCE_GAP, {"expected": 3, "sequence": 4}),
+        (wire.Code.SEQUENCE_GAP, {"sequence": 3}),
         (wire.Code.FORGOTTEN, {"producer_epoch": 15}),
-        (wire.Code.CONFLICT, {"sequence": 4}),
+        (wire.Code.CONFLICT, {"first_offset": 12}),
         (wire.Code.HELD, {"partition": 9}),
-        (wire.Code.TRUNCATED, {"offset": 0, "start": 3}),
+        (wire.Code.TRUNCATED, {"start_offset": 3}),
     ):
         retry = 50 if code == wire.Code.HELD else 0
         opcode = Op.FETCH if code == wire.Code.TRUNCATED else Op.PUBLISH
@@ -275,7 +272,6 @@ def refusals() -> Iterator[tuple[str, dict[str, Any]]]:
                 code=code,
                 retry_after_ms=retry,
                 generation=14,
-                credit_bytes=33_554_432,
                 first_offset=3 if code == wire.Code.TRUNCATED else 0,
                 sequence=3 if code == wire.Code.SEQUENCE_GAP else 0,
                 **PLACE,
@@ -306,7 +302,7 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
             request_id=13,
             rows=3,
             first_offset=12,
-            **{**PLACE, "end_offset": 15, "generation": 14, "credit_bytes": 33_554_432},
+            **{**PLACE, "end_offset": 15, "generation": 14},
         ),
     )
     yield "end_offsets", request(Op.END_OFFSETS, request_id=14, topic=TOPIC, partition=PARTITION)
@@ -317,7 +313,7 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
             St.OK,
             request_id=14,
             first_offset=0,
-            **{**PLACE, "end_offset": 15, "generation": 14, "credit_bytes": 33_554_432},
+            **{**PLACE, "end_offset": 15, "generation": 14},
         ),
     )
     yield (

@@ -7,6 +7,7 @@ from typing import Any
 
 from ringfence.native import messages, wire
 
+CREDIT_BYTES = 33_554_432  # every answer says it
 TOPIC, PARTITION, VERSION, EPOCH, PRODUCER, PRODUCER_EPOCH = 7, 9, 0, 12, 65536, 15
 
 
@@ -37,7 +38,8 @@ def request(opcode: wire.Opcode, body: bytes = b"", **fields: int) -> dict[str, 
 
 
 def answer(opcode: wire.Opcode, status: wire.Status, body: bytes = b"", **fields: int) -> dict[str, Any]:
-    header = seal(wire.AnswerHeader, wire.ANSWER_STRUCT, {"opcode": opcode, "status": status, **fields}, body)
+    base = {"opcode": opcode, "status": status, "credit_bytes": CREDIT_BYTES}
+    header = seal(wire.AnswerHeader, wire.ANSWER_STRUCT, {**base, **fields}, body)
     return {"kind": "answer", "opcode": opcode.name.lower(), "header": header, "body": body}
 
 

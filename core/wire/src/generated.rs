@@ -322,7 +322,7 @@ impl Status {
 pub enum Code {
     /// Magic, CRC, reserved bytes or lengths of the header are wrong.
     BadHeader = 1,
-    /// The message names a protocol version outside protocol_version_min..protocol_version.
+    /// The message names a protocol version that the node does not speak.
     UnsupportedVersion = 2,
     /// No such opcode, or not for this sender.
     UnknownOpcode = 3,
