@@ -59,7 +59,9 @@ impl Index {
             bytes: self.bytes,
         };
         let since = self.sparse.back().map_or(u64::MAX, |last| self.bytes - last.bytes);
-        if self.cut || since >= self.interval_bytes {
+        // One in each file, so that no file is kept for want of an entry behind the log start.
+        let other_file = self.sparse.back().is_some_and(|last| last.position.file() != position.file());
+        if self.cut || other_file || since >= self.interval_bytes {
             self.sparse.push_back(entry);
             self.cut = false;
             self.thin();
@@ -117,6 +119,11 @@ impl Index {
     /// Forget everything: no record before the next one can be read.
     pub fn clear(&mut self) {
         *self = Self { bytes: self.bytes, interval_bytes: self.interval_bytes, ..Self::default() };
+    }
+
+    /// File of the first record that can be found.
+    pub fn first_file(&self) -> Option<u64> {
+        self.sparse.front().map(|entry| entry.position.file())
     }
 
     /// Number of the first record that can be found.

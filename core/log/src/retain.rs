@@ -65,8 +65,11 @@ impl PartitionLog {
             return;
         }
         let state_file = self.state_file(durable_group);
+        // A read from the log start begins at the index's first entry, which may lie in the file before: that one stays.
+        self.index.trim(self.start_offset);
+        let first_file = self.index.first_file().unwrap_or(u64::MAX);
         for touch in &mut self.touches {
-            if touch.end_offset <= self.start_offset_durable {
+            if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
                 touch.live = None;
             }
         }
