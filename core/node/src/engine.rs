@@ -23,7 +23,7 @@ use crate::dedupe::TableLimits;
 use crate::event::{Effects, Event, Now};
 use crate::fetch::Reads;
 use crate::outcome::Outcome;
-use crate::park::Lot;
+use crate::park::{Counted, Lot};
 use crate::partition::{At, Partition, Partitions};
 use crate::topic::Topic;
 
@@ -81,12 +81,12 @@ impl Engine {
             producers_bytes += partition.producers.bytes();
             held.insert(partition);
         }
-        let lots = |count| Lot::new(PARKED_MAX, settings.pool_bytes / 8 / count);
+        let stalled = || Lot::new(Counted::Copies, PARKED_MAX, settings.pool_bytes / 8 / shards.len());
         let told = shards.iter().map(Shard::status).collect();
         let mut engine = Self {
             acks: shards.iter().map(|_| Acks::default()).collect(),
-            stalled: shards.iter().map(|_| lots(shards.len())).collect(),
-            ahead: lots(1),
+            stalled: shards.iter().map(|_| stalled()).collect(),
+            ahead: Lot::new(Counted::All, PARKED_MAX, settings.pool_bytes / 8),
             told,
             shards,
             settings,
