@@ -23,7 +23,7 @@ use crate::dedupe::TableLimits;
 use crate::event::{Effects, Event, Now};
 use crate::fetch::Reads;
 use crate::outcome::Outcome;
-use crate::park::{Counted, Lot};
+use crate::park::{Bounds, Lot};
 use crate::partition::{At, Partition, Partitions};
 use crate::topic::Topic;
 
@@ -38,6 +38,8 @@ pub struct Settings {
     pub producers: TableLimits,
     /// Memory of all producer tables together.
     pub producers_bytes: usize,
+    /// Requests that wait for a newer table; the same again, but for blocks, for those that wait for room in a shard.
+    pub parked: Bounds,
 }
 
 pub struct Engine {
@@ -81,12 +83,18 @@ impl Engine {
             producers_bytes += partition.producers.bytes();
             held.insert(partition);
         }
-        let stalled = || Lot::new(Counted::Copies, PARKED_MAX, settings.pool_bytes / 8 / shards.len());
+        let bounds = settings.parked;
+        let of_shard = Bounds {
+            copied_bytes: bounds.copied_bytes / shards.len(),
+            // They wait for the disk, which frees the pool as it goes on; when it is empty the sockets are not read.
+            block_bytes: usize::MAX,
+            ..bounds
+        };
         let told = shards.iter().map(Shard::status).collect();
         let mut engine = Self {
             acks: shards.iter().map(|_| Acks::default()).collect(),
-            stalled: shards.iter().map(|_| stalled()).collect(),
-            ahead: Lot::new(Counted::All, PARKED_MAX, settings.pool_bytes / 8),
+            stalled: shards.iter().map(|_| Lot::new(of_shard)).collect(),
+            ahead: Lot::new(bounds),
             told,
             shards,
             settings,
@@ -184,7 +192,5 @@ impl Engine {
     }
 }
 
-/// Requests in one lot. A parked small request takes about 300 bytes beside its body: 5 MiB in all.
-const PARKED_MAX: usize = 16_384;
 /// 64 KiB: many connections share a small pool, and a small batch must always fit.
 const CREDIT_MIN: usize = 64 << 10;

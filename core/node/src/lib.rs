@@ -57,6 +57,7 @@ pub use error::NodeError;
 pub use event::{Answer, Effects, Event, Now, ReadEnd, ReadJob, TICK_MS};
 pub use order::{Order, TablePartition};
 pub use outcome::{Finished, Outcome, PartitionStatus, RecoveryReport, ResumePoint};
+pub use park::Bounds;
 pub use partition::Partition;
 pub use recovery::Rebuild;
 pub use runtime::Runtime;

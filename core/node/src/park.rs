@@ -25,10 +25,6 @@ impl OwnedBody {
             Self::Large(payload) => payload.bytes,
         }
     }
-
-    fn is_large(&self) -> bool {
-        matches!(self, Self::Large(_))
-    }
 }
 
 /// The bytes of a body, wherever they lie.
@@ -47,55 +43,57 @@ pub struct Parked {
     pub deadline_ms: u64,
 }
 
-/// Which bodies count against a lot's bytes.
+/// How much may wait in one lot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
-    /// A sender decides how long they wait: they may hold only a part of the pool.
-    All,
-    /// They wait for the disk, which frees the pool as it goes on: bodies in blocks are bounded by the pool itself, and when it
-    /// is empty the sockets are not read. Only copies on the heap count.
-    Copies,
+pub struct Bounds {
+    pub requests: usize,
+    /// Of bodies copied to the heap.
+    pub copied_bytes: usize,
+    /// Of bodies in blocks of the pool.
+    pub block_bytes: usize,
 }
 
 /// First in, first out: a producer's batches keep their order.
 pub struct Lot {
     waiting: VecDeque<Parked>,
-    /// Of the bodies that count.
-    bytes: usize,
-    counted: Counted,
-    count_max: usize,
-    bytes_max: usize,
+    copied_bytes: usize,
+    block_bytes: usize,
+    bounds: Bounds,
 }
 
 impl Lot {
-    pub fn new(counted: Counted, count_max: usize, bytes_max: usize) -> Self {
-        Self { waiting: VecDeque::new(), bytes: 0, counted, count_max, bytes_max }
-    }
-
-    fn counts(&self, parked: &Parked) -> usize {
-        if self.counted == Counted::Copies && parked.body.is_large() { 0 } else { parked.body.len() }
+    pub fn new(bounds: Bounds) -> Self {
+        Self { waiting: VecDeque::new(), copied_bytes: 0, block_bytes: 0, bounds }
     }
 
     /// # Errors
     /// The lot is full; the request comes back.
     pub fn push(&mut self, parked: Parked) -> Result<(), Box<Parked>> {
-        if self.waiting.len() >= self.count_max || self.bytes + self.counts(&parked) > self.bytes_max {
+        let (held, most) = match &parked.body {
+            OwnedBody::Small(bytes) => (self.copied_bytes + bytes.len(), self.bounds.copied_bytes),
+            OwnedBody::Large(payload) => (self.block_bytes + payload.bytes, self.bounds.block_bytes),
+        };
+        if self.waiting.len() >= self.bounds.requests || held > most {
             return Err(Box::new(parked));
         }
-        self.bytes += self.counts(&parked);
+        *self.held(&parked) = held;
         self.waiting.push_back(parked);
         Ok(())
     }
 
+    fn held(&mut self, parked: &Parked) -> &mut usize {
+        if matches!(parked.body, OwnedBody::Small(_)) { &mut self.copied_bytes } else { &mut self.block_bytes }
+    }
+
     /// Back to the front: it could not be served after all.
     pub fn push_front(&mut self, parked: Parked) {
-        self.bytes += self.counts(&parked);
+        *self.held(&parked) += parked.body.len();
         self.waiting.push_front(parked);
     }
 
     pub fn pop(&mut self) -> Option<Parked> {
         let parked = self.waiting.pop_front()?;
-        self.bytes -= self.counts(&parked);
+        *self.held(&parked) -= parked.body.len();
         Some(parked)
     }
 
@@ -113,7 +111,9 @@ impl Lot {
             (taken, left)
         };
         self.waiting = left;
-        self.bytes -= taken.iter().map(|parked| self.counts(parked)).sum::<usize>();
+        for parked in &taken {
+            *self.held(parked) -= parked.body.len();
+        }
         taken
     }
 
@@ -126,7 +126,7 @@ impl Lot {
     }
 
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.copied_bytes + self.block_bytes
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_lot_keeps_order_and_its_bounds() {
-        let mut lot = Lot::new(Counted::All, 3, 100);
+        let mut lot = Lot::new(Bounds { requests: 3, copied_bytes: 100, block_bytes: 0 });
         for id in 1..=2 {
             assert!(lot.push(small(id, 40)).is_ok());
         }
@@ -157,13 +157,17 @@ mod tests {
     }
 
     #[test]
-    fn bodies_in_blocks_do_not_count_where_the_pool_bounds_them() {
+    fn copies_and_blocks_are_bounded_apart() {
         let mut pool = Pool::new(1 << 20).unwrap();
-        for (counted, fits) in [(Counted::Copies, true), (Counted::All, false)] {
-            let mut lot = Lot::new(counted, 3, 100);
+        let mut lot = Lot::new(Bounds { requests: 9, copied_bytes: 100, block_bytes: 5000 });
+        let mut large = |id| {
             let body = OwnedBody::Large(Payload { block: pool.take(4096).unwrap(), bytes: 3000 });
-            assert_eq!(lot.push(Parked { body, ..small(1, 0) }).is_ok(), fits);
-            assert_eq!(lot.bytes(), 0);
-        }
+            Parked { body, ..small(id, 0) }
+        };
+        assert!(lot.push(large(1)).is_ok());
+        assert!(lot.push(large(2)).is_err());
+        assert!(lot.push(small(3, 100)).is_ok());
+        assert_eq!(lot.bytes(), 3100);
+        assert_eq!((lot.pop().unwrap().header.request_id, lot.bytes()), (1, 100));
     }
 }

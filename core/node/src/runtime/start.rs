@@ -21,6 +21,7 @@ use crate::engine::{Engine, Settings};
 use crate::error::NodeError;
 use crate::event::Effects;
 use crate::outcome::RecoveryReport;
+use crate::park::Bounds;
 use crate::partition::Partition;
 use crate::recovery::Rebuild;
 
@@ -154,8 +155,11 @@ fn spawn_engine(
 }
 
 fn settings_of(config: &Config) -> Settings {
-    // An eighth for producer tables, the rest for what is received, written and read.
-    let tables = config.budget_bytes / 8;
+    // An eighth for what lies on the heap (half of it producer tables, a quarter each for the two kinds of parked requests),
+    // the rest for what is received, written and read.
+    let heap = config.budget_bytes / 8;
+    let (tables, copied_bytes) = (heap / 2, heap / 4);
+    let pool_bytes = config.budget_bytes - heap;
     let producers = TableLimits {
         entries: config.producers_max,
         // A state record carries one table: it must fit a block of the pool and a segment file.
@@ -166,9 +170,11 @@ fn settings_of(config: &Config) -> Settings {
         node: config.node,
         cluster: config.cluster,
         history: config.history,
-        pool_bytes: config.budget_bytes - tables,
+        pool_bytes,
         producers,
         producers_bytes: tables,
+        // About 300 bytes a request beside its body. A sender decides how long these wait: a part of the pool, no more.
+        parked: Bounds { requests: (copied_bytes / 512).min(16_384), copied_bytes, block_bytes: pool_bytes / 8 },
     }
 }
 

@@ -10,7 +10,9 @@ use ringfence_buffer::Pool;
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, recover};
 use ringfence_node::engine::{Engine, Settings};
-use ringfence_node::{Effects, Event, Finished, Now, Order, Outcome, ReadEnd, Rebuild, TableLimits, TablePartition};
+use ringfence_node::{
+    Bounds, Effects, Event, Finished, Now, Order, Outcome, ReadEnd, Rebuild, TableLimits, TablePartition,
+};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{AnswerHeader, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of};
 
@@ -105,6 +107,7 @@ impl World {
             pool_bytes: POOL_BYTES,
             producers: shape.limits,
             producers_bytes: 4 << 20,
+            parked: Bounds { requests: 1000, copied_bytes: 2 << 20, block_bytes: POOL_BYTES / 8 },
         };
         let partitions = rebuild.partitions(partitions, shape.shards);
         let epoch = partitions.iter().map(|partition| partition.log.head().owner_epoch).max().unwrap_or(0) + 1;
