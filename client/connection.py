@@ -158,7 +158,7 @@ class Connection:
     def send(
         self, opcode: int, body: Buffer, pending: Pending | None, *, crc: int | None = None, **fields: int
     ) -> bool:
-        """Send one request; False if the socket takes nothing now.
+        """Send one request; False if the connection is over, or does not stand yet.
 
         Args:
             opcode: what is asked.
@@ -187,6 +187,9 @@ class Connection:
             else:
                 self.socket.send(header, zmq.NOBLOCK)
         except zmq.Again:
+            # Below REQUESTS_MAX no queue is full: the peer is gone, and the monitor will say so in a moment.
+            # Whoever tried again at once would try for ever.
+            self.ended = self.greeted
             return False
         if pending is not None:
             pending.body_bytes = size

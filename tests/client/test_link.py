@@ -9,10 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
+import zmq
 
 import ringfence
+from ringfence.connection import Connection
 from ringfence.native import wire
 from ringfence.native.wire import Code, Opcode
 from tests.client.fake_node import Drop, FakeNode, Refuse
@@ -302,3 +305,38 @@ def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() ->
         with pytest.raises(ringfence.RingfenceError):
             producer.close(timeout_s=0.1)
         assert producer.bytes_in_flight == 0
+
+
+def test_a_socket_that_takes_nothing_is_left_and_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peer is gone and the monitor has not said so yet: the sender span for ever."""
+    with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
+        producer.send(rows(0)).result(10)
+        deaf = client._link.first.connection
+        assert deaf is not None
+        tries: list[int] = []
+        send = Connection.send
+
+        def send_or_not(self: Connection, opcode: int, *arguments: Any, **fields: Any) -> bool:
+            if self is deaf and opcode == Opcode.PUBLISH:
+                tries.append(1)
+                monkeypatch.setattr(self, "socket", Full(self.socket))
+                try:
+                    return send(self, opcode, *arguments, **fields)
+                finally:
+                    monkeypatch.undo()
+            return send(self, opcode, *arguments, **fields)
+
+        monkeypatch.setattr(Connection, "send", send_or_not)
+        assert producer.send(rows(1)).result(20)[0].first_offset == 1
+        assert tries == [1]
+        assert client._link.first.connection is not deaf
+
+
+class Full:
+    """A socket that takes nothing."""
+
+    def __init__(self, socket: object) -> None:
+        self._socket = socket
+
+    def send(self, *_: object, **__: object) -> None:
+        raise zmq.Again

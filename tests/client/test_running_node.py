@@ -1,0 +1,166 @@
+"""The client against the program itself: what the fake node says is also what the real one does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ringfence
+from tests.client.helpers import SCHEMA, ids_of, rows, until
+from tests.client.proxy import Proxy
+from tests.system.harness import NodeProcess
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("client") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+def test_connections_that_break_lose_and_double_nothing(node: NodeProcess, client: ringfence.Client) -> None:
+    client.create_topic("cuts", schema=SCHEMA, key=["id"], partitions=4)
+    with Proxy(node.address) as proxy, ringfence.connect(proxy.address, timeout_s=30) as cut:
+        with cut.producer("cuts") as producer:
+            for start in range(0, 4000, 10):
+                producer.send(rows(start, 10))
+                if start % 400 == 200:
+                    proxy.cut() if start % 800 == 200 else proxy.cut_answers()
+                time.sleep(0.002)
+        assert proxy.cuts >= 8
+    assert sorted(ids_of(client, "cuts")) == list(range(4000))
+
+
+def test_a_successor_fences_and_gets_the_note(client: ringfence.Client) -> None:
+    client.create_topic("named", schema=SCHEMA, key=["id"], partitions=4)
+    first = client.producer("named", name="loader")
+    for number in range(10):
+        first.send(rows(number * 20, 20), note=b"file %d" % number)
+    first.flush(30)
+    second = client.producer("named", name="loader")
+    assert len(second.resume) == 4
+    assert {point.note for point in second.resume.values()} == {b"file 9"}
+    assert {point.send for point in second.resume.values()} == {10}
+    with pytest.raises(ringfence.FencedError):
+        first.send(rows(1000, 20)).result(30)
+    with pytest.raises(ringfence.FencedError):
+        first.close()
+    assert second.send(rows(0, 20), number=10).result(30) == ()
+    second.send(rows(200, 20)).result(30)
+    second.close()
+    assert sorted(ids_of(client, "named")) == list(range(220))
+
+
+def test_a_refused_batch_is_followed_by_the_others_under_a_new_identity(client: ringfence.Client) -> None:
+    client.create_topic("refused", schema=SCHEMA, key=["id"], partitions=2)
+    producer = client.producer("refused")
+    producer.send(rows(0, 20)).result(30)
+    encoder = producer._encoder
+    swapped = encoder.layout.index_of_slot
+    swapped[:] = 1 - swapped  # rows go to the wrong partition
+    wrong = producer.send(rows(20, 20))
+    swapped[:] = 1 - swapped
+    right = [producer.send(rows(start, 20)) for start in range(40, 400, 20)]
+    with pytest.raises(ringfence.BatchError) as caught:
+        wrong.result(30)
+    assert caught.value.topic == "public/default/refused"
+    for future in right:
+        future.result(30)
+    with pytest.raises(ringfence.BatchError):
+        producer.close()
+    assert sorted(ids_of(client, "refused")) == [*range(20), *range(40, 400)]
+
+
+def test_a_new_column_reads_null_in_older_rows(client: ringfence.Client) -> None:
+    client.create_topic("grows", schema=SCHEMA, key=["id"], partitions=1)
+    wide = SCHEMA.append(pa.field("more", pa.float64()))
+    with client.producer("grows") as old:
+        old.send(rows(0, 5)).result(30)
+        assert client.add_schema("grows", wide) == 1
+        with client.producer("grows") as new:
+            batch = pa.record_batch(
+                [pa.array([5], pa.int64()), pa.array(["x"]), pa.array([2.5])], schema=wide
+            )
+            new.send(batch).result(30)
+        old.send(rows(6, 2)).result(30)
+    table = pa.Table.from_batches(list(client.read("grows")))
+    assert table.schema.names == ["id", "text", "more"]
+    assert table.column("more").to_pylist() == [None] * 5 + [2.5, None, None]
+
+
+def test_truncated_rows_are_named(client: ringfence.Client) -> None:
+    client.create_topic("short", schema=SCHEMA, partitions=1)
+    with client.producer("short") as producer:
+        for start in range(0, 100, 10):
+            producer.send(rows(start, 10))
+    (partition,) = client.topic("short").partitions
+    client.truncate("short", before_offset=50)
+    until(lambda: client.end_offsets("short")[partition.partition].start == 50)
+    with pytest.raises(ringfence.TruncatedError) as caught:
+        list(client.read("short", start=20))
+    assert caught.value.details["rows_lost"] == 30
+    assert ids_of(client, "short") == list(range(50, 100))
+
+
+def test_following_and_times(client: ringfence.Client) -> None:
+    client.create_topic("follow", schema=SCHEMA, partitions=1)
+    with client.producer("follow") as producer:
+        producer.send(rows(0, 10)).result(30)
+        time.sleep(0.05)
+        later = dt.datetime.now(dt.UTC)
+        time.sleep(0.05)
+        got: list[int] = []
+
+        def take() -> None:
+            for batch in client.read("follow", follow=True):
+                got.extend(batch.column("id").to_pylist())
+                if len(got) >= 20:
+                    return
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        until(lambda: len(got) == 10)
+        began = time.monotonic()
+        producer.send(rows(10, 10)).result(30)
+        thread.join(20)
+        assert got == list(range(20))
+        assert time.monotonic() - began < 3, "a long poll ends when rows come"
+    found = [one for batch in client.read("follow", start=later) for one in batch.column("id").to_pylist()]
+    assert found == list(range(10, 20))
+
+
+def test_topics_from_creation_to_deletion(client: ringfence.Client) -> None:
+    made = client.create_topic("life", schema=SCHEMA, key=["id"], partitions=3, properties={"team": "a"})
+    assert (made.created, made.key, len(made.partitions), made.properties) == (True, ["id"], 3, {"team": "a"})
+    assert not client.create_topic("life", schema=SCHEMA, key=["id"], partitions=3, exist_ok=True).created
+    with pytest.raises(ringfence.AlreadyExistsError):
+        client.create_topic("life", schema=SCHEMA, key=["id"], partitions=3)
+    assert "public/default/life" in [topic.name for topic in client.topics("public/")]
+    client.delete_topic("life")
+    with pytest.raises(ringfence.NotFoundError):
+        client.topic("life")
+    with pytest.raises(ringfence.NotFoundError):
+        client.delete_topic("life")
+    client.delete_topic("life", missing_ok=True)
+    assert client.status().state == "serving"
+
+
+def test_a_unix_socket_does_the_same(tmp_path: Path) -> None:
+    path = f"ipc://{tmp_path}/node"
+    node = NodeProcess(tmp_path / "data", options=("--listen", path))
+    with node, ringfence.connect(path, timeout_s=30) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
+        with client.producer("t") as producer:
+            producer.send(rows(0, 1000)).result(30)
+        assert sorted(ids_of(client)) == list(range(1000))
