@@ -81,7 +81,13 @@ class NodeClient:
         return messages.decode(kind, rest[0])
 
     def create_topic(
-        self, name: str, schema: pa.Schema, *, key: Sequence[str], partitions: int, retention_bytes: int
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        key: Sequence[str],
+        partitions: int,
+        retention_bytes: int | None,
     ) -> None:
         create = messages.TopicCreate(
             name=name,

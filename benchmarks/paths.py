@@ -11,10 +11,10 @@ RECORD = ROOT / "benchmarks" / "record"
 
 
 def work_directory() -> Path:
-    """`RINGFENCE_BENCH_DIR`, by default `.data/bench` in the checkout.
+    """`BENCHMARKS_DIR`, by default `.data/bench` in the checkout; it must lie on the disk to be measured.
 
-    It must lie on the disk that is to be measured.
+    The variable does not begin with RINGFENCE_: a node refuses settings that it does not know.
     """
-    directory = Path(os.environ.get("RINGFENCE_BENCH_DIR", ROOT / ".data" / "bench"))
+    directory = Path(os.environ.get("BENCHMARKS_DIR", ROOT / ".data" / "bench"))
     directory.mkdir(parents=True, exist_ok=True)
     return directory

@@ -26,8 +26,14 @@ HEADS = (
 def markdown(rows: list[dict[str, Any]]) -> str:
     """One line a row, in the order of the run."""
     lines = ["| " + " | ".join(HEADS) + " |", "|---|---|---" + "|--:" * (len(HEADS) - 3) + "|"]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
-    return "\n".join(lines)
+    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows if "figures" not in row]
+    lines += ["", *(_trial(row) for row in rows if "figures" in row)]
+    return "\n".join(lines).rstrip()
+
+
+def _trial(row: dict[str, Any]) -> str:
+    figures = ", ".join(f"{name} {value:,}" for name, value in row["figures"].items())
+    return f"- {row['workload']}: {row['failure'] or figures}"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """`python -m benchmarks.resources`: counted resources, which do not vary from run to run.
 
 Instructions of a batch through the engine (callgrind), calls and syncs of the log: with 1 and with 10,000
-active partitions. What is in `Turn.server` of the big benchmark (page faults, bytes written) is counted there.
+active partitions. Page faults and bytes written are counted by the big benchmark, in `Turn.server`.
 """
 
 from __future__ import annotations

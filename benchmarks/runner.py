@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import trials
 from benchmarks.engines import ENGINES
 from benchmarks.engines.base import Server, Turn, TurnError
 from benchmarks.paths import work_directory
@@ -155,6 +156,10 @@ def run(
     for workload in workloads:
         if time.monotonic() - begin > time_s_max:
             tell(f"{workload.name}: left out, {time_s_max:.0f} s are over")
+            continue
+        if workload.trial:
+            tell(f"{workload.name}: a trial of ours")
+            rows.append(trials.run(workload, quick=quick))
             continue
         rows += rows_of(run_workload(workload, engines, rounds, quick=quick, tell=tell))
     return rows

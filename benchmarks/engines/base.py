@@ -106,9 +106,7 @@ def running(
         readable, _, _ = select.select([process.stdout], [], [], START_TIMEOUT_S)
         line = process.stdout.readline() if readable else b""
         if not line:
-            raise TurnError(
-                f"{command[0]} did not start, exit code {process.poll()}:\n{log.read_text()[-2000:]}"
-            )
+            raise TurnError(f"{command[0]} did not start:\n{log.read_text()[-2000:]}")
         yield process.pid, json.loads(line)
     finally:
         process.send_signal(signal.SIGTERM)

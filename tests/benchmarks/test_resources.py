@@ -1,4 +1,4 @@
-"""Ten thousand active partitions cost what one costs: the same calls and syncs, nearly the same instructions."""
+"""Ten thousand active partitions cost what one costs: the same calls and syncs, nearly the same work."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         "ours": Fake("ours", {"tcp": [2.0, 2.0, 4.0], "ipc": [1.0, -1.0, 1.0]}, log),
     }
     monkeypatch.setattr(runner, "ENGINES", engines)
-    monkeypatch.setenv("RINGFENCE_BENCH_DIR", str(tmp_path))
+    monkeypatch.setenv("BENCHMARKS_DIR", str(tmp_path))
     return log
 
 

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import workload
 from benchmarks.dataset import batches_of
 from benchmarks.engines import ENGINES
+from benchmarks.trials import TRIALS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ def test_a_workload_names_known_engines_and_transports(name: str) -> None:
     assert set(found.engines) <= ENGINES.keys()
     assert set(found.transports) <= {"tcp", "ipc"}
     assert "limit" in found.engines
+    assert bool(found.trial) == (name in TRIALS)
 
 
 def test_the_big_workload_has_bodies_of_eight_mebibytes() -> None:

@@ -3,7 +3,7 @@
 use ringfence_buffer::Pool;
 use ringfence_log::{Identity, Options, Recovered, StoreLock, Writer, recover};
 use ringfence_node::engine::{Engine, Settings};
-use ringfence_node::{Effects, Event, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
+use ringfence_node::{Bounds, Effects, Event, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{AnswerHeader, BLOCK_ALIGN_BYTES, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status, align_up};
 
@@ -51,6 +51,7 @@ impl World {
             pool_bytes: POOL_BYTES,
             producers: limits,
             producers_bytes: 1 << 30,
+            parked: Bounds { requests: 1000, copied_bytes: 2 << 20, block_bytes: POOL_BYTES / 8 },
         };
         let mut pool = Pool::new(POOL_BYTES).map_err(|error| format!("{error:?}"))?;
         let mut engine = Engine::new(settings, shards, Vec::new());
