@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import ProtocolError, RerouteError, RingfenceError, refusal
-from ringfence.native.frame import open_answer, pack_request
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
+from ringfence.native.frame import pack_request
 
 NO_BODY = memoryview(b"")
 
@@ -91,13 +87,12 @@ class Answer:
         )
 
 
-def read_answer(header: Buffer, body: memoryview = NO_BODY) -> Answer:
-    """Check the CRCs and lengths of an answer's frames.
+def checked(header: wire.AnswerHeader, body: memoryview) -> Answer:
+    """The answer whose frames these are.
 
     Raises:
-        ProtocolError: a frame is damaged or of a version that is not spoken here.
+        ProtocolError: the body is not the one that the header tells of.
     """
-    answer = open_answer(header)
-    if answer.body_bytes != body.nbytes or (body.nbytes and crc32c(body) != answer.body_crc):
-        raise ProtocolError("an answer's body is damaged", opcode=answer.opcode, body_bytes=body.nbytes)
-    return Answer(answer, body)
+    if header.body_bytes != body.nbytes or (body.nbytes and crc32c(body) != header.body_crc):
+        raise ProtocolError("an answer's body is damaged", opcode=header.opcode, body_bytes=body.nbytes)
+    return Answer(header, body)

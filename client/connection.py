@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import zmq
 import zmq.utils.monitor
 
-from ringfence.codec import NO_BODY, Answer, read_answer, request_header
+from ringfence.codec import NO_BODY, Answer, checked, request_header
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import BatchError, ConnectError, ProtocolError, RingfenceError
+from ringfence.native.frame import open_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,8 @@ ANSWERS_PER_TURN_MAX = 256  # then others get their turn
 # node.
 ANSWER_BYTES_MAX = 2 * wire.MESSAGE_BYTES_MAX
 PROGRAM = "ringfence-python 0.1"
+NOBLOCK = int(zmq.NOBLOCK)  # plain numbers: joining enum members costs more than the call they are for
+NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 ENDED = (
     zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
@@ -182,10 +185,10 @@ class Connection:
         header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
         try:
             if size:
-                self.socket.send(header, zmq.NOBLOCK | zmq.SNDMORE)
-                self.socket.send(body, zmq.NOBLOCK, copy=size < COPY_BYTES_MAX)
+                self.socket.send(header, NOBLOCK_MORE)
+                self.socket.send(body, NOBLOCK, copy=size < COPY_BYTES_MAX)
             else:
-                self.socket.send(header, zmq.NOBLOCK)
+                self.socket.send(header, NOBLOCK)
         except zmq.Again:
             # Below REQUESTS_MAX no queue is full: the peer is gone, and the monitor will say so in a moment.
             # Whoever tried again at once would try for ever.
@@ -209,15 +212,17 @@ class Connection:
         socket = self.socket
         for _ in range(ANSWERS_PER_TURN_MAX):
             try:
-                header = socket.recv(zmq.NOBLOCK)
+                header = open_answer(socket.recv(NOBLOCK))
             except zmq.Again:
                 return
             body = NO_BODY
-            if socket.getsockopt(zmq.RCVMORE):
-                body = socket.recv(zmq.NOBLOCK, copy=False).buffer
+            if (
+                header.body_bytes
+            ):  # most answers are a header alone, and asking for RCVMORE costs as much as reading it
+                body = socket.recv(NOBLOCK, copy=False).buffer
                 if socket.getsockopt(zmq.RCVMORE):
                     raise ProtocolError("an answer has more than two frames", address=self.address)
-            self._dispatch(read_answer(header, body))
+            self._dispatch(checked(header, body))
 
     def _dispatch(self, answer: Answer) -> None:
         header = answer.header
