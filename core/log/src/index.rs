@@ -169,7 +169,14 @@ impl Index {
         self.sparse.get(at).or(self.sparse.back()).map(|entry| entry.offset)
     }
 
-    /// Give back what an idle partition does not need: at most `entries` sparse ones stay.
+    /// Give back the dense tail, which a partition without new records does not need: reads find the same by a walk of one
+    /// interval at most.
+    pub fn rest(&mut self) {
+        self.tail = VecDeque::new();
+        self.sparse.shrink_to_fit();
+    }
+
+    /// Give back nearly all, at the price of long walks: at most `entries` sparse ones stay.
     pub fn shrink(&mut self, entries: usize) {
         while self.sparse.len() > entries.max(2) {
             let last = self.sparse.len() - 1;

@@ -130,7 +130,15 @@ impl PartitionLog {
         self.touches.iter().find(|touch| touch.pin.number == file).map(|touch| touch.pin.clone())
     }
 
-    /// Give back memory that an idle partition does not need.
+    /// Give back memory that an idle partition does not need; reads stay as they are.
+    pub fn rest(&mut self) {
+        self.index.rest();
+        self.touches.shrink_to_fit();
+        self.states.shrink_to_fit();
+        self.starts.shrink_to_fit();
+    }
+
+    /// Give back nearly all of the index, at the price of longer walks for reads: for when memory is short.
     pub fn shrink(&mut self) {
         // 16 entries of 40 bytes, next to at most 48 of the tail: below 3 KiB with the rest.
         self.index.shrink(16);

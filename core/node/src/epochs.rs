@@ -42,6 +42,10 @@ impl Epochs {
         self.starts.retain(|(first, _)| *first < end_offset);
     }
 
+    pub fn memory_bytes(&self) -> usize {
+        self.starts.capacity() * size_of::<(u64, u64)>()
+    }
+
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.starts.len() as u64).to_le_bytes());
         for (first, epoch) in &self.starts {

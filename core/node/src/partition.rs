@@ -45,8 +45,10 @@ pub enum Rest {
     Fresh,
     /// Nothing was, for a round of upkeep.
     Quiet,
-    /// Its log gave back what an idle partition does not need.
-    Shrunk,
+    /// Nothing was for long: its log gave back what it does not need.
+    Asleep,
+    /// ... and nearly all of its index, because memory was short.
+    Thin,
 }
 
 impl Partition {
@@ -75,6 +77,15 @@ impl Partition {
 
     pub fn key(&self) -> (u64, u64) {
         (self.log.topic, self.log.partition)
+    }
+
+    /// Memory that it takes, to within the allocator's and the map's own overhead.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Self>() - size_of::<PartitionLog>()
+            + self.log.memory_bytes()
+            + self.producers.bytes()
+            + self.epochs.memory_bytes()
+            + self.waiting.capacity() * size_of::<u64>()
     }
 
     /// Why the partition must not be served, if so.

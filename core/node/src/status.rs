@@ -37,6 +37,11 @@ impl Engine {
         list
     }
 
+    /// Memory of the largest partition, for tests of what an idle one takes.
+    pub fn partition_bytes_max(&self) -> usize {
+        self.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)
+    }
+
     /// Totals and present values by name.
     pub fn counter_list(&self) -> Vec<(&'static str, u64)> {
         let mut list = Vec::with_capacity(64);
@@ -49,6 +54,7 @@ impl Engine {
             ("partitions", self.partitions.len() as u64),
             ("topics", self.topics.len() as u64),
             ("producers_bytes", self.producers_bytes as u64),
+            ("logs_bytes", self.upkeep.logs_bytes as u64),
             ("unacknowledged", self.acks.iter().map(|acks| acks.len() as u64).sum()),
             ("waiting_ahead", self.ahead.len() as u64),
             ("waiting_ahead_bytes", self.ahead.bytes() as u64),

@@ -23,12 +23,17 @@ pub struct Upkeep {
     owed: Vec<(u64, u64)>,
     /// Where the walk over all partitions goes on.
     cursor: At,
+    /// Memory of logs that this round of the walk has seen, and what the round before saw in all.
+    round_bytes: usize,
+    pub(crate) logs_bytes: usize,
     retained_ms: u64,
     scratch: Vec<u8>,
 }
 
 /// Partitions looked at in one tick: 10,000 of them once in 0.8 s.
 const WALK: At = 256;
+/// Without records for this long a partition is idle: what it gives back, it does not take again at once.
+const IDLE_MS: u64 = 10_000;
 /// State records written in one tick: beside a full load they take a few percent of the disk.
 const STATES: usize = 32;
 /// How often files are looked at. A walk over 10,000 partitions takes about a millisecond.
@@ -55,21 +60,41 @@ impl Engine {
     fn walk(&mut self, now: Now, pool: &mut Pool) {
         let places = self.partitions.places();
         for _ in 0..WALK.min(places) {
-            self.upkeep.cursor = if self.upkeep.cursor + 1 >= places { 0 } else { self.upkeep.cursor + 1 };
+            self.upkeep.cursor += 1;
+            if self.upkeep.cursor >= places {
+                self.upkeep.cursor = 0;
+                self.upkeep.logs_bytes = std::mem::take(&mut self.upkeep.round_bytes);
+            }
             let at = self.upkeep.cursor;
             let Some(partition) = self.partitions.get(at).filter(|partition| !partition.dropped) else { continue };
-            match partition.rest {
-                Rest::Fresh => {
-                    self.forget_producers(at, self.settings.producers);
-                    self.partitions[at].rest = Rest::Quiet;
-                }
-                Rest::Quiet => {
-                    self.partitions[at].log.shrink();
-                    self.partitions[at].rest = Rest::Shrunk;
-                }
-                Rest::Shrunk => {}
+            self.upkeep.round_bytes += partition.log.memory_bytes();
+            if partition.rest == Rest::Fresh {
+                self.forget_producers(at, self.settings.producers);
+                self.partitions[at].rest = Rest::Quiet;
+            } else {
+                self.put_to_rest(at, now);
             }
             self.retain_rows(at, now, pool);
+        }
+    }
+
+    /// An idle partition gives back what it does not need, and nearly all of its index when all of them take too much.
+    fn put_to_rest(&mut self, at: At, now: Now) {
+        let is_short = self.upkeep.logs_bytes > self.settings.pool_bytes / 16;
+        let partition = &mut self.partitions[at];
+        if now.unix_ms < partition.log.head().last_time_ms + IDLE_MS {
+            return;
+        }
+        match partition.rest {
+            Rest::Quiet => {
+                partition.log.rest();
+                partition.rest = Rest::Asleep;
+            }
+            Rest::Asleep if is_short => {
+                partition.log.shrink();
+                partition.rest = Rest::Thin;
+            }
+            _ => {}
         }
     }
 

@@ -192,3 +192,20 @@ fn segment_with(world: &World, body: &[u8]) -> String {
         |name: &String| world.disk.content(name).is_some_and(|bytes| bytes.windows(body.len()).any(|w| w == body));
     names.into_iter().find(holds).unwrap()
 }
+
+#[test]
+fn an_idle_partition_takes_little_memory_and_still_reads() {
+    let mut world = world();
+    for sequence in 0..300 {
+        append(&mut world, sequence, 20);
+    }
+    let active = world.engine.partition_bytes_max();
+    for _ in 0..40 {
+        world.pass(500);
+    }
+    let idle = world.engine.partition_bytes_max();
+    assert!(idle < active && idle <= 4096, "{idle} bytes idle, {active} active");
+    assert_eq!(world.read_all().len(), 300);
+    append(&mut world, 300, 20);
+    assert_eq!(world.read_all().len(), 301);
+}

@@ -226,22 +226,28 @@ fn every_acknowledged_row_is_readable_exactly_once_after_any_walk() {
     // One seed by hand: RINGFENCE_SEED=n. Steps are bounded so that all seeds take a few seconds.
     let given = std::env::var("RINGFENCE_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(1..=24, |seed: u64| seed..=seed);
-    let mut failed = Vec::new();
+    let (mut failed, mut states) = (Vec::new(), 0);
     for seed in seeds {
-        let walked = std::panic::catch_unwind(|| {
+        let walked = std::panic::catch_unwind(|| -> u64 {
             let mut walk = Walk::new(seed);
             for _ in 0..400 {
                 walk.step();
             }
             walk.check_log();
+            let states = walk.world.counter("states_written");
             walk.crash();
             walk.check_log();
+            states
         });
-        if let Err(panic) = walked {
-            eprintln!("the walk of seed {seed} failed; RINGFENCE_SEED={seed} replays it");
-            failed.push((seed, panic));
+        match walked {
+            Ok(count) => states += count,
+            Err(panic) => {
+                eprintln!("the walk of seed {seed} failed; RINGFENCE_SEED={seed} replays it");
+                failed.push((seed, panic));
+            }
         }
     }
+    assert!(given.is_some() || states > 0, "no walk carried a state record forward");
     if let Some((_, panic)) = failed.pop() {
         std::panic::resume_unwind(panic);
     }

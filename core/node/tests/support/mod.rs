@@ -199,6 +199,11 @@ impl World {
         self.outcomes.append(&mut self.effects.outcomes);
     }
 
+    pub fn counter(&self, name: &str) -> u64 {
+        let list = self.engine.counter_list();
+        list.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no counter {name}")).1
+    }
+
     pub fn pass(&mut self, ms: u64) {
         self.now.mono_ms += ms;
         self.now.unix_ms += ms;
