@@ -356,8 +356,7 @@ class Producer:
 
     def _on_table(self, layout: Layout) -> None:
         """A newer layout: from here on rows are grouped by it. The swap is one assignment."""
-        if layout.version != self._encoder.layout.version or layout.schemas != self._encoder.layout.schemas:
-            self._encoder = TopicEncoder(layout, split=self.name is None)
+        self._encoder = TopicEncoder(layout, split=self.name is None)
         self._sender.table(layout)
 
     def _on_settled(self, sink: Sink) -> None:

@@ -87,6 +87,7 @@ class FakeNode:
         self.topics: dict[str, Topic] = {}
         self.owners: dict[int, int] = {}  # partition -> node, where it is not this one
         self.addresses: dict[int, list[str]] = {}
+        self.loads: dict[int, float] = {}
         self.generation = 10
         self.seen: list[wire.RequestHeader] = []
         self._ids = itertools.count(100)
@@ -299,6 +300,7 @@ class FakeNode:
                 state="ACTIVE",
                 owner=self.owners.get(log.partition, self.node),
                 epoch=log.epoch,
+                load=self.loads.get(log.partition),
             )
             for log in topic.logs.values()
         ]

@@ -99,6 +99,17 @@ def test_a_topic_without_key_takes_whole_batches_in_turn() -> None:
         assert Counter(parts[0].partition for parts in sent) == dict.fromkeys(node.topic_of("t").logs, 2)
 
 
+def test_without_key_a_loaded_partition_gets_fewer_batches_once_the_load_is_known() -> None:
+    """F34."""
+    with node_with_topic(key=(), partitions=2) as (node, client), client.producer("t") as producer:
+        busy, idle = node.topic_of("t").logs
+        node.loads, node.generation = {busy: 0.9, idle: 0.1}, 11
+        client._link.call(client._tables._refresh_all)
+        until(lambda: producer._encoder.layout.generation == 11)
+        sent = Counter(producer.send(rows(number)).result(10)[0].partition for number in range(60))
+        assert sent[idle] > 3 * sent[busy] > 0
+
+
 # ---- exactly once
 # -----------------------------------------------------------------------------------------------
 
