@@ -69,22 +69,11 @@ pub struct ReadEnd {
 }
 
 /// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of one
-/// connection go out in order; `closes` come after `answers`.
+/// connection go out in order.
 #[derive(Default)]
 pub struct Effects {
     pub answers: Vec<Answer>,
     pub jobs: Vec<Job>,
     pub reads: Vec<ReadJob>,
     pub outcomes: Vec<Outcome>,
-    pub closes: Vec<Connection>,
-}
-
-impl Effects {
-    pub fn is_empty(&self) -> bool {
-        self.answers.is_empty()
-            && self.jobs.is_empty()
-            && self.reads.is_empty()
-            && self.outcomes.is_empty()
-            && self.closes.is_empty()
-    }
 }

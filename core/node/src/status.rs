@@ -76,9 +76,11 @@ impl Engine {
 
     /// True while something is with writers or reader, or waits for them.
     pub fn is_busy(&self) -> bool {
-        let orders = !self.upkeep.orders.is_empty();
-        let failed = |shard: &ringfence_log::Shard| matches!(shard.status(), ringfence_log::Status::Failed(_));
-        let groups = self.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && !failed(shard)));
+        let orders = !self.upkeep.orders.is_empty()
+            && self.shards.iter().all(|shard| shard.status() == ringfence_log::Status::Serving);
+        // A full disk may stay full and a failed one does not come back: nobody waits for either.
+        let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::Status::Serving;
+        let groups = self.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));
         orders || groups || self.reads.under_way() > 0
     }
 }

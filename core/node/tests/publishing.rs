@@ -2,7 +2,7 @@
 
 mod support;
 
-use ringfence_node::{Event, Order};
+use ringfence_node::{Event, Order, Outcome};
 use ringfence_transport::Connection;
 use ringfence_wire::{
     ANSWER_FLAG_REPEATED, Code, ExtensionKind, Opcode, RedirectReason, RequestHeader, Status, crc_of, extension,
@@ -229,6 +229,9 @@ fn a_full_pool_makes_batches_wait_and_keeps_their_order() {
         ids.push(header.request_id);
     }
     assert!(world.counter("stalled") > 0, "groups or pool were full");
+    let number = world.order(Order::Fence { topic: TOPIC, partition: PARTITION + 1, epoch: 9 });
+    let failed = |outcome: &Outcome| matches!(outcome, Outcome::Order { number: n, result: Err(_) } if *n == number);
+    assert!(world.outcomes.iter().any(failed), "orders that need no room end at once");
     world.release();
     let replies: Vec<Reply> = ids.into_iter().map(|id| world.answer_to(id)).collect();
     let stored: Vec<u64> = replies.iter().filter(|reply| reply.header.status == 0).map(|r| r.header.sequence).collect();
@@ -250,4 +253,36 @@ fn credit_is_shared_between_connections() {
     world.event(Event::Closed(Connection(2)));
     let request = world.request(Opcode::EndOffsets);
     assert_eq!(world.ask(&request, &[]).to, CLIENT);
+}
+
+#[test]
+fn an_order_that_finds_no_room_waits_and_those_behind_it_too() {
+    let mut world = world();
+    world.is_held = true;
+    let body = body_of(0, 8_000);
+    let mut sequence = 0;
+    while world.counter("stalled") == 0 {
+        let header = world.batch(3, sequence, 8_000, &body);
+        world.send(&header, &body);
+        world.run();
+        sequence += 1;
+    }
+    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX };
+    let producer = |id| Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: id,
+        producer_epoch: 9,
+        name: vec![b'n'; 200],
+    };
+    let mut numbers: Vec<u64> = (0..2000).map(|id| world.order(producer(100 + id))).collect();
+    numbers.push(world.order(truncate));
+    world.run();
+    assert!(world.outcomes.is_empty(), "nothing is durable yet");
+    world.release();
+    let ended = world.outcomes.iter().map(|outcome| match outcome {
+        Outcome::Order { number, result: Ok(_) } => *number,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(ended.collect::<Vec<_>>(), numbers, "each once, in order");
 }

@@ -156,6 +156,8 @@ impl Walk {
 
     fn crash(&mut self) {
         let fresh = World::new(0, self.shape);
+        // Each start may have another number of shards.
+        self.shape.shards = u16::try_from(1 + self.random.below(3)).unwrap();
         let old = std::mem::replace(&mut self.world, fresh);
         self.world = old.crash(self.shape);
         self.world.install(1);

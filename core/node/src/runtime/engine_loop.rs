@@ -169,9 +169,6 @@ impl EngineLoop {
         for answer in effects.answers.drain(..) {
             self.transport.send(answer.connection, &answer.header, answer.body);
         }
-        for connection in effects.closes.drain(..) {
-            self.transport.close(connection, false);
-        }
         let orders = effects.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Order { .. })).count();
         if orders > 0 {
             self.commands.orders_ended(orders as u64);

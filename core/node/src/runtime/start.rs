@@ -200,7 +200,8 @@ const OUTBOUND_BYTES: usize = 64 << 20;
 
 fn limits_of(config: &Config) -> Limits {
     Limits {
-        message_bytes: config.message_bytes,
+        // A body must find a block beside what is under way; a larger one would wait for ever.
+        message_bytes: config.message_bytes.min((config.budget_bytes - config.budget_bytes / 8) / 2),
         connections: config.connections_max,
         outbound_bytes: OUTBOUND_BYTES.min(config.budget_bytes / 4),
         // A client that takes nothing for half a minute is gone or stuck.
