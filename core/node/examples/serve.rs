@@ -1,12 +1,13 @@
 //! A node of one topic without a control plane, for profiling and benchmarks of the native parts alone.
 //!
 //! ```text
-//! serve DATA ADDRESS PARTITIONS [--schema FILE] [--key COLUMNS] [--transport native|libzmq] [--budget-mib N] [--shards N]
-//!       [--faults PLAN] [--buffered] [--stats]
+//! serve DATA ADDRESS PARTITIONS [--schema FILE] [--key COLUMNS] [--transport native|libzmq] [--budget-mib N]
+//!       [--shards N] [--faults PLAN] [--buffered] [--stats]
 //! ```
-//! `FILE` holds an Arrow IPC schema message; without it the topic has two int64 columns, `id` and `value`. `COLUMNS` are
-//! indexes joined by commas. The topic is 1, partitions are 100, 101, ...; the layout's version is 1. One JSON line on stdout
-//! says where it listens and under which epoch; it ends when stdin does. `--stats` prints the counters then.
+//! `FILE` holds an Arrow IPC schema message; without it the topic has two int64 columns, `id` and `value`. `COLUMNS`
+//! are indexes joined by commas. The topic is 1, partitions are 100, 101, ...; the layout's version is 1. One JSON
+//! line on stdout says where it listens and under which epoch; it ends when stdin does. `--stats` prints the counters
+//! then.
 
 use std::io::Read;
 use std::sync::Arc;

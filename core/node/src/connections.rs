@@ -36,7 +36,8 @@ impl Connections {
         }
     }
 
-    /// The connection holds this generation. A client never acknowledges what it was not given (I10): others are ignored.
+    /// The connection holds this generation. A client never acknowledges what it was not given (I10): others are
+    /// ignored.
     pub fn acknowledge(&mut self, connection: Connection, topic: u64, generation: u64) {
         let peer = self.peers.get_mut(&connection.0);
         if let Some((_, held)) = peer.and_then(|peer| peer.topics.iter_mut().find(|(known, _)| *known == topic)) {

@@ -53,7 +53,8 @@ impl Engine {
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {
         self.control.unanswered = self.control.unanswered.saturating_sub(1);
         let body = if body.is_empty() { Outbound::Empty } else { Outbound::Bytes(body) };
-        // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed again.
+        // The control plane knows neither credit nor what is installed here: both are filled in, and the header sealed
+        // again.
         let mut header = AnswerHeader::read(&header);
         header.generation = header.generation.max(self.generation);
         header.credit_bytes = self.credit_bytes;

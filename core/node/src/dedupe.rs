@@ -7,9 +7,10 @@
 //! same epoch    next -> New   above -> Gap(next)   in the window -> Repeated | Conflict   below it -> TooOld
 //! ```
 //!
-//! Invariants: a decision changes nothing, only [`Producers::stored`], [`Producers::opened`] and [`Producers::forget`] do (I15);
-//! an epoch at or below `forgotten_epoch` without an entry is never taken for new (I6). Everything here is rebuilt from
-//! record headers and the state blob (`dedupe_blob.rs`), so a recovered table decides as the lost one did.
+//! Invariants: a decision changes nothing, only [`Producers::stored`], [`Producers::opened`] and [`Producers::forget`]
+//! do (I15); an epoch at or below `forgotten_epoch` without an entry is never taken for new (I6). Everything here is
+//! rebuilt from record headers and the state blob (`dedupe_blob.rs`), so a recovered table decides as the lost one
+//! did.
 
 use ringfence_routing::IdMap;
 use ringfence_wire::{Code, DEDUPE_WINDOW};
@@ -166,8 +167,8 @@ impl Producers {
         self.entries.len() > limits.entries || self.bytes > limits.bytes
     }
 
-    /// Batches at or above this offset never were: the log was cut there. A producer of which nothing is left in the window is
-    /// forgotten, since nobody knows its last sequence any more.
+    /// Batches at or above this offset never were: the log was cut there. A producer of which nothing is left in the
+    /// window is forgotten, since nobody knows its last sequence any more.
     pub fn cut(&mut self, end_offset: u64) {
         let mut lost = Vec::new();
         for (id, entry) in &mut self.entries {
@@ -191,8 +192,8 @@ impl Producers {
         }
     }
 
-    /// Forget what expired by record time, and the oldest above the limits. Call after `stored` and `opened`; cheap while
-    /// nothing is due. Returns how many went.
+    /// Forget what expired by record time, and the oldest above the limits. Call after `stored` and `opened`; cheap
+    /// while nothing is due. Returns how many went.
     pub fn forget(&mut self, limits: TableLimits, newest_ms: u64) -> usize {
         let before = self.entries.len();
         let dead_ms = newest_ms.saturating_sub(limits.expiry_ms);

@@ -7,7 +7,8 @@
 //! One thread owns it, so fence, dedupe and append of a partition are one step without a lock (B1).
 //!
 //! Where things are: `requests.rs` sorts requests, `ingest.rs` is the way of a batch, `durable.rs` what follows when a
-//! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked, `upkeep.rs` time.
+//! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked,
+//! `upkeep.rs` time.
 
 use std::sync::Arc;
 

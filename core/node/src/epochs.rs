@@ -2,8 +2,8 @@
 
 use crate::cursor::{Cursor, Short};
 
-/// (first offset, epoch), ascending in both. At most [`EPOCHS_MAX`]; the oldest go first, and positions before them pass
-/// unchecked.
+/// (first offset, epoch), ascending in both. At most [`EPOCHS_MAX`]; the oldest go first, and positions before them
+/// pass unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Epochs {
     starts: Vec<(u64, u64)>,

@@ -68,8 +68,8 @@ pub struct ReadEnd {
     pub crc: u32,
 }
 
-/// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of one
-/// connection go out in order.
+/// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of
+/// one connection go out in order.
 #[derive(Default)]
 pub struct Effects {
     pub answers: Vec<Answer>,

@@ -1,7 +1,7 @@
 //! Reads below the mark, and long polls.
 //!
 //! ```text
-//! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer with the log's own bytes
+//! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer: the log's bytes
 //!                                            no -> wait in the partition's list until the mark moves or the deadline
 //!                                                    no block free -> wait in `queued`
 //! ```

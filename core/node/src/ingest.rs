@@ -1,6 +1,6 @@
-//! START HERE: the way of one batch, one call a line. What can refuse stands before what writes, and nothing can interleave:
-//! fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is stopped has changed
-//! nothing (I15).
+//! START HERE: the way of one batch, one call a line. What can refuse stands before what writes, and nothing can
+//! interleave: fence, dedupe and append of a partition happen in one call on one thread (B1). A batch that is stopped
+//! has changed nothing (I15).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,5 +1,5 @@
-//! What must hold after every event. Tests and the simulator call [`Engine::check_invariants`] after each step; names are
-//! those of the design (I4 ...).
+//! What must hold after every event. Tests and the simulator call [`Engine::check_invariants`] after each step; names
+//! are those of the design (I4 ...).
 
 use crate::blob;
 use crate::engine::Engine;
@@ -29,7 +29,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything that an append or an order may change of the partitions, as bytes: equal before and after a refusal (I15).
+    /// Everything that an append or an order may change of the partitions, as bytes: equal before and after a refusal
+    /// (I15).
     pub fn state_bytes(&self) -> Vec<u8> {
         let mut partitions: Vec<&Partition> = self.partitions.iter().collect();
         partitions.sort_unstable_by_key(|partition| partition.key());

@@ -14,8 +14,8 @@ pub struct TablePartition {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 = keep.
-    /// Repeated with more schemas when one was added.
+    /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 =
+    /// keep. Repeated with more schemas when one was added.
     InstallTopic {
         topic: u64,
         schemas: Vec<Vec<u8>>,

@@ -1,5 +1,5 @@
-//! Orders of the control plane: what they need, what they change, how each ends. Orders run one after another; one that finds
-//! no room in its shard waits, and those behind it wait too.
+//! Orders of the control plane: what they need, what they change, how each ends. Orders run one after another; one
+//! that finds no room in its shard waits, and those behind it wait too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! From the log's records back to producer tables and epochs: what [`ringfence_log::recover`] tells, kept per partition.
+//! From the log's records back to producer tables and epochs: what [`ringfence_log::recover`] tells, kept per
+//! partition.
 
 use ringfence_log::{PartitionLog, Visitor};
 use ringfence_routing::PairMap;
@@ -29,7 +30,8 @@ impl Rebuild {
         Self { limits, found: PairMap::default() }
     }
 
-    /// Partitions with their tables, each on its shard: ids spread, and a partition stays with its shard until a restart.
+    /// Partitions with their tables, each on its shard: ids spread, and a partition stays with its shard until a
+    /// restart.
     ///
     /// # Panics
     /// `shards` is 0.

@@ -126,7 +126,8 @@ impl Engine {
         self.producers_bytes -= before - partition.producers.bytes();
     }
 
-    /// A table is above its limits, or all tables are above theirs: then this partition, which just grew, gives half back.
+    /// A table is above its limits, or all tables are above theirs: then this partition, which just grew, gives half
+    /// back.
     pub(crate) fn make_room_for_producers(&mut self, at: At) {
         let mut limits = self.settings.producers;
         if self.producers_bytes > self.settings.producers_bytes {

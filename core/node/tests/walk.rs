@@ -1,6 +1,6 @@
-//! A seeded random walk against a model: batches, repeats, gaps, lost answers, crashes that tear the disk, new epochs, log starts.
-//! Every acknowledged row is readable exactly once, in order; an unacknowledged one at most once (I5, I6). A failure prints
-//! its seed.
+//! A seeded random walk against a model: batches, repeats, gaps, lost answers, crashes that tear the disk, new epochs,
+//! log starts. Every acknowledged row is readable exactly once, in order; an unacknowledged one at most once (I5, I6).
+//! A failure prints its seed.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Faults on demand, for tests of the running program: a [`Storage`] around the real one. In production there is none of it:
-//! the runtime is built for the plain storage then.
+//! Faults on demand, for tests of the running program: a [`Storage`] around the real one. In production there is none
+//! of it: the runtime is built for the plain storage then.
 //!
 //! A plan is `name=value` joined by commas:
 //! - `slow_sync_ms=50`: each sync takes this much longer;

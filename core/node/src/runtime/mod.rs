@@ -5,9 +5,9 @@
 //!                   <--Outcome--  (transport,    --ReadJob-->  reader thread                 --ReadEnd--> engine
 //!                      + eventfd   pool, engine)
 //! ```
-//! Every arrow is a lock-free queue; whoever fills one wakes the other side (an eventfd for engine and caller, unpark for
-//! workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends the process: what it
-//! guarded can no longer be believed.
+//! Every arrow is a lock-free queue; whoever fills one wakes the other side (an eventfd for engine and caller, unpark
+//! for workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends the
+//! process: what it guarded can no longer be believed.
 
 mod command;
 mod engine_loop;

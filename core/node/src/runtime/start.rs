@@ -155,8 +155,8 @@ fn spawn_engine(
 }
 
 fn settings_of(config: &Config) -> Settings {
-    // An eighth for what lies on the heap (half of it producer tables, a quarter each for the two kinds of parked requests),
-    // the rest for what is received, written and read.
+    // An eighth for what lies on the heap (half of it producer tables, a quarter each for the two kinds of parked
+    // requests), the rest for what is received, written and read.
     let heap = config.budget_bytes / 8;
     let (tables, copied_bytes) = (heap / 2, heap / 4);
     let pool_bytes = config.budget_bytes - heap;

@@ -1,4 +1,5 @@
-//! A world for the engine without threads: storage in memory that a crash tears, a writer and a reader that work when told.
+//! A world for the engine without threads: storage in memory that a crash tears, a writer and a reader that work when
+//! told.
 #![allow(dead_code)] // each test file uses its own part
 
 use std::sync::Arc;
