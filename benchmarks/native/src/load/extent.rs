@@ -13,7 +13,7 @@ pub struct Extent {
     balance: u64,
 }
 
-/// The finalizer of SplitMix64: every bit of the input changes half of the output's.
+/// The finalizer of `SplitMix64`: every bit of the input changes half of the output's.
 const fn hash(offset: u64) -> u64 {
     let mut mixed = offset.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
