@@ -46,7 +46,7 @@ struct Outcome {
     bytes_per_s: f64,
 }
 
-/// Memory that O_DIRECT takes, without `unsafe`: a longer vector and an aligned part of it.
+/// Memory that `O_DIRECT` takes, without `unsafe`: a longer vector and an aligned part of it.
 struct Aligned {
     bytes: Vec<u8>,
     at: usize,
