@@ -52,6 +52,9 @@ def describe() -> dict[str, Any]:
         "kernel": ".".join(platform.release().split(".")[:2]),
         "file_system": _file_system(work_directory().resolve()),
         "huge_pages": Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
+        "load_average": round(os.getloadavg()[1], 1),
+        # Under `chrt -f 10` other work on the machine hardly counts.
+        "scheduling": "normal" if os.sched_getscheduler(0) == os.SCHED_OTHER else "real time",
         "python": platform.python_version(),
         "revision": _revision(),
     }

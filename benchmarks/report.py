@@ -70,6 +70,7 @@ def record(result: dict[str, Any]) -> Path:
         f"# {result['date']}, {result['rounds']} interleaved turns each",
         "",
         f"{machine['processor']}, {size}, {machine['file_system']}, kernel {machine['kernel']}.",
+        f"Scheduling {machine['scheduling']}, load average {machine['load_average']}.",
         f"Revision {machine['revision']}. {result['warmth']}",
         "",
         markdown(result["rows"]),

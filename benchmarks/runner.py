@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import trials
 from benchmarks.engines import ENGINES
-from benchmarks.engines.base import Server, Turn, TurnError
+from benchmarks.engines.base import Pace, Server, Turn, TurnError
 from benchmarks.paths import work_directory
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from benchmarks.workload import Workload
 
 LIMIT_NAME = "limit"
+# Warming up, measuring, and starting a sender that loads its bodies or pyarrow.
+TURN_PARTS = 3.0
+TURN_TIME_S_MIN = 0.5
+TURN_TIME_S_MAX = 30.0
+FAILURES = (TurnError, OSError, RuntimeError, ImportError)
 
 
 @dataclass
@@ -63,39 +68,59 @@ def _empty(directory: Path) -> Path:
     return directory
 
 
+def pace_for(turns: int, seconds: float, *, quick: bool) -> Pace:
+    """The pace at which `turns` turns fit into `seconds`.
+
+    A turn warms up, then measures, each as long as the pace allows, and starts two processes around it.
+    """
+    return Pace(quick, min(max(seconds / turns / TURN_PARTS, TURN_TIME_S_MIN), TURN_TIME_S_MAX))
+
+
 def run_workload(
-    workload: Workload, engines: Sequence[str], rounds: int, *, quick: bool, tell: Callable[[str], None]
+    workload: Workload,
+    engines: Sequence[str],
+    rounds: int,
+    *,
+    quick: bool,
+    tell: Callable[[str], None],
+    seconds: float,
 ) -> list[Contest]:
-    """Start all servers, then let them take turns.
+    """Start all servers, then let them take turns, as many rounds as fit into `seconds`, at least one.
 
     A failed engine is out of the run; its failure is in the result.
     """
     contests = contests_of(workload, engines)
-    servers: list[Server | None] = []
+    begin = time.monotonic()
     with ExitStack() as stack:
-        for contest in contests:
-            name = f"{contest.engine.name}-{contest.transport}"
-            directory = _empty(work_directory() / name)
-            stack.callback(shutil.rmtree, directory, ignore_errors=True)
-            try:
-                serving = contest.engine.serve(workload, contest.transport, directory)
-                servers.append(stack.enter_context(serving))
-            except (TurnError, OSError, RuntimeError, ImportError) as error:
-                contest.failure = str(error)
-                servers.append(None)
+        servers = [_start(contest, stack) for contest in contests]
+        pace = pace_for(len(contests) * rounds, seconds, quick=quick)
         for number in range(rounds):
+            round_begin = time.monotonic()
             for contest, server in zip(contests, servers, strict=True):
                 if server is not None and contest.failure is None:
                     who = f"{contest.engine.name} {contest.transport}"
                     tell(f"{workload.name}: turn {number + 1} of {rounds}: {who}")
-                    _take_turn(contest, server, quick=quick)
+                    _take_turn(contest, server, pace)
+            now = time.monotonic()
+            if now - begin + (now - round_begin) > seconds:
+                break
     return contests
 
 
-def _take_turn(contest: Contest, server: Server, *, quick: bool) -> None:
+def _start(contest: Contest, stack: ExitStack) -> Server | None:
+    directory = _empty(work_directory() / f"{contest.engine.name}-{contest.transport}")
+    stack.callback(shutil.rmtree, directory, ignore_errors=True)
     try:
-        contest.turns.append(server.turn(quick=quick))
-    except (TurnError, OSError, RuntimeError, ImportError) as error:
+        return stack.enter_context(contest.engine.serve(contest.workload, contest.transport, directory))
+    except FAILURES as error:
+        contest.failure = str(error)
+        return None
+
+
+def _take_turn(contest: Contest, server: Server, pace: Pace) -> None:
+    try:
+        contest.turns.append(server.turn(pace))
+    except FAILURES as error:
         contest.failure = str(error)
 
 
@@ -148,18 +173,23 @@ def run(
     *,
     quick: bool,
     tell: Callable[[str], None],
-    time_s_max: float,
+    until: float,
 ) -> list[dict[str, Any]]:
-    """All workloads one after another. Those that would begin after `time_s_max` are left out, and told."""
-    begin = time.monotonic()
+    """All workloads one after another, each with an equal share of the time until `until` (monotonic).
+
+    What would begin after that is left out, and told.
+    """
     rows: list[dict[str, Any]] = []
-    for workload in workloads:
-        if time.monotonic() - begin > time_s_max:
-            tell(f"{workload.name}: left out, {time_s_max:.0f} s are over")
+    for number, workload in enumerate(workloads):
+        left = until - time.monotonic()
+        if left <= 0:
+            tell(f"{workload.name}: left out, the time is over")
             continue
         if workload.trial:
             tell(f"{workload.name}: a trial of ours")
             rows.append(trials.run(workload, quick=quick))
             continue
-        rows += rows_of(run_workload(workload, engines, rounds, quick=quick, tell=tell))
+        share = left / (len(workloads) - number)
+        contests = run_workload(workload, engines, rounds, quick=quick, tell=tell, seconds=share)
+        rows += rows_of(contests)
     return rows

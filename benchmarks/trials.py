@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.dataset import bodies_file, schema_of
-from benchmarks.engines.base import TURN_TIMEOUT_S, TurnError, running
+from benchmarks.engines.base import TURN_TIMEOUT_S, Pace, TurnError, running
 from benchmarks.engines.native_sender import native_turn
 from benchmarks.engines.ours import TOPIC, program
 from benchmarks.native_build import programs
@@ -81,7 +81,14 @@ def recovery(workload: Workload, *, quick: bool) -> dict[str, Any]:
         lanes = directory / "lanes"
         lanes.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in route.lanes))
         more = ["--lanes", str(lanes), "--topic", str(route.topic), "--layout-version", str(route.version)]
-        native_turn(workload, address=ready["address"], framing="ringfence", pid=pid, quick=quick, more=more)
+        native_turn(
+            workload,
+            address=ready["address"],
+            framing="ringfence",
+            pid=pid,
+            pace=Pace(quick, TURN_TIMEOUT_S),
+            more=more,
+        )
         os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
     log = directory / "stderr-again"

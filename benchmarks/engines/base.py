@@ -22,6 +22,17 @@ TURN_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How much one turn does: the quick numbers of requests or the full ones.
+
+    It takes at most `seconds_max` of warming up and as many of measuring; one that is cut has fewer requests.
+    """
+
+    quick: bool
+    seconds_max: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Turn:
     """One measured run of a workload against one server.
@@ -64,7 +75,7 @@ class Server(Protocol):
     @property
     def pid(self) -> int: ...
 
-    def turn(self, *, quick: bool) -> Turn:
+    def turn(self, pace: Pace) -> Turn:
         """Unmeasured requests, then the measured ones.
 
         Raises TurnError when an answer was wrong or is missing.
@@ -128,6 +139,12 @@ def send(command: Sequence[str]) -> dict[str, Any]:
         raise TurnError(f"{command[0]} ended with {done.returncode}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
+
+
+def sizes_of(workload: Workload, pace: Pace) -> list[str]:
+    """Requests, requests before them, and seconds: the last arguments of a sender in Python."""
+    requests, warmup, _ = workload.sizes(quick=pace.quick)
+    return [str(requests), str(warmup), str(pace.seconds_max)]
 
 
 def address_for(transport: str, directory: Path) -> str:

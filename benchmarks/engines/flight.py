@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Turn, address_for, running, send
+from benchmarks.engines.base import Pace, Turn, address_for, running, send, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,16 +22,16 @@ class _FlightServer:
     address: str
     pid: int
 
-    def turn(self, *, quick: bool) -> Turn:
+    def turn(self, pace: Pace) -> Turn:
         command = [sys.executable, "-m", "benchmarks.senders.flight_sender", self.address, self.workload.name]
-        return Turn.of(send([*command, str(self.pid), *(["--quick"] if quick else [])]))
+        return Turn.of(send([*command, str(self.pid), *sizes_of(self.workload, pace)]))
 
 
 @dataclass(frozen=True)
 class Flight:
     name: str = "flight"
     durability: str = "fdatasync, page cache"
-    transports: tuple[str, ...] = ("tcp", "ipc")
+    transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
     def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_FlightServer]:

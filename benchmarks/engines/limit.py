@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Turn, address_for, running
+from benchmarks.engines.base import Pace, Turn, address_for, running
 from benchmarks.engines.native_sender import native_turn
 from benchmarks.native_build import programs
 
@@ -27,8 +27,8 @@ class _Probe:
     address: str
     pid: int
 
-    def turn(self, *, quick: bool) -> Turn:
-        return native_turn(self.workload, address=self.address, framing="probe", pid=self.pid, quick=quick)
+    def turn(self, pace: Pace) -> Turn:
+        return native_turn(self.workload, address=self.address, framing="probe", pid=self.pid, pace=pace)
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ class Limit:
 
 
 LIMIT = Limit("limit", "fdatasync, O_DIRECT")
-LIMIT_BUFFERED = Limit("limit_buffered", "fdatasync, page cache", ("--buffered",))
+LIMIT_BUFFERED = Limit("limit_buffered", "fdatasync, page cache", ("--buffered",), ("tcp",))

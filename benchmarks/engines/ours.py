@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.dataset import schema_of
-from benchmarks.engines.base import Turn, address_for, running, send
+from benchmarks.engines.base import Pace, Turn, address_for, running, send, sizes_of
 from benchmarks.engines.native_sender import native_turn
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ class _Node:
     pid: int
     _names: Iterator[int] = field(default_factory=itertools.count)
 
-    def turn(self, *, quick: bool) -> Turn:
+    def turn(self, pace: Pace) -> Turn:
         if self.workload.sender == "python":
             command = [sys.executable, "-m", "benchmarks.senders.python_producer", self.address, TOPIC]
-            flags = ["--quick"] if quick else []
-            return Turn.of(send([*command, self.workload.name, str(self.pid), *flags]))
+            sizes = sizes_of(self.workload, pace)
+            return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes]))
         from benchmarks.node_client import NodeClient  # noqa: PLC0415 - needs the installed package
 
         with NodeClient(self.address) as client:
@@ -55,7 +55,7 @@ class _Node:
         lanes.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in route.lanes))
         more = ["--lanes", str(lanes), "--topic", str(route.topic), "--layout-version", str(route.version)]
         return native_turn(
-            self.workload, address=self.address, framing="ringfence", pid=self.pid, quick=quick, more=more
+            self.workload, address=self.address, framing="ringfence", pid=self.pid, pace=pace, more=more
         )
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Turn, address_for, running
+from benchmarks.engines.base import Pace, Turn, address_for, running
 from benchmarks.engines.native_sender import native_turn
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ class _Router:
     address: str
     pid: int
 
-    def turn(self, *, quick: bool) -> Turn:
-        return native_turn(self.workload, address=self.address, framing="plain", pid=self.pid, quick=quick)
+    def turn(self, pace: Pace) -> Turn:
+        return native_turn(self.workload, address=self.address, framing="plain", pid=self.pid, pace=pace)
 
 
 @dataclass(frozen=True)
 class PyzmqRouter:
     name: str = "pyzmq_router"
     durability: str = "fdatasync, page cache"
-    transports: tuple[str, ...] = ("tcp", "ipc")
+    transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
     def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Router]:

@@ -1,7 +1,6 @@
-"""`python -m benchmarks.senders.flight_sender ADDRESS WORKLOAD PID [--quick]`: DoPut with a window of
-answers.
+"""`python -m benchmarks.senders.flight_sender ADDRESS WORKLOAD PID REQUESTS WARMUP SECONDS`: DoPut.
 
-Bytes are those of the IPC messages that the other engines get, so that rates compare.
+A window of batches is unanswered. Bytes are those of the IPC messages that the other engines get, so that rates compare.
 """
 
 from __future__ import annotations
@@ -52,6 +51,16 @@ class Window:
                 raise TimeoutError(f"{len(self._sent) - len(self.latencies_s)} batches unanswered")
             time.sleep(0.0005)
 
+    def send_many(self, batches: list[Any], count: int, seconds_max: float) -> int:
+        """Send `count` batches, or those for which there is time, and wait. Returns how many were sent."""
+        end = time.perf_counter() + seconds_max
+        sent = 0
+        while sent < count and time.perf_counter() < end:
+            self.send(batches[sent % len(batches)])
+            sent += 1
+        self.wait()
+        return sent
+
     def close(self) -> None:
         """End the stream: closing before the reader has seen its end would wait for ever."""
         self._writer.done_writing()
@@ -60,28 +69,23 @@ class Window:
 
 
 def main() -> None:
-    address, name, pid, *flags = sys.argv[1:]
+    address, name, pid, requests, warmup, seconds_max = sys.argv[1:]
     workload = load_all()[name]
-    requests, warmup, _ = workload.sizes(quick="--quick" in flags)
     batches = batches_of(workload)
     sizes = [batch.serialize().size for batch in batches]
     client = fl.connect(address)
     writer, reader = client.do_put(fl.FlightDescriptor.for_path(name), batches[0].schema)
     window = Window(writer, reader, workload.window)
-    for number in range(warmup):
-        window.send(batches[number % len(batches)])
-    window.wait()
+    before_it = window.send_many(batches, int(warmup), float(seconds_max))
     before, begin = usage(int(pid)), time.perf_counter()
-    for number in range(requests):
-        window.send(batches[number % len(batches)])
-    window.wait()
+    sent = window.send_many(batches, int(requests), float(seconds_max))
     seconds, after = time.perf_counter() - begin, usage(int(pid))
     print_report(
-        requests=requests,
-        rows=requests * workload.batch_rows,
-        body_bytes=sum(sizes[number % len(sizes)] for number in range(requests)),
+        requests=sent,
+        rows=sent * workload.batch_rows,
+        body_bytes=sum(sizes[number % len(sizes)] for number in range(sent)),
         seconds=seconds,
-        latencies_s=window.latencies_s[warmup:],
+        latencies_s=window.latencies_s[before_it:],
         server=used_since(before, after),
     )
     window.close()

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.senders.python_producer ADDRESS TOPIC WORKLOAD PID [--quick]`: the library."""
+"""`python -m benchmarks.senders.python_producer ADDRESS TOPIC WORKLOAD PID REQUESTS WARMUP SECONDS`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 60.0
 
 
-def run(producer: Any, batches: list[pa.RecordBatch], requests: int, window: int) -> tuple[int, list[float]]:
+def run(
+    producer: Any, batches: list[pa.RecordBatch], requests: int, window: int, seconds_max: float
+) -> tuple[int, int, list[float]]:
     """Send `requests` batches, at most `window` unanswered.
 
-    Returns rows acknowledged, seconds until each answer.
+    Stops after `seconds_max`. Returns requests, rows acknowledged, seconds until each answer.
     """
     latencies: list[float] = []
     rows = 0
@@ -34,36 +36,37 @@ def run(producer: Any, batches: list[pa.RecordBatch], requests: int, window: int
         nonlocal rows
         rows += sum(part.rows for part in waiting.popleft().result(ANSWER_TIMEOUT_S))
 
-    for number in range(requests):
+    sent, end = 0, time.perf_counter() + seconds_max
+    while sent < requests and time.perf_counter() < end:
         while len(waiting) >= window:
             settle()
         begin = time.perf_counter()
-        future = producer.send(batches[number % len(batches)])
+        future = producer.send(batches[sent % len(batches)])
         future.add_done_callback(lambda _, begin=begin: latencies.append(time.perf_counter() - begin))
         waiting.append(future)
+        sent += 1
     while waiting:
         settle()
-    return rows, latencies
+    return sent, rows, latencies
 
 
 def main() -> None:
-    address, topic, name, pid, *flags = sys.argv[1:]
-    workload = load_all()[name]
-    requests, warmup, rows_expected = workload.sizes(quick="--quick" in flags)
+    address, topic, name, pid, requests, warmup, seconds = sys.argv[1:]
+    workload, seconds_max = load_all()[name], float(seconds)
     batches = batches_of(workload)
     sizes = [batch.serialize().size for batch in batches]
     with ringfence.connect(address) as client, client.producer(topic) as producer:
-        run(producer, batches, warmup, workload.window)
+        run(producer, batches, int(warmup), workload.window, seconds_max)
         before, begin = usage(int(pid)), time.perf_counter()
-        rows, latencies = run(producer, batches, requests, workload.window)
-        seconds, after = time.perf_counter() - begin, usage(int(pid))
-    if rows != rows_expected:
-        raise SystemExit(f"{rows} rows acknowledged, {rows_expected} sent")
+        sent, rows, latencies = run(producer, batches, int(requests), workload.window, seconds_max)
+        taken, after = time.perf_counter() - begin, usage(int(pid))
+    if rows != sent * workload.batch_rows:
+        raise SystemExit(f"{rows} rows acknowledged, {sent * workload.batch_rows} sent")
     print_report(
-        requests=requests,
+        requests=sent,
         rows=rows,
-        body_bytes=sum(sizes[number % len(sizes)] for number in range(requests)),
-        seconds=seconds,
+        body_bytes=sum(sizes[number % len(sizes)] for number in range(sent)),
+        seconds=taken,
         latencies_s=latencies,
         server=used_since(before, after),
     )

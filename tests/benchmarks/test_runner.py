@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import report, runner
-from benchmarks.engines.base import Turn, TurnError
+from benchmarks.engines.base import Pace, Turn, TurnError
 from benchmarks.workload import load_all
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class FakeServer:
     seconds: Iterator[float]
     pid: int = 0
 
-    def turn(self, *, quick: bool) -> Turn:
-        assert quick
+    def turn(self, pace: Pace) -> Turn:
+        assert pace.quick
         self.engine.log.append(f"{self.engine.name} {self.transport}")
         taken = next(self.seconds)
         if taken < 0:
@@ -82,13 +82,15 @@ def fakes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def test_engines_take_turns(fakes: list[str]) -> None:
-    runner.run_workload(WORKLOAD, ["limit", "ours"], 2, quick=True, tell=lambda _: None)
+    runner.run_workload(WORKLOAD, ["limit", "ours"], 2, quick=True, tell=lambda _: None, seconds=60)
     assert fakes == ["limit tcp", "ours tcp", "limit ipc", "ours ipc"] * 2
 
 
 def test_a_ratio_compares_medians_over_the_same_transport(fakes: list[str]) -> None:
     del fakes
-    contests = runner.run_workload(WORKLOAD, ["limit", "ours"], 3, quick=True, tell=lambda _: None)
+    contests = runner.run_workload(
+        WORKLOAD, ["limit", "ours"], 3, quick=True, tell=lambda _: None, seconds=60
+    )
     rows = {(row["engine"], row["transport"]): row for row in runner.rows_of(contests)}
     assert rows["ours", "tcp"]["bytes_per_s"] == 500_000_000
     assert rows["ours", "tcp"]["ratio_to_limit"] == 0.5
@@ -98,7 +100,9 @@ def test_a_ratio_compares_medians_over_the_same_transport(fakes: list[str]) -> N
 
 
 def test_a_failed_engine_is_out_and_says_why(fakes: list[str]) -> None:
-    contests = runner.run_workload(WORKLOAD, ["limit", "ours"], 3, quick=True, tell=lambda _: None)
+    contests = runner.run_workload(
+        WORKLOAD, ["limit", "ours"], 3, quick=True, tell=lambda _: None, seconds=60
+    )
     assert fakes.count("ours ipc") == 2
     rows = runner.rows_of(contests)
     failed = next(row for row in rows if (row["engine"], row["transport"]) == ("ours", "ipc"))
@@ -117,6 +121,17 @@ def test_the_table_has_a_line_for_every_row_and_names_failures() -> None:
 
 def test_workloads_that_would_begin_too_late_are_told(fakes: list[str]) -> None:
     told: list[str] = []
-    rows = runner.run([WORKLOAD], ["limit"], 1, quick=True, tell=told.append, time_s_max=-1)
+    rows = runner.run([WORKLOAD], ["limit"], 1, quick=True, tell=told.append, until=0)
     assert (rows, fakes) == ([], [])
-    assert told == ["lineitem_8mib: left out, -1 s are over"]
+    assert told == ["lineitem_8mib: left out, the time is over"]
+
+
+def test_turns_fit_into_the_time_and_are_never_too_short_to_say_something() -> None:
+    assert runner.pace_for(21, 63 * runner.TURN_PARTS, quick=True) == Pace(quick=True, seconds_max=3.0)
+    assert runner.pace_for(21, 0.1, quick=True).seconds_max == runner.TURN_TIME_S_MIN
+    assert runner.pace_for(1, 10_000, quick=False).seconds_max == runner.TURN_TIME_S_MAX
+
+
+def test_rounds_that_no_longer_fit_are_left_out(fakes: list[str]) -> None:
+    runner.run_workload(WORKLOAD, ["limit"], 3, quick=True, tell=lambda _: None, seconds=0)
+    assert fakes == ["limit tcp", "limit ipc"]
