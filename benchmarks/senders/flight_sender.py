@@ -1,6 +1,7 @@
 """`python -m benchmarks.senders.flight_sender ADDRESS WORKLOAD PID REQUESTS WARMUP SECONDS`: DoPut.
 
-A window of batches is unanswered. Bytes are those of the IPC messages that the other engines get, so that rates compare.
+A window of batches is unanswered. Bytes are those of the IPC messages that the other engines get, so that
+rates compare.
 """
 
 from __future__ import annotations
