@@ -33,9 +33,15 @@ def metrics() -> str:
     block = counters.split("counters! {", 1)[1].split("\n}", 1)[0]
     found = re.findall(r"(\w+): \"([^\"]+)\"", block)
     assert found, "counters.rs has another shape now"
-    return "\n".join(
-        ["| metric | counts |", "|---|---|", *(f"| `{name}` | {what} |" for name, what in found)]
-    )
+    levels = [
+        level
+        for file in ("status.rs", "runtime/engine_loop.rs")
+        for level in re.findall(
+            r"\(\s*\"(\w+)\",[^;]*?\), // (.+)", (ROOT / "core" / "node" / "src" / file).read_text()
+        )
+    ]
+    rows = [f"| `{name}` | {what} |" for name, what in [*found, *levels]]
+    return "\n".join(["| metric | counts, or how many there are now |", "|---|---|", *rows])
 
 
 def codes() -> str:

@@ -160,7 +160,7 @@ class Node:
             shards=settings.shards,
             budget_bytes=settings.budget_bytes,
             segment_bytes=settings.segment_bytes,
-            message_bytes=settings.message_bytes,
+            message_bytes=settings.body_bytes_max,
             connections_max=settings.connections_max,
             transport=settings.transport,
             direct=settings.direct,
@@ -210,7 +210,7 @@ class Node:
                     version_min=PROTOCOL_VERSION_MIN,
                     version_max=PROTOCOL_VERSION,
                     program=PROGRAM,
-                    message_bytes_max=self.settings.message_bytes,
+                    message_bytes_max=self.settings.body_bytes_max,
                     window=DEDUPE_WINDOW,
                     heartbeat_ms=HEARTBEAT_MS,
                 )

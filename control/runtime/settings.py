@@ -94,9 +94,11 @@ class Settings(BaseSettings):
         ge=1 << 20, le=64 << 30,
     )  # fmt: skip
     message_bytes: Size = _setting(
-        MESSAGE_BYTES_MAX, "bytes of the largest body that is taken; the protocol's own limit", ge=4096,
+        MESSAGE_BYTES_MAX,
+        "bytes of the largest body that is taken, at most 7/16 of the budget; the protocol's own limit",
+        ge=4096,
         le=MESSAGE_BYTES_MAX,
-    )  # fmt: skip
+    )
     connections_max: int = _setting(
         4096, "connections at once; each costs a descriptor and a few KiB", ge=1, le=1 << 20
     )
@@ -141,6 +143,14 @@ class Settings(BaseSettings):
         "info", "the least severe line that is written"
     )
     faults: str | None = _setting(None, "a fault plan of the storage twin, for tests; none in production")
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Bytes of the largest body that this node takes.
+
+        The pool is seven eighths of the budget; a body must find room in it beside another one.
+        """
+        return min(self.message_bytes, (self.budget_bytes - self.budget_bytes // 8) // 2)
 
     @field_validator("listen")
     @classmethod

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ringfence.control.cli.exits import Exit
+from tests.documents import ROOT
 from tests.system.harness import PROGRAM, NodeProcess, cli, free_port
 
 
@@ -132,7 +133,17 @@ def test_health_and_metrics_are_served_beside(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready", timeout=5) as answer:
             assert json.load(answer) == {"state": "serving", "reasons": []}
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-            assert b"ringfence_up 1.0" in answer.read()
+            metrics = answer.read().decode()
+    assert "ringfence_up 1.0" in metrics
+    guide = (ROOT / "docs" / "operations.md").read_text()
+    names = [line.split()[0] for line in metrics.splitlines() if not line.startswith("#")]
+    counted = [name for name in names if not name.startswith("ringfence_refused_")]
+    missing = [
+        name
+        for name in counted
+        if f"`{name}`" not in guide and f"`{name.removeprefix('ringfence_')}`" not in guide
+    ]
+    assert counted and not missing, f"docs/operations.md does not say what these count: {missing}"
 
 
 def test_an_ipc_address_serves(tmp_path: Path) -> None:

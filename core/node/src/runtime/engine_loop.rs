@@ -211,8 +211,10 @@ impl EngineLoop {
 
     fn snapshot(&self) -> Snapshot {
         let mut counters = self.core.engine.counter_list();
-        counters.push(("pool_bytes", self.pool.budget_bytes() as u64));
-        counters.push(("pool_free_bytes", self.pool.free_bytes() as u64));
+        counters.extend([
+            ("pool_bytes", self.pool.budget_bytes() as u64), // bytes of the pool that bodies, groups and reads are in
+            ("pool_free_bytes", self.pool.free_bytes() as u64), // bytes of it that are free now
+        ]);
         Snapshot { counters }
     }
 }
