@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from ringfence.keys import in_types_of
 from ringfence.native import wire
 from ringfence.native._node import Encoder, crc32c
 from ringfence.native.errors import BatchError, InvalidArgumentError
@@ -27,6 +28,9 @@ EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
 # Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is
 # off by two.
 CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
+# Below it all that a batch refers to is counted, also where a slice uses less: the exact count takes 17 us
+# instead of 0.7, as long as the encoding of one row.
+SMALL_BYTES_MAX = 4096
 
 
 class Body(NamedTuple):
@@ -98,10 +102,13 @@ def bytes_of(batch: pa.RecordBatch) -> int:
 
     Then it is all they refer to.
     """
+    referred = int(batch.get_total_buffer_size())
+    if referred <= SMALL_BYTES_MAX:
+        return referred + int(batch.num_rows)
     try:
         size = int(batch.nbytes)
     except (TypeError, pa.ArrowNotImplementedError):
-        size = int(batch.get_total_buffer_size())
+        size = referred
     return size + int(batch.num_rows)  # never zero
 
 
@@ -184,14 +191,16 @@ class TopicEncoder:
         extension = note_extension(note)
         if not self._key:
             return self._whole(batch, extension, bytes_max, None)
+        if len(self._partitions) == 1 and not keep_order:
+            # The owner checks the slots in any case; with one partition there is nothing to choose.
+            return self._whole(batch, extension, bytes_max, self._partitions[0])
         return self._gather(batch, extension, bytes_max, keep_order=keep_order)
 
     def _gather(
         self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool
     ) -> list[Body]:
-        order, bounds = rows_by_partition(
-            slots(batch, self._key), self.layout.index_of_slot, len(self._partitions)
-        )
+        hashed = slots(in_types_of(self.schema, batch, self._key), self._key)
+        order, bounds = rows_by_partition(hashed, self.layout.index_of_slot, len(self._partitions))
         messages = self._encoder.gather(batch, order, bounds, len(extension))
         found: list[Body] = []
         ends = bounds.tolist()

@@ -99,6 +99,40 @@ def test_a_new_column_reads_null_in_older_rows(client: ringfence.Client) -> None
     assert table.column("more").to_pylist() == [None] * 5 + [2.5, None, None]
 
 
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        (pa.int64(), pa.int8()),
+        (pa.int64(), pa.uint32()),
+        (pa.int64(), pa.dictionary(pa.int16(), pa.int32())),
+        (pa.float64(), pa.float32()),
+        (pa.decimal128(20, 2), pa.decimal128(12, 2)),
+        (pa.timestamp("us"), pa.timestamp("s")),
+        (pa.string(), pa.large_string()),
+        (pa.string(), pa.dictionary(pa.int32(), pa.string_view())),
+    ],
+    ids=str,
+)
+def test_keys_of_narrower_types_go_where_the_stored_ones_belong(
+    client: ringfence.Client, stored: pa.DataType, given: pa.DataType
+) -> None:
+    values = given.value_type if pa.types.is_dictionary(given) else given
+    numbers = pa.array(range(100), pa.int64())
+    narrow = (numbers if pa.types.is_timestamp(values) else numbers.cast(pa.string())).cast(values)
+    wide = narrow.cast(stored)
+    narrow = narrow.dictionary_encode().cast(given) if values != given else narrow
+    topic = f"keys-{abs(hash((str(stored), str(given))))}"
+    schema = pa.schema([pa.field("k", stored)])
+    client.create_topic(topic, schema=schema, key=["k"], partitions=8)
+    with client.producer(topic) as producer:
+        one = producer.send(pa.record_batch([narrow], names=["k"])).result(30)
+        two = producer.send(pa.record_batch([wide], names=["k"])).result(30)
+    assert [(part.partition, part.rows) for part in one] == [(part.partition, part.rows) for part in two]
+    assert len(one) == 8
+    rows = pa.Table.from_batches(client.read(topic))["k"].to_pylist()
+    assert sorted(rows) == sorted(2 * wide.to_pylist())
+
+
 def test_truncated_rows_are_named(client: ringfence.Client) -> None:
     client.create_topic("short", schema=SCHEMA, partitions=1)
     with client.producer("short") as producer:

@@ -1,0 +1,67 @@
+"""Key columns in the topic's types, so that rows hash to the slots of what will be stored.
+
+A column of int32 for a key of int64 is widened when it is stored, and the two hash differently.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
+    """What to hash: `batch` itself, or its key columns cast to their types in `schema`.
+
+    A column that is missing, or that cannot be cast, stays as it is: the encoder refuses it with both types.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    columns = {name: batch.schema.get_field_index(name) for name in key}
+    if any(
+        place < 0 or not _alike(batch.field(place).type, schema.field(name).type)
+        for name, place in columns.items()
+    ):
+        return pa.record_batch(
+            {
+                name: _cast(batch.column(place), schema.field(name).type)
+                for name, place in columns.items()
+                if place >= 0
+            }
+        )
+    return batch
+
+
+def _alike(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether equal values of both types have equal hashes: the same type, or forms of text or bytes."""
+    given, stored = _values(given), _values(stored)
+    return given == stored or (_is_text(given) and _is_text(stored))
+
+
+def _values(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
+    )
+
+
+def _cast(column: pa.Array, stored: pa.DataType) -> pa.Array:
+    if _alike(column.type, stored):
+        return column
+    try:
+        return column.cast(_values(stored))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return column
