@@ -28,6 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--soak", type=int, default=1, metavar="N", help="repeat crash, fault and load tests N times as long"
     )
+    parser.addoption(
+        "--raft-scripts",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="tests/consensus runs every script under DIR, not those of the public test data",
+    )
 
 
 @pytest.fixture(scope="session")

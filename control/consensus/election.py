@@ -1,0 +1,141 @@
+"""Campaigns and votes.
+
+A node votes once a term, for a log that holds at least what its own holds; so a leader has every committed
+entry (Raft paper, 5.4.1). A pre-vote asks the same without a new term; a transfer campaigns at once and is
+heard even by those that hear from the leader.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from ringfence.control.consensus import describe, replication, roles
+from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.messages import NOBODY, Message, MessageType
+from ringfence.control.consensus.quorum import VoteResult
+from ringfence.control.consensus.trace import Level
+
+TRANSFER_MARK: Final = b"CampaignTransfer"
+"""Context of a vote request whose leader itself asked for the election: leases do not count."""
+_ANSWER_TO: Final = {
+    MessageType.VOTE: MessageType.VOTE_ANSWER,
+    MessageType.PRE_VOTE: MessageType.PRE_VOTE_ANSWER,
+}
+
+
+class Campaign(enum.IntEnum):
+    """Why a node campaigns."""
+
+    PRE_ELECTION = 0
+    ELECTION = 1
+    TRANSFER = 2
+
+
+def start(core: Core, kind: Campaign) -> None:
+    """Campaign, unless that cannot be."""
+    if core.role is Role.LEADER:
+        core.say(Level.DEBUG, "ignoring MsgHup because already leader")
+    elif not core.is_promotable():
+        core.say(Level.WARN, "is unpromotable and can not campaign")
+    elif core.log.has_unapplied_change():
+        # It would count votes by a configuration that is already replaced.
+        core.say(
+            Level.WARN,
+            f"cannot campaign at term {core.term} since there are still pending configuration changes to "
+            "apply",
+        )
+    else:
+        core.say(Level.INFO, f"is starting a new election at term {core.term}")
+        campaign(core, kind)
+
+
+def campaign(core: Core, kind: Campaign) -> None:
+    """Become candidate or pre-candidate and ask every voter, itself by way of its own disk."""
+    if kind is Campaign.PRE_ELECTION:
+        roles.become_pre_candidate(core)
+        request, term = MessageType.PRE_VOTE, core.term + 1
+    else:
+        roles.become_candidate(core)
+        request, term = MessageType.VOTE, core.term
+    index, log_term = core.log.last_index(), core.log.last_term()
+    context = TRANSFER_MARK if kind is Campaign.TRANSFER else b""
+    for voter in sorted(core.tracker.configuration.voters):
+        if voter == core.id:
+            core.send(Message(type=_ANSWER_TO[request], to=voter, sender=core.id, term=term))
+            continue
+        core.say(
+            Level.INFO,
+            f"[logterm: {log_term}, index: {index}] sent {describe.type_of(request)} request to {voter:x} "
+            f"at term {core.term}",
+        )
+        message = Message(
+            type=request, to=voter, sender=core.id, term=term, index=index, log_term=log_term, context=context
+        )
+        send_request(core, message)
+
+
+def send_request(core: Core, message: Message) -> None:
+    """Ask for a vote: at once, or once the log that the request claims is durable."""
+    if core.options.async_storage_writes and core.options.campaign_after_append:
+        core.after_append.append(message)
+    else:
+        core.send(message)
+
+
+def on_request(core: Core, message: Message) -> None:
+    """Answer a request for a vote or a pre-vote.
+
+    Learners vote, too: they may be voters and not know it yet.
+    """
+    can_vote = (
+        core.vote == message.sender
+        or (core.vote == NOBODY and core.lead == NOBODY)
+        or (message.type is MessageType.PRE_VOTE and message.term > core.term)
+    )
+    if not can_vote or not core.log.is_up_to_date(message.index, message.log_term):
+        reject(core, message)
+        return
+    _say_answer(core, message, f"cast {describe.type_of(message.type)} for")
+    # At the term of the request: a pre-candidate asks at a term it does not have yet.
+    core.send(Message(type=_ANSWER_TO[message.type], to=message.sender, sender=core.id, term=message.term))
+    if message.type is MessageType.VOTE:
+        core.vote = message.sender
+        core.election_elapsed_ticks = 0
+
+
+def reject(core: Core, message: Message) -> None:
+    """Refuse a request, at the own term."""
+    _say_answer(core, message, f"rejected {describe.type_of(message.type)} from")
+    core.send(
+        Message(type=_ANSWER_TO[message.type], to=message.sender, sender=core.id, term=core.term, reject=True)
+    )
+
+
+def on_answer(core: Core, message: Message) -> None:
+    """Count an answer to this candidate's or pre-candidate's request."""
+    what = "" if not message.reject else " rejection"
+    kind = describe.type_of(message.type)
+    core.say(Level.INFO, f"received {kind}{what} from {message.sender:x} at term {core.term}")
+    core.tracker.record_vote(message.sender, granted=not message.reject)
+    granted, rejected, result = core.tracker.tally()
+    core.say(Level.INFO, f"has received {granted} {kind} votes and {rejected} vote rejections")
+    if result is VoteResult.LOST:
+        roles.become_follower(core, core.term, NOBODY)
+    elif result is VoteResult.WON and core.role is Role.PRE_CANDIDATE:
+        campaign(core, Campaign.ELECTION)
+    elif result is VoteResult.WON:
+        roles.become_leader(core)
+        replication.broadcast_append(core)
+
+
+def own_position(core: Core) -> str:
+    return f"[logterm: {core.log.last_term()}, index: {core.log.last_index()}, vote: {core.vote:x}]"
+
+
+def _say_answer(core: Core, message: Message, what: str) -> None:
+    core.say(
+        Level.INFO,
+        f"{own_position(core)} {what} {message.sender:x} [logterm: {message.log_term}, index: "
+        f"{message.index}] at term {core.term}",
+    )

@@ -1,0 +1,177 @@
+"""What a leader does with a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ringfence.control.consensus import describe, proposals, reading, replication, roles, transfer
+from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.messages import NOBODY, Message, MessageType
+from ringfence.control.consensus.progress import Progress, ProgressState
+from ringfence.control.consensus.trace import Level
+
+
+def on_tick(core: Core) -> None:
+    """Once an election time-out: is there still a quorum? Once a heartbeat time: say so to all."""
+    options = core.options
+    core.heartbeat_elapsed_ticks += 1
+    core.election_elapsed_ticks += 1
+    if core.election_elapsed_ticks >= options.election_ticks:
+        core.election_elapsed_ticks = 0
+        if options.check_quorum:
+            check_quorum(core)
+        # Who was to take over has not; take proposals again.
+        core.transferee = NOBODY
+    if core.role is Role.LEADER and core.heartbeat_elapsed_ticks >= options.heartbeat_ticks:
+        core.heartbeat_elapsed_ticks = 0
+        replication.broadcast_heartbeat(core)
+
+
+def check_quorum(core: Core) -> None:
+    """Step down unless a majority was heard of since the last time: another may lead where it is."""
+    own = core.tracker.progress.get(core.id)
+    if own is not None:
+        own.recent_active = True
+    if not core.tracker.quorum_is_active():
+        core.say(Level.WARN, "stepped down to follower since quorum is not active")
+        roles.become_follower(core, core.term, NOBODY)
+    for member, progress in core.tracker.progress.items():
+        if member != core.id:
+            progress.recent_active = False
+
+
+def step(core: Core, message: Message) -> None:
+    """A message of this term, or without one. Messages that have no rule here have no effect.
+
+    Raises:
+        ProposalDroppedError, ReadDroppedError: see `proposals` and `reading`.
+    """
+    match message.type:
+        case MessageType.PROPOSE:
+            proposals.propose(core, message.entries)
+        case MessageType.BEAT:
+            replication.broadcast_heartbeat(core)
+        case MessageType.CHECK_QUORUM:
+            check_quorum(core)
+        case MessageType.READ_INDEX:
+            reading.ask(core, message)
+        case _:
+            rule = _OF_A_MEMBER.get(message.type)
+            if rule is None:
+                return
+            progress = core.tracker.progress.get(message.sender)
+            if progress is None:
+                core.say(Level.DEBUG, f"no progress available for {message.sender:x}")
+                return
+            rule(core, message, progress)
+
+
+def _on_append_answer(core: Core, message: Message, progress: Progress) -> None:
+    progress.recent_active = True
+    if message.reject:
+        _on_rejection(core, message, progress)
+        return
+    if not _learns(progress, message.index):
+        return
+    _change_state(core, message, progress)
+    other = message.sender != core.id
+    if replication.advance_commit(core):
+        reading.on_commit(core)
+        replication.broadcast_append(core)
+    elif other and progress.may_tell_commit(core.log.commit):
+        replication.send_append(core, message.sender)
+    if not other:
+        return
+    # Its window has room again, or it was found: send what it lacks. Each round sends a message that takes
+    # room in the window, so this ends.
+    while replication.send_append(core, message.sender, also_if_empty=False):
+        pass
+    transfer.on_match(core, message.sender, progress)
+
+
+def _learns(progress: Progress, index: int) -> bool:
+    """The answer tells something: more of its log matches, or a probe has found the end of it."""
+    return progress.maybe_update(index) or (index == progress.match and progress.state is ProgressState.PROBE)
+
+
+def _change_state(core: Core, message: Message, progress: Progress) -> None:
+    if progress.state is ProgressState.PROBE:
+        progress.become_replicate()
+    elif progress.state is ProgressState.REPLICATE:
+        progress.window.free_up_to(message.index)
+    elif progress.match + 1 >= core.log.first_index():
+        core.say(
+            Level.DEBUG,
+            f"recovered from needing snapshot, resumed sending replication messages to {message.sender:x} "
+            f"[{describe.progress(progress)}]",
+        )
+        progress.become_probe()
+        progress.become_replicate()
+
+
+def _on_rejection(core: Core, message: Message, progress: Progress) -> None:
+    sender = message.sender
+    core.say(
+        Level.DEBUG,
+        f"received MsgAppResp(rejected, hint: (index {message.reject_hint}, term {message.log_term})) from "
+        f"{sender:x} for index {message.index}",
+    )
+    guess = message.reject_hint
+    if message.log_term > 0:
+        # Below its hint nothing of ours with a greater term than the hint's can match: skip it in one step.
+        guess, _ = core.log.last_at_or_below_term(guess, message.log_term)
+    if not progress.maybe_decrease(message.index, guess):
+        return
+    core.say(Level.DEBUG, f"decreased progress of {sender:x} to [{describe.progress(progress)}]")
+    if progress.state is ProgressState.REPLICATE:
+        progress.become_probe()
+    replication.send_append(core, sender)
+
+
+def _on_heartbeat_answer(core: Core, message: Message, progress: Progress) -> None:
+    progress.recent_active = True
+    progress.pause = False
+    # What was sent may be lost: with a full window this is an empty append, whose rejection tells.
+    if progress.match < core.log.last_index() or progress.state is ProgressState.PROBE:
+        replication.send_append(core, message.sender)
+    reading.on_heartbeat_answer(core, message)
+
+
+def _on_snapshot_status(core: Core, message: Message, progress: Progress) -> None:
+    if progress.state is not ProgressState.SNAPSHOT:
+        return
+    outcome = "failed" if message.reject else "succeeded"
+    if message.reject:
+        progress.pending_snapshot = 0
+    progress.become_probe()
+    core.say(
+        Level.DEBUG,
+        f"snapshot {outcome}, resumed sending replication messages to {message.sender:x} "
+        f"[{describe.progress(progress)}]",
+    )
+    # Arrived, it is still to be installed: wait for its answer, or for the next heartbeat's.
+    progress.pause = True
+
+
+def _on_unreachable(core: Core, message: Message, progress: Progress) -> None:
+    if progress.state is ProgressState.REPLICATE:
+        progress.become_probe()
+    core.say(
+        Level.DEBUG,
+        f"failed to send message to {message.sender:x} because it is unreachable "
+        f"[{describe.progress(progress)}]",
+    )
+
+
+def _on_transfer(core: Core, message: Message, progress: Progress) -> None:
+    transfer.start(core, message.sender, progress)
+
+
+_OF_A_MEMBER: Final[dict[MessageType, Callable[[Core, Message, Progress], None]]] = {
+    MessageType.APPEND_ANSWER: _on_append_answer,
+    MessageType.HEARTBEAT_ANSWER: _on_heartbeat_answer,
+    MessageType.SNAPSHOT_STATUS: _on_snapshot_status,
+    MessageType.UNREACHABLE: _on_unreachable,
+    MessageType.TRANSFER: _on_transfer,
+}

@@ -1,0 +1,59 @@
+"""Taking a configuration into use: when a change is applied, at start, and from a snapshot."""
+
+from __future__ import annotations
+
+from ringfence.control.consensus import confchange, describe, membership_rules, reading, replication, roles
+from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus.confchange import Changed
+from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.messages import NOBODY, ConfigurationState
+from ringfence.control.consensus.progress import Progress
+from ringfence.control.consensus.trace import Level
+
+
+def apply_change(core: Core, change: Change) -> ConfigurationState:
+    """Apply a committed change; returns the configuration to store with what was applied.
+
+    Raises:
+        ChangeError: it is not possible. The leader lets none such through while it validates changes.
+    """
+    return switch(core, membership_rules.outcome(core, change))
+
+
+def restore(core: Core, state: ConfigurationState) -> None:
+    """Take the configuration of a snapshot, or of storage, into use."""
+    last_index = core.log.last_index()
+
+    def new_progress(*, is_learner: bool) -> Progress:
+        return core.tracker.new_progress(last_index, is_learner=is_learner)
+
+    switch(core, confchange.restored(state, new_progress))
+
+
+def switch(core: Core, changed: Changed) -> ConfigurationState:
+    """Use a configuration from now on. A leader goes by it at once, or stops leading."""
+    core.tracker.switch(*changed)
+    configuration = core.tracker.configuration
+    state = configuration.state()
+    core.say(Level.INFO, f"switched to configuration {describe.configuration(configuration)}")
+    if core.role is not Role.LEADER:
+        return state
+    own = core.tracker.progress.get(core.id)
+    if own is None or own.is_learner:
+        if core.options.step_down_on_removal:
+            roles.become_follower(core, core.term, NOBODY)
+        return state
+    if not configuration.incoming:
+        return state
+    if replication.advance_commit(core):
+        # A smaller majority may already have what the larger one waited for.
+        reading.on_commit(core)
+        replication.broadcast_append(core)
+    else:
+        for member in core.tracker.members:
+            if member != core.id:
+                replication.send_append(core, member, also_if_empty=False)
+    reading.answer_confirmed(core)
+    if core.transferee != NOBODY and core.transferee not in configuration.voters:
+        core.transferee = NOBODY
+    return state

@@ -1,0 +1,57 @@
+"""Which change of the configuration is possible now, and what comes of it."""
+
+from __future__ import annotations
+
+from ringfence.control.consensus import confchange
+from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus.confchange import Changed
+from ringfence.control.consensus.core import Core
+from ringfence.control.consensus.errors import ChangeError
+from ringfence.control.consensus.progress import Progress
+
+
+def why_not(core: Core, change: Change) -> str | None:
+    """Why the leader must not append `change` now; None if it may.
+
+    One change at a time, and none before an entry of this term: a leader that changes the configuration
+    before that may share no voter with the majority of a change it does not know (Ongaro, raft-dev,
+    2015-07-10). The index that `become_leader` notes covers both.
+    """
+    if core.pending_change_index > core.log.applied:
+        pending, applied = core.pending_change_index, core.log.applied
+        return f"possible unapplied conf change at index {pending} (applied to {applied})"
+    is_joint = core.tracker.configuration.is_joint
+    if is_joint and not change.leaves_joint:
+        return "must transition out of joint config first"
+    if not is_joint and change.leaves_joint:
+        return "not in joint state; refusing empty conf change"
+    try:
+        outcome(core, change)
+    except ChangeError as error:
+        # Committed, it could be applied nowhere, and would stop every node.
+        return error.reason
+    return None
+
+
+def outcome(core: Core, change: Change) -> Changed:
+    """The configuration after `change`.
+
+    Raises:
+        ChangeError: it is not possible in the present one.
+    """
+    tracker, last_index = core.tracker, core.log.last_index()
+
+    def new_progress(*, is_learner: bool) -> Progress:
+        return tracker.new_progress(last_index, is_learner=is_learner)
+
+    if change.leaves_joint:
+        return confchange.leave_joint(tracker.configuration, tracker.progress)
+    if change.enters_joint:
+        return confchange.enter_joint(
+            tracker.configuration,
+            tracker.progress,
+            change.operations,
+            new_progress,
+            auto_leave=change.auto_leave,
+        )
+    return confchange.simple(tracker.configuration, tracker.progress, change.operations, new_progress)

@@ -1,0 +1,223 @@
+"""The door: events in by `step`, orders out by `ready`, and `advance` when they are done."""
+
+from __future__ import annotations
+
+from ringfence.control.consensus import changes, events, follower, leader, membership, roles, terms
+from ringfence.control.consensus.changes import Change
+from ringfence.control.consensus.core import Core, Draw, Role
+from ringfence.control.consensus.errors import LocalMessageError, UnknownPeerError
+from ringfence.control.consensus.events import Event
+from ringfence.control.consensus.messages import (
+    ANSWERS,
+    APPEND_THREAD,
+    APPLY_THREAD,
+    LOCAL,
+    NO_HARD_STATE,
+    NOBODY,
+    ConfigurationState,
+    Entry,
+    HardState,
+    Message,
+    MessageType,
+    size_bytes,
+)
+from ringfence.control.consensus.options import Options
+from ringfence.control.consensus.ready import Ready, SoftState
+from ringfence.control.consensus.storage import Storage
+from ringfence.control.consensus.storage_work import append_answer, append_work, apply_answer, apply_work
+from ringfence.control.consensus.trace import Level, Trace, silent
+
+_STORAGE_THREADS = frozenset({APPEND_THREAD, APPLY_THREAD})
+
+
+class Node:
+    """One member of the cluster. Not thread-safe; it neither waits nor reads a clock.
+
+    How a driver uses it stands in the package's docstring.
+    """
+
+    def __init__(
+        self, options: Options, storage: Storage, *, draw: Draw, applied: int = 0, trace: Trace = silent
+    ) -> None:
+        """Start from `storage`.
+
+        Args:
+            options: the behaviour.
+            storage: the durable log; only read here.
+            draw: draw(n) gives a random number in 0 .. n - 1, for election time-outs.
+            applied: the last index whose effects the application holds; 0 = those of the snapshot.
+            trace: hears what happens.
+        """
+        core = self.core = Core(options, storage, draw, trace)
+        hard_state, configuration = storage.initial_state()
+        if hard_state != NO_HARD_STATE:
+            core.log.commit_to(hard_state.commit)
+            core.term, core.vote = hard_state.term, hard_state.vote
+        if applied:
+            core.log.applied_to(applied, 0)
+        membership.restore(core, configuration)
+        roles.become_follower(core, core.term, NOBODY)
+        peers = ",".join(f"{voter:x}" for voter in sorted(core.tracker.configuration.voters))
+        log = core.log
+        core.trace(
+            Level.INFO,
+            f"newRaft {core.id:x} [peers: [{peers}], term: {core.term}, commit: {log.commit}, applied: "
+            f"{log.applied}, lastindex: {log.last_index()}, lastterm: {log.last_term()}]",
+        )
+        self._shown_soft = SoftState(core.lead, core.role)
+        self._shown_hard = self._hard_state()
+        self._on_advance: list[Message] = []
+
+    # Events in
+
+    def step(self, event: Event) -> None:
+        """Take one event.
+
+        Raises:
+            ConsensusError: it was not taken, and why; see `errors`. The state is as before.
+        """
+        core = self.core
+        match event:
+            case events.Received(message):
+                self._receive(message)
+            case events.Tick():
+                (leader if core.role is Role.LEADER else follower).on_tick(core)
+            case events.Propose(data):
+                entries = tuple(Entry(data=each) for each in data)
+                self._local(MessageType.PROPOSE, sender=core.id, entries=entries)
+            case events.ProposeChange(change, version_1):
+                entry = changes.to_entry(change, version_1=version_1)
+                self._local(MessageType.PROPOSE, entries=(entry,))
+            case events.Read(context):
+                self._local(MessageType.READ_INDEX, entries=(Entry(data=context),))
+            case events.Transfer(to):
+                self._local(MessageType.TRANSFER, sender=to)
+            case events.Campaign():
+                self._local(MessageType.HUP)
+            case events.ForgetLeader():
+                self._local(MessageType.FORGET_LEADER)
+            case events.Unreachable(peer):
+                self._local(MessageType.UNREACHABLE, sender=peer)
+            case events.SnapshotSent(peer, ok):
+                self._local(MessageType.SNAPSHOT_STATUS, sender=peer, reject=not ok)
+
+    def _receive(self, message: Message) -> None:
+        if message.sender not in _STORAGE_THREADS:
+            if message.type in LOCAL:
+                raise LocalMessageError(message)
+            if message.type in ANSWERS and message.sender not in self.core.tracker.progress:
+                raise UnknownPeerError(message)
+        terms.step(self.core, message)
+
+    def _local(
+        self,
+        kind: MessageType,
+        *,
+        sender: int = NOBODY,
+        entries: tuple[Entry, ...] = (),
+        reject: bool = False,
+    ) -> None:
+        terms.step(self.core, Message(type=kind, sender=sender, entries=entries, reject=reject))
+
+    def apply_change(self, change: Change) -> ConfigurationState:
+        """A committed change of the configuration takes effect; store what is returned with `applied`.
+
+        Call it for each such entry, in order, while its Ready is being applied.
+        """
+        return membership.apply_change(self.core, change)
+
+    # Orders out
+
+    def has_ready(self) -> bool:
+        """There is something to do."""
+        core, log = self.core, self.core.log
+        unstable = log.unstable
+        return bool(
+            core.messages
+            or core.after_append
+            or core.read_states
+            or unstable.handed < unstable.offset + len(unstable.entries)
+            or (unstable.snapshot is not None and not unstable.snapshot_handed)
+            or self._changed_hard_state() is not None
+            or self._changed_soft_state() is not None
+            or log.has_next_committed(unstable=not core.options.async_storage_writes)
+        )
+
+    def ready(self) -> Ready:
+        """Take the orders that have gathered; they count as given. Synchronously, `advance` must follow."""
+        assert not self._on_advance, "the last Ready was not advanced"
+        core, log = self.core, self.core.log
+        asynchronous = core.options.async_storage_writes
+        soft, hard = self._changed_soft_state(), self._changed_hard_state()
+        entries = log.unstable.not_handed()
+        snapshot = None if log.unstable.snapshot_handed else log.unstable.snapshot
+        committed = log.next_committed(unstable=not asynchronous)
+        ready = Ready(
+            soft_state=soft,
+            hard_state=hard,
+            read_states=core.read_states,
+            entries=entries,
+            snapshot=snapshot,
+            committed=committed,
+            messages=core.messages,
+            must_sync=bool(entries)
+            or (
+                hard is not None and (hard.term, hard.vote) != (self._shown_hard.term, self._shown_hard.vote)
+            ),
+        )
+        log.unstable.hand_out()
+        if asynchronous:
+            append = append_work(core, ready)
+            if append is not None:
+                core.messages.append(append)
+            if committed:
+                core.messages.append(apply_work(core, committed))
+        else:
+            self._plan_advance(ready)
+        self._accept(ready)
+        return ready
+
+    def advance(self) -> None:
+        """All orders of the last Ready are done. Only with synchronous storage."""
+        steps, self._on_advance = self._on_advance, []
+        for message in steps:
+            terms.step(self.core, message)
+
+    def _plan_advance(self, ready: Ready) -> None:
+        core = self.core
+        own = [message for message in core.after_append if message.to == core.id]
+        core.messages.extend(message for message in core.after_append if message.to != core.id)
+        self._on_advance = own
+        answer = append_answer(core, ready.snapshot)
+        if answer is not None:
+            self._on_advance.append(answer)
+        if ready.committed:
+            self._on_advance.append(apply_answer(core, ready.committed))
+
+    def _accept(self, ready: Ready) -> None:
+        core, log = self.core, self.core.log
+        if ready.soft_state is not None:
+            self._shown_soft = ready.soft_state
+        if ready.hard_state is not None:
+            self._shown_hard = ready.hard_state
+        if ready.committed:
+            bytes_count = sum(map(size_bytes, ready.committed))
+            unstable = not core.options.async_storage_writes
+            log.start_applying(ready.committed[-1].index, bytes_count, unstable=unstable)
+        core.messages, core.after_append, core.read_states = [], [], []
+
+    def _hard_state(self) -> HardState:
+        core = self.core
+        return HardState(core.term, core.vote, core.log.commit)
+
+    def _changed_hard_state(self) -> HardState | None:
+        core, shown = self.core, self._shown_hard
+        if core.log.commit == shown.commit and core.term == shown.term and core.vote == shown.vote:
+            return None
+        return self._hard_state()
+
+    def _changed_soft_state(self) -> SoftState | None:
+        core, shown = self.core, self._shown_soft
+        if core.lead == shown.lead and core.role is shown.role:
+            return None
+        return SoftState(core.lead, core.role)

@@ -1,0 +1,133 @@
+"""What a leader knows of one follower's log, and whether it may send to it now.
+
+    PROBE      one append a heartbeat until the follower's log is found        next may be too high
+    REPLICATE  appends without waiting, up to a window                         next is optimistic
+    SNAPSHOT   nothing but heartbeats until the snapshot has arrived
+
+    PROBE -> REPLICATE: an append was accepted.   REPLICATE -> PROBE: one was rejected, or lost.
+    PROBE -> SNAPSHOT: what it needs is compacted. SNAPSHOT -> PROBE -> REPLICATE: it has caught up with our
+    log.
+
+Invariant: match < next, but for a new progress where both may be 0.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from ringfence.control.consensus.window import Window
+
+
+class ProgressState(enum.IntEnum):
+    """See the top of the file."""
+
+    PROBE = 0
+    REPLICATE = 1
+    SNAPSHOT = 2
+
+
+class Progress:
+    """One follower, as its leader sees it."""
+
+    __slots__ = (
+        "is_learner",
+        "match",
+        "next",
+        "pause",
+        "pending_snapshot",
+        "recent_active",
+        "sent_commit",
+        "state",
+        "window",
+    )
+
+    def __init__(self, *, next_index: int, window: Window, match: int = 0, is_learner: bool = False) -> None:
+        self.state = ProgressState.PROBE
+        self.match = match
+        self.next = next_index
+        self.sent_commit = 0
+        """The highest commit index that it was told, as far as messages arrive."""
+        self.pending_snapshot = 0
+        self.recent_active = False
+        """Heard of since the last check of the quorum."""
+        self.pause = False
+        """No more appends until it answers."""
+        self.window = window
+        self.is_learner = is_learner
+
+    def copy(self) -> Progress:
+        """The same follower, for a change that may still be refused. The window is shared."""
+        twin = Progress(
+            next_index=self.next, window=self.window, match=self.match, is_learner=self.is_learner
+        )
+        twin.state, twin.sent_commit = self.state, self.sent_commit
+        twin.pending_snapshot, twin.recent_active, twin.pause = (
+            self.pending_snapshot,
+            self.recent_active,
+            self.pause,
+        )
+        return twin
+
+    def is_paused(self) -> bool:
+        return self.pause or self.state is ProgressState.SNAPSHOT
+
+    def _enter(self, state: ProgressState) -> None:
+        self.state = state
+        self.pause = False
+        self.pending_snapshot = 0
+        self.window.clear()
+
+    def become_probe(self) -> None:
+        # A snapshot that is under way is taken for arrived: the first rejection corrects it.
+        beyond = self.pending_snapshot if self.state is ProgressState.SNAPSHOT else 0
+        self._enter(ProgressState.PROBE)
+        self.next = max(self.match, beyond) + 1
+        self.sent_commit = min(self.sent_commit, self.next - 1)
+
+    def become_replicate(self) -> None:
+        self._enter(ProgressState.REPLICATE)
+        self.next = self.match + 1
+
+    def become_snapshot(self, index: int) -> None:
+        self._enter(ProgressState.SNAPSHOT)
+        self.pending_snapshot = index
+        self.next = index + 1
+        self.sent_commit = index
+
+    def sent(self, entry_count: int, message_bytes: int) -> None:
+        """An append with so many entries is on its way."""
+        if self.state is ProgressState.REPLICATE:
+            if entry_count:
+                self.next += entry_count
+                self.window.add(self.next - 1, message_bytes)
+            self.pause = self.window.full()
+        elif entry_count:
+            assert self.state is ProgressState.PROBE, "nothing is appended while a snapshot is under way"
+            self.pause = True
+
+    def may_tell_commit(self, commit: int) -> bool:
+        """True if an append would tell it a commit index that it does not know and can use."""
+        return commit > self.sent_commit and self.sent_commit < self.next - 1
+
+    def maybe_update(self, index: int) -> bool:
+        """It has the log up to `index`. False if that was known."""
+        if index <= self.match:
+            return False
+        self.match = index
+        self.next = max(self.next, index + 1)
+        self.pause = False
+        return True
+
+    def maybe_decrease(self, rejected: int, guess: int) -> bool:
+        """It refused an append behind `rejected`; `guess` may match. False if the answer is an old one."""
+        if self.state is ProgressState.REPLICATE:
+            if rejected <= self.match:
+                return False
+            self.next = self.match + 1
+        elif rejected != self.next - 1:
+            return False
+        else:
+            self.next = max(min(rejected, guess + 1), self.match + 1)
+            self.pause = False
+        self.sent_commit = min(self.sent_commit, self.next - 1)
+        return True

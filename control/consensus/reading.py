@@ -1,0 +1,105 @@
+"""Linearizable reads: asked anywhere, answered by the leader once it knows that it still leads."""
+
+from __future__ import annotations
+
+from ringfence.control.consensus import replication
+from ringfence.control.consensus.core import Core
+from ringfence.control.consensus.errors import ReadDroppedError
+from ringfence.control.consensus.messages import NOBODY, Entry, Message, MessageType
+from ringfence.control.consensus.options import ReadMode
+from ringfence.control.consensus.reads import ReadState
+from ringfence.control.consensus.trace import Level
+
+
+def ask_leader(core: Core, message: Message) -> None:
+    """A read at a node that does not lead.
+
+    Raises:
+        ReadDroppedError: it knows no leader.
+    """
+    if core.lead == NOBODY:
+        core.say(Level.INFO, f"no leader at term {core.term}; dropping index reading msg")
+        raise ReadDroppedError(f"node {core.id} knows no leader at term {core.term}; ask again later")
+    core.send(
+        Message(
+            type=MessageType.READ_INDEX,
+            to=core.lead,
+            sender=message.sender or core.id,
+            term=0,
+            entries=message.entries,
+        )
+    )
+
+
+def ask(core: Core, message: Message) -> None:
+    """A read at the leader, its own or a follower's.
+
+    Raises:
+        ReadDroppedError: too many wait.
+    """
+    requester, context = message.sender or core.id, _context(message)
+    if core.reads.is_full():
+        raise ReadDroppedError(
+            f"{len(core.reads)} reads wait at node {core.id}, {core.options.pending_reads_max} is the limit; "
+            "ask again later"
+        )
+    if replication.committed_in_term(core):
+        _confirm(core, requester, context)
+    else:
+        # It may not know yet how far the log was committed before its term; nor does a lone voter that has
+        # just started: what it knew of commits need not have been synced.
+        core.reads.wait(requester, context)
+
+
+def on_commit(core: Core) -> None:
+    """The leader committed something; reads that waited for the first entry of its term go on."""
+    if core.reads and replication.committed_in_term(core):
+        for requester, context in core.reads.take_waiting():
+            _confirm(core, requester, context)
+
+
+def on_heartbeat_answer(core: Core, message: Message) -> None:
+    """A follower still follows; answer the reads that a quorum has confirmed."""
+    if not message.context or not core.reads:
+        return
+    core.reads.acknowledge(message.sender, message.context)
+    answer_confirmed(core)
+
+
+def answer_confirmed(core: Core) -> None:
+    """A quorum answered, or the configuration changed: answer the reads for which that is enough."""
+    for read in core.reads.confirmed(core.id, core.tracker.committed_of):
+        _answer(core, read.requester, read.index, read.context)
+
+
+def on_answer(core: Core, message: Message) -> None:
+    """The leader's answer, at the node that was asked."""
+    core.read_states.append(ReadState(message.index, _context(message)))
+
+
+def _confirm(core: Core, requester: int, context: bytes) -> None:
+    if core.options.read_mode is ReadMode.LEASE or core.tracker.is_lone_voter(core.id):
+        _answer(core, requester, core.log.commit, context)
+        return
+    core.reads.add(core.log.commit, requester, context)
+    replication.broadcast_heartbeat(core)
+
+
+def _answer(core: Core, requester: int, index: int, context: bytes) -> None:
+    if requester == core.id:
+        core.read_states.append(ReadState(index, context))
+        return
+    core.send(
+        Message(
+            type=MessageType.READ_INDEX_ANSWER,
+            to=requester,
+            sender=core.id,
+            term=core.term,
+            index=index,
+            entries=(Entry(data=context),),
+        )
+    )
+
+
+def _context(message: Message) -> bytes:
+    return message.entries[0].data if message.entries else b""

@@ -1,0 +1,123 @@
+"""What a leader's messages do to a follower's log: append, commit, restore."""
+
+from __future__ import annotations
+
+from ringfence.control.consensus import membership, roles
+from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.messages import NOBODY, Message, MessageType, Snapshot
+from ringfence.control.consensus.trace import Level
+from ringfence.control.consensus.tracker import Tracker
+
+
+def on_append(core: Core, message: Message) -> None:
+    """Append, or say from where on the logs may differ.
+
+    Raises:
+        LogLostError: see `errors`.
+    """
+    log = core.log
+    if message.index < log.commit:
+        # An old one. What is committed matches the leader's log for sure.
+        _answer(core, message, index=log.commit)
+        return
+    last = log.maybe_append(message.index, message.log_term, message.entries, message.commit)
+    if last is not None:
+        _answer(core, message, index=last)
+        return
+    core.say(
+        Level.DEBUG,
+        f"[logterm: {log.term(message.index) or 0}, index: {message.index}] rejected MsgApp [logterm: "
+        f"{message.log_term}, index: {message.index}] from {message.sender:x}",
+    )
+    # No entry of ours with a greater term than the leader's can match: skip all of them in one step.
+    hint, hint_term = log.last_at_or_below_term(min(message.index, log.last_index()), message.log_term)
+    core.send(
+        Message(
+            type=MessageType.APPEND_ANSWER,
+            to=message.sender,
+            sender=core.id,
+            term=core.term,
+            index=message.index,
+            reject=True,
+            reject_hint=hint,
+            log_term=hint_term,
+        )
+    )
+
+
+def on_heartbeat(core: Core, message: Message) -> None:
+    """Commit as far as the leader knows this log to match.
+
+    Raises:
+        LogLostError: see `errors`.
+    """
+    core.log.commit_to(message.commit)
+    core.send(
+        Message(
+            type=MessageType.HEARTBEAT_ANSWER,
+            to=message.sender,
+            sender=core.id,
+            term=core.term,
+            context=message.context,
+        )
+    )
+
+
+def on_snapshot(core: Core, message: Message) -> None:
+    """Take a snapshot in place of the log, unless the log holds as much."""
+    snapshot = message.snapshot
+    assert snapshot is not None, f"a snapshot message from {message.sender} without a snapshot"
+    restored = _restore(core, snapshot)
+    what = "restored" if restored else "ignored"
+    core.say(
+        Level.INFO,
+        f"[commit: {core.log.commit}] {what} snapshot [index: {snapshot.index}, term: {snapshot.term}]",
+    )
+    _answer(core, message, index=core.log.last_index() if restored else core.log.commit)
+
+
+def _restore(core: Core, snapshot: Snapshot) -> bool:
+    log = core.log
+    if snapshot.index <= log.commit:
+        return False
+    if core.role is not Role.FOLLOWER:
+        core.say(Level.WARN, "attempted to restore snapshot as leader; should never happen")
+        roles.become_follower(core, core.term + 1, NOBODY)
+        return False
+    state = snapshot.configuration
+    if core.id not in {*state.voters, *state.learners, *state.voters_outgoing}:
+        core.say(
+            Level.WARN,
+            f"attempted to restore snapshot but it is not in the ConfState {state}; should never happen",
+        )
+        return False
+    if log.matches(snapshot.index, snapshot.term):
+        # The log is longer than the snapshot and right: throwing it away could lose what it acknowledged.
+        core.say(
+            Level.INFO,
+            f"{_position(core)} fast-forwarded commit to snapshot [index: {snapshot.index}, term: "
+            f"{snapshot.term}]",
+        )
+        log.commit_to(snapshot.index)
+        return False
+    log.restore(snapshot)
+    core.tracker = Tracker(core.options.inflight_messages_max, core.options.inflight_bytes_max)
+    membership.restore(core, state)
+    core.say(
+        Level.INFO,
+        f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]",
+    )
+    return True
+
+
+def _position(core: Core) -> str:
+    log = core.log
+    return f"[commit: {log.commit}, lastindex: {log.last_index()}, lastterm: {log.last_term()}]"
+
+
+def _answer(core: Core, message: Message, *, index: int) -> None:
+    core.send(
+        Message(
+            type=MessageType.APPEND_ANSWER, to=message.sender, sender=core.id, term=core.term, index=index
+        )
+    )

@@ -1,0 +1,1 @@
+"""Consensus: etcd's interaction scripts, clusters under faults, limits, planted bugs."""
