@@ -18,7 +18,7 @@ def public_data(*parts: str) -> Path:
     if not path.exists():
         pytest.fail(
             f"public test data is missing: {path}; set RINGFENCE_DATA to the folder that holds "
-            "'arrow' (files of arrow-testing), 'vectors' (hash vectors) and 'porcupine' (labelled histories), "
+            "'arrow' (files of arrow-testing), 'vectors' (hash vectors), 'porcupine' (labelled histories), "
             "see CONTRIBUTING.md"
         )
     return path
