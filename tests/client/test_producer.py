@@ -335,9 +335,12 @@ def test_a_full_producer_raises_or_waits_as_told() -> None:
             send_all(raising, 1000, 100)
         assert raising.bytes_in_flight <= 50_000
         assert caught.value.retriable
-        waiting = client.producer("t", bytes_in_flight_max=20_000, timeout_s=0.3)
+        waiting = client.producer("t", bytes_in_flight_max=20_000, timeout_s=3.0)
+        waiting.send(rows(0, 1000))
+        # A wait that is shorter than the time that the first send has: its deadline would make room.
+        waiting._options = waiting._options._replace(timeout_s=0.1)
         with pytest.raises(ringfence.OverloadedError):
-            send_all(waiting, 1000, 100)
+            send_all(waiting, 1000, 1000)
         node.hook = None
         raising.flush(20)
         assert raising.bytes_in_flight == 0

@@ -123,7 +123,7 @@ class NodeProcess:
         return self.start()
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
             try:
                 self.stop()
             except subprocess.TimeoutExpired:
