@@ -340,7 +340,7 @@ def test_a_full_producer_raises_or_waits_as_told() -> None:
         # A wait that is shorter than the time that the first send has: its deadline would make room.
         waiting._options = waiting._options._replace(timeout_s=0.1)
         with pytest.raises(ringfence.OverloadedError):
-            send_all(waiting, 1000, 1000)
+            send_all(waiting, 5000, 100)
         node.hook = None
         raising.flush(20)
         assert raising.bytes_in_flight == 0
