@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.model.ids import drawn_at
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
 from ringfence.control.model.schemas import extension_fault
 from ringfence.control.model.state import MetadataState
@@ -28,6 +29,7 @@ def check(state: MetadataState, index: int) -> None:
     for tombstone in state.tombstones.values():
         assert not set(tombstone.partitions) & seen, "I2: a deleted topic's partition id is in use"
         seen |= set(tombstone.partitions)
+    _check_nodes(state, index)
     _check_producers(state, index)
     _check_sessions(state, index)
 
@@ -46,8 +48,45 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
             _check_topic_step(old, topic)
     for number in set(before.topics) - set(after.topics):
         assert number in after.tombstones, f"I16: topic {number} vanished without a tombstone"
+    _check_nodes_step(before, after, index)
     for number in set(before.tombstones) - set(after.tombstones):
         assert not before.tombstones[number].holders, f"I16: tombstone {number} went while stores hold it"
+
+
+def _check_nodes(state: MetadataState, index: int) -> None:
+    stores = [node.store for node in state.nodes.values()]
+    assert len(set(stores)) == len(stores), "two nodes share a store"
+    assert not set(state.nodes) & set(state.removed), "a removed node is a member"
+    for number, node in state.nodes.items():
+        assert number == node.node <= max(index, 1), f"node {node.node} stands under {number}"
+        assert max(node.started, node.changed) <= index, f"node {number} is of the future"
+        assert (node.life is Life.JOINING) <= (node.started == 0), f"node {number} joins after it started"
+    ring = state.ring
+    assert ring.members == tuple(sorted(set(ring.members))), "the ring is out of order"
+    assert set(ring.members) <= set(state.nodes), "a stranger is in the ring"
+    assert ring.is_formed == bool(ring.members), "a ring without members, or members without a ring"
+    assert ring.is_formed or not state.topics, "J2: a topic before the minimum size"
+
+
+def _check_nodes_step(before: MetadataState, after: MetadataState, index: int) -> None:
+    if before.ring != after.ring:
+        assert after.ring.version == before.ring.version + 1, (
+            "Z8: the ring's version does not count its changes"
+        )
+        assert after.ring.changed == index, "Z8: the ring changed at another entry"
+        assert before.ring.version == 0 or len({*before.ring.members} ^ {*after.ring.members}) == 1, (
+            "Z17: more than one node entered or left the ring at once"
+        )
+    for number, node in after.nodes.items():
+        old = before.nodes.get(number)
+        assert old is not None or number == index or not before.cluster, (
+            f"I2: node {number} appeared at {index}"
+        )
+        assert old is None or old.store == node.store, f"node {number} changed its store"
+        assert old is None or node.life is old.life or node.changed == index, f"node {number} changed unseen"
+    for number in set(before.nodes) - set(after.nodes):
+        assert number in after.removed, f"node {number} vanished"
+        assert number not in before.ring.members, f"Z16: node {number} was removed from within the ring"
 
 
 def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
@@ -64,7 +103,12 @@ def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
         assert assignment.owner in assignment.replicas, "I4: the owner is no replica"
         assert 0 < assignment.epoch <= index, "I4: an epoch of the future"
         assert len(assignment.replicas) == topic.replication, "replicas differ from the topic's replication"
-        assert all(replica.node in state.nodes for replica in assignment.replicas), "a replica on a stranger"
+        nodes = {replica.node for replica in assignment.replicas}
+        assert len(nodes) == len(assignment.replicas), "two replicas on one node"
+        assert all(
+            replica.node in state.nodes and state.nodes[replica.node].store == replica.store
+            for replica in assignment.replicas
+        ), "a replica on a stranger"
     for old, new in zip(topic.schemas, topic.schemas[1:], strict=False):
         assert extension_fault(old.columns, new.columns) is None, (
             "a schema that does not extend the one before"

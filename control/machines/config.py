@@ -34,6 +34,14 @@ LIMITS: Final[dict[str, Limit]] = {
     "topic_producers_max": Limit(
         10_000, 1, 100_000, "named producers; each open copies the topic's map of names"
     ),
+    "nodes_max": Limit(1_000, 1, 10_000, "every node holds the metadata and beats to the leader"),
+    "nodes_min": Limit(
+        1, 1, 1_000, "a node alone serves; a cluster waits for so many before its first topic"
+    ),
+    "heartbeat_ms": Limit(200, 10, 60_000, "a small message; 1,000 nodes give the leader 5,000 a second"),
+    "failure_ms": Limit(3_000, 100, 600_000, "15 beats: longer than a pause of a loaded machine"),
+    "voters_max": Limit(5, 1, 5, "1, 3 or 5; five survive two failures, more only make commits slower"),
+    "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 
 PROPERTIES_MAX: Final = 64
@@ -44,6 +52,16 @@ SESSIONS_MAX: Final = 1_024
 """Sessions of proposers; the least recently used one gives way. A node holds one."""
 SESSION_WINDOW: Final = 64
 """Commands that one session may have unanswered; results are kept for as many."""
+
+
+LABELS_MAX: Final = 32
+"""Labels of one node, for people and for placement by zone."""
+WEIGHT_MAX: Final = 10_000
+"""A hundred times the default: more would be another kind of machine."""
+REMOVED_MAX: Final = 4_096
+"""Removed nodes that are remembered; the oldest is forgotten, its store is a stranger then."""
+BEATS_MIN: Final = 3
+"""Heartbeats that must be missed before a node fails: one or two are lost by any network."""
 
 
 def limit(state: MetadataState, name: str) -> int:

@@ -12,7 +12,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ringfence.control.machines import metadata_cluster, metadata_producers, metadata_topics
+from ringfence.control.machines import (
+    metadata_cluster,
+    metadata_nodes,
+    metadata_producers,
+    metadata_ring,
+    metadata_topics,
+)
 from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.machines.refusals import invalid
 from ringfence.control.model.commands import (
@@ -23,6 +29,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
+from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.native.wire import Code
@@ -53,6 +60,10 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return metadata_cluster.validate(state, command)
     if isinstance(command, ProducerCommand):
         return metadata_producers.validate(state, command)
+    if isinstance(command, NodeCommand):
+        return metadata_nodes.validate(state, command)
+    if isinstance(command, RingCommand):
+        return metadata_ring.validate(state, command)
     return metadata_topics.validate(state, command)
 
 
@@ -80,6 +91,10 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
         return metadata_cluster.execute(state, command, index)
     if isinstance(command, ProducerCommand):
         return metadata_producers.execute(state, command, index)
+    if isinstance(command, NodeCommand):
+        return metadata_nodes.execute(state, command, index)
+    if isinstance(command, RingCommand):
+        return metadata_ring.execute(state, command, index)
     return metadata_topics.execute(state, command, index)
 
 

@@ -1,10 +1,11 @@
-"""Commands about the cluster, its nodes and sessions."""
+"""Commands about the cluster: its beginning, starts of nodes, sessions, limits."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.config import LIMITS, SESSIONS_MAX
+from ringfence.control.machines import node_checks
+from ringfence.control.machines.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
 from ringfence.control.machines.refusals import invalid
 from ringfence.control.model.commands import (
     ClusterCommand,
@@ -14,14 +15,12 @@ from ringfence.control.model.commands import (
     SetAddresses,
     SetConfig,
 )
-from ringfence.control.model.ids import UUID_BYTES, Epoch, Index, PartitionId, SessionId
+from ringfence.control.model.ids import Epoch, Index, PartitionId, SessionId
+from ringfence.control.model.nodes import Life, NodeRecord, Ring
 from ringfence.control.model.results import Done, NodeRestarted, Refused, Result, SessionOpened
-from ringfence.control.model.state import MetadataState, NodeRecord, Session
+from ringfence.control.model.state import MetadataState, Session
 from ringfence.control.model.topics import Assignment, Replica, Topic
-from ringfence.native.wire import NAME_BYTES_MAX, Code
-
-ADDRESSES_MAX = 16
-"""Addresses of one node: they travel in every table."""
+from ringfence.native.wire import Code
 
 
 def validate(state: MetadataState, command: ClusterCommand) -> Refused | None:
@@ -33,7 +32,7 @@ def validate(state: MetadataState, command: ClusterCommand) -> Refused | None:
         case OpenSession():
             return None
         case SetConfig():
-            return check_config(command)
+            return check_config(state, command)
 
 
 def execute(state: MetadataState, command: ClusterCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -55,46 +54,62 @@ def check_init(state: MetadataState, command: InitCluster) -> Refused | None:
         message = f"cluster {state.cluster.hex()} is initialized already; its history does not begin twice"
         return Refused(code=Code.ALREADY_EXISTS, message=message)
     for what, value in (("cluster", command.cluster), ("history", command.history), ("store", command.store)):
-        if len(value) != UUID_BYTES or not any(value):
-            return invalid(f"{what} id {value.hex()!r}: {UUID_BYTES} bytes, not all zero")
+        fault = node_checks.store_fault(value, what)
+        if fault is not None:
+            return fault
     if command.node <= 0:
         return invalid(f"node id {command.node}: ids begin at 1")
-    return None
+    return check_config(state, SetConfig(values={"nodes_min": command.nodes_min}))
 
 
 def init(state: MetadataState, command: InitCluster, index: Index) -> tuple[MetadataState, Result]:
-    node = NodeRecord(node=command.node, store=command.store, addresses=(), program="", started=index)
-    begun = replace(state, cluster=command.cluster, history=command.history, nodes={command.node: node})
+    """A node that shall serve alone is the ring; else the ring waits for the others."""
+    node = NodeRecord(
+        node=command.node, store=command.store, addresses=(), program="", started=index, changed=index
+    )
+    alone = command.nodes_min == 1
+    begun = replace(
+        state,
+        cluster=command.cluster,
+        history=command.history,
+        nodes={command.node: node},
+        ring=Ring(version=1, members=(command.node,), changed=index) if alone else Ring(),
+        config={} if alone else {"nodes_min": command.nodes_min},
+    )
     return open_session(begun, index)
 
 
 def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Refused | None:
-    node = state.nodes.get(command.node)
-    if node is None:
-        return invalid(f"node {command.node} is not a member; members are {sorted(state.nodes)}")
-    if isinstance(command, RestartNode) and command.store != node.store:
-        return invalid(
-            f"node {command.node} is known with store {node.store.hex()}, it came with "
-            f"{command.store.hex()}; a node with another data directory is another node"
-        )
-    if len(command.addresses) > ADDRESSES_MAX:
-        return invalid(f"{len(command.addresses)} addresses: at most {ADDRESSES_MAX}")
-    for address in command.addresses:
-        if not 0 < len(address.encode("utf-8", errors="replace")) <= NAME_BYTES_MAX:
-            return invalid(f"address {address[:80]!r}: 1 to {NAME_BYTES_MAX} bytes")
-    return None
+    fault = node_checks.member_fault(state, command.node)
+    if fault is not None:
+        return fault
+    node = state.nodes[command.node]
+    if isinstance(command, RestartNode):
+        if command.store != node.store:
+            return invalid(
+                f"node {command.node} is known with store {node.store.hex()}, it came with "
+                f"{command.store.hex()}; a node with another data directory is another node"
+            )
+        fault = node_checks.settings_fault(zone=command.zone, labels=command.labels)
+    return fault or node_checks.addresses_fault(command.addresses, command.control, command.http)
 
 
 def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[MetadataState, Result]:
     """One entry for all partitions of the store: a start costs one write, with one topic or ten thousand."""
     place = Replica(node=command.node, store=command.store)
     topics = {number: _with_epoch(topic, place, Epoch(index)) for number, topic in state.topics.items()}
-    node = NodeRecord(
-        node=command.node,
-        store=command.store,
+    known = state.nodes[command.node]
+    node = replace(
+        known,
         addresses=command.addresses,
         program=command.program,
         started=index,
+        control=known.control if command.control is None else command.control,
+        http=known.http if command.http is None else command.http,
+        zone=known.zone if command.zone is None else command.zone,
+        labels=known.labels if command.labels is None else dict(command.labels),
+        life=Life.LIVE,
+        changed=index,
     )
     restarted = replace(state, topics=topics, nodes={**state.nodes, command.node: node})
     opened, _ = open_session(restarted, index)
@@ -106,7 +121,13 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
 
 
 def set_addresses(state: MetadataState, command: SetAddresses) -> tuple[MetadataState, Result]:
-    node = replace(state.nodes[command.node], addresses=command.addresses)
+    known = state.nodes[command.node]
+    node = replace(
+        known,
+        addresses=command.addresses,
+        control=known.control if command.control is None else command.control,
+        http=known.http if command.http is None else command.http,
+    )
     return replace(state, nodes={**state.nodes, command.node: node}), Done()
 
 
@@ -118,13 +139,23 @@ def open_session(state: MetadataState, index: Index) -> tuple[MetadataState, Res
     return replace(state, sessions=sessions), SessionOpened(session=session)
 
 
-def check_config(command: SetConfig) -> Refused | None:
+def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
     for name, value in sorted(command.values.items()):
         known = LIMITS.get(name)
         if known is None:
             return invalid(f"no limit is named {name[:80]!r}; there are {', '.join(sorted(LIMITS))}")
         if not known.low <= value <= known.high:
             return invalid(f"{name}={value}: {known.low} to {known.high} ({known.reason})")
+    if command.values.get("voters_max", 1) % 2 == 0:
+        return invalid(
+            f"voters_max={command.values['voters_max']}: 1, 3 or 5; an even number survives no more"
+        )
+    after = {name: command.values.get(name, limit(state, name)) for name in ("heartbeat_ms", "failure_ms")}
+    if after["failure_ms"] < BEATS_MIN * after["heartbeat_ms"]:
+        return invalid(
+            f"failure_ms={after['failure_ms']} is below {BEATS_MIN} times "
+            f"heartbeat_ms={after['heartbeat_ms']}; one lost beat must not fail a node"
+        )
     return None
 
 

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from ringfence.control.machines import topic_checks
 from ringfence.control.machines.config import limit
+from ringfence.control.machines.metadata_ring import too_few_nodes
 from ringfence.control.machines.refusals import invalid, unknown_topic
 from ringfence.control.model.commands import (
     AddSchema,
@@ -16,7 +17,7 @@ from ringfence.control.model.commands import (
     TopicCommand,
     TruncateTopic,
 )
-from ringfence.control.model.ids import Epoch, Index, PartitionId, TopicId, drawn
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId, drawn
 from ringfence.control.model.layout import Layout, Partition
 from ringfence.control.model.results import Done, Refused, Result, SchemaAdded, TopicCreated
 from ringfence.control.model.schemas import SchemaVersion, extension_fault
@@ -58,6 +59,8 @@ def execute(state: MetadataState, command: TopicCommand, index: Index) -> tuple[
 
 
 def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
+    if not state.ring.is_formed:
+        return too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
     if command.name in state.names:
         message = f"topic {command.name!r} exists; pass exist_ok, or choose another name"
         return Refused(code=Code.ALREADY_EXISTS, message=message)
@@ -219,10 +222,8 @@ def purge(state: MetadataState, command: PurgeTopic) -> tuple[MetadataState, Res
 
 
 def _assigned(state: MetadataState, nodes: tuple[int, ...], epoch: Epoch) -> Assignment:
-    stores = {number: node.store for number, node in state.nodes.items()}
-    replicas = tuple(Replica(node=number, store=stores[number]) for number in stores if number in nodes)
-    owner = next(replica for replica in replicas if replica.node == nodes[0])
-    return Assignment(owner=owner, epoch=epoch, replicas=replicas)
+    replicas = tuple(Replica(node=NodeId(node), store=state.nodes[NodeId(node)].store) for node in nodes)
+    return Assignment(owner=replicas[0], epoch=epoch, replicas=replicas)
 
 
 def _with_topic(state: MetadataState, topic: Topic) -> MetadataState:

@@ -1,10 +1,15 @@
 """What a node has to do after the metadata changed. Pure: two states in, orders out.
 
-    InstallTopic -> OpenPartition, TruncatePartition -> InstallTable     a topic that is new, or changed
-    RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped) a topic that was deleted
+    InstallTopic, FencePartition -> OpenPartition, ClosePartition
+        -> TruncatePartition, InstallTable                                  a topic that is new, or changed
+    RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
 Phases run one after the other, the orders of one phase at once. A table comes last: who reads it finds its
-partitions open. Only a tombstone that names this store gives a DropPartition (I16).
+partitions open. Each node derives its own orders from its own log: nobody sends them, so none is lost.
+
+- Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
+  only a tombstone that names this store gives a DropPartition (I16).
+- Who does not own a partition, and did not, hears of it by the table alone.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ringfence.control.model.ids import Epoch, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Tombstone, Topic
@@ -39,6 +44,21 @@ class OpenPartition(msgspec.Struct, frozen=True):
     epoch: Epoch
 
 
+class FencePartition(msgspec.Struct, frozen=True):
+    """No append below `epoch`, durably."""
+
+    topic: TopicId
+    partition: PartitionId
+    epoch: Epoch
+
+
+class ClosePartition(msgspec.Struct, frozen=True):
+    """Take no append until it is opened again; reading goes on."""
+
+    topic: TopicId
+    partition: PartitionId
+
+
 class TruncatePartition(msgspec.Struct, frozen=True):
     topic: TopicId
     partition: PartitionId
@@ -58,7 +78,16 @@ class DropPartition(msgspec.Struct, frozen=True):
     partition: PartitionId
 
 
-Order = InstallTopic | OpenPartition | TruncatePartition | InstallTable | RemoveTopic | DropPartition
+Order = (
+    InstallTopic
+    | OpenPartition
+    | FencePartition
+    | ClosePartition
+    | TruncatePartition
+    | InstallTable
+    | RemoveTopic
+    | DropPartition
+)
 Phases = tuple[tuple[Order, ...], ...]
 
 
@@ -66,12 +95,14 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
     """The orders that bring the node at `here` from `before` to `after`; empty phases are left out."""
     if before is after:
         return ()
-    moved = before.nodes != after.nodes  # tables name the nodes' addresses
+    moved = _moved(before, after)
     phases: list[list[Order]] = [[], [], []]
     for number, topic in after.topics.items():
         old = before.topics.get(number)
-        if old is not topic or moved:
+        if old is not topic:
             _topic_orders(old, topic, here, phases)
+        elif moved and any(assignment.owner.node in moved for assignment in topic.assignments.values()):
+            phases[2].append(InstallTable(topic=topic))
     for number, tombstone in after.tombstones.items():
         if before.tombstones.get(number) is not tombstone and here.store in tombstone.holders:
             if number in before.topics:
@@ -91,16 +122,34 @@ def _topic_orders(old: Topic | None, topic: Topic, here: Replica, phases: list[l
     for partition in topic.layout.active():
         assignment = topic.assignments[partition.partition]
         known = None if old is None else old.assignments.get(partition.partition)
-        if assignment.owner == here and (known is None or known.epoch != assignment.epoch):
-            order = OpenPartition(
-                topic=topic.topic,
-                partition=partition.partition,
-                slots=partition.slots,
-                epoch=assignment.epoch,
-            )
-            phases[1].append(order)
+        if assignment is known:
+            continue
+        if assignment.owner == here:
+            if known is None or known.owner != here or known.epoch != assignment.epoch:
+                order = OpenPartition(
+                    topic=topic.topic,
+                    partition=partition.partition,
+                    slots=partition.slots,
+                    epoch=assignment.epoch,
+                )
+                phases[1].append(order)
+        elif known is not None and known.owner == here:
+            number = partition.partition
+            phases[0].append(FencePartition(topic=topic.topic, partition=number, epoch=assignment.epoch))
+            phases[1].append(ClosePartition(topic=topic.topic, partition=number))
     phases[2] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
+
+
+def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
+    """Nodes with other addresses than before: tables name the addresses of owners."""
+    if before.nodes is after.nodes:
+        return frozenset()
+    return frozenset(
+        number
+        for number, node in after.nodes.items()
+        if number not in before.nodes or before.nodes[number].addresses != node.addresses
+    )
 
 
 def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Order]:

@@ -10,6 +10,11 @@ def invalid(message: str) -> Refused:
     return Refused(code=Code.INVALID_ARGUMENT, message=message)
 
 
+def stale(message: str) -> Refused:
+    """A compare-and-set that came too late: look again, decide again."""
+    return Refused(code=Code.TOO_OLD, message=message)
+
+
 def unknown_topic(topic: int) -> Refused:
     return Refused(
         code=Code.UNKNOWN_TOPIC, message=f"no topic has the id {topic}; it was deleted or never was"

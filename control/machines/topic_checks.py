@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ringfence.control.machines.config import PROPERTIES_BYTES_MAX, PROPERTIES_MAX, limit
+from ringfence.control.machines.metadata_ring import eligible_fault
 from ringfence.control.machines.refusals import invalid
 from ringfence.control.model import names, ranges, schemas
 from ringfence.control.model.commands import CreateTopic
@@ -83,10 +84,27 @@ def placement_fault(state: MetadataState, command: CreateTopic) -> Refused | Non
     for nodes in command.nodes:
         if len(nodes) != replication or len(set(nodes)) != replication:
             return invalid(f"placement {list(nodes)}: {replication} different nodes for each partition")
-        strangers = [node for node in nodes if node not in state.nodes]
-        if strangers:
-            return invalid(f"node {strangers[0]} is not a member; members are {sorted(state.nodes)}")
-    return None
+    return next(
+        (
+            fault
+            for node in sorted({node for nodes in command.nodes for node in nodes})
+            if (fault := _place_fault(state, node)) is not None
+        ),
+        None,
+    )
+
+
+def _place_fault(state: MetadataState, node: int) -> Refused | None:
+    fault = eligible_fault(state, node)
+    if fault is None and node not in state.ring.members:
+        return invalid(f"node {node} is not in the ring; version {state.ring.version} has {_some(state)}")
+    return fault
+
+
+def _some(state: MetadataState) -> str:
+    members = state.ring.members
+    more = f" and {len(members) - 20} more" if len(members) > 20 else ""
+    return f"{list(members[:20])}{more}"
 
 
 def options_fault(command: CreateTopic) -> Refused | None:

@@ -6,50 +6,59 @@ applying it needs neither a clock nor a library. Added fields have defaults. Tag
 
 from __future__ import annotations
 
-import msgspec
+from msgspec import field
 
+from ringfence.control.model.base import CommandBase
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.schemas import Column
 
 
-class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
-    """Base of all commands."""
+class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
+    """The first entry of a history: names the cluster and its first node, and opens that node's session.
 
-
-class InitCluster(_Command, frozen=True, kw_only=True, tag="init_cluster"):
-    """The first entry of a history: names the cluster and its first node, and opens that node's session."""
+    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes.
+    """
 
     cluster: bytes
     history: bytes
     node: NodeId
     store: bytes
+    nodes_min: int = 1
 
 
-class RestartNode(_Command, frozen=True, kw_only=True, tag="restart_node"):
+class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     """A node is up again: every partition that it owns on this store gets this entry's index as owner epoch.
 
-    Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at.
+    Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
+    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it.
     """
 
     node: NodeId
     store: bytes
     addresses: tuple[str, ...]
     program: str
+    control: tuple[str, ...] | None = None
+    http: tuple[str, ...] | None = None
+    zone: str | None = None
+    labels: dict[str, str] | None = None
 
 
-class SetAddresses(_Command, frozen=True, kw_only=True, tag="set_addresses"):
+class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
     """Where a node is reached; ports that the system chose are known only after it listens."""
 
     node: NodeId
     addresses: tuple[str, ...]
+    control: tuple[str, ...] | None = None
+    http: tuple[str, ...] | None = None
 
 
-class OpenSession(_Command, frozen=True, kw_only=True, tag="open_session"):
+class OpenSession(CommandBase, frozen=True, kw_only=True, tag="open_session"):
     """A proposer's session: within it a retried command applies once."""
 
 
-class CreateTopic(_Command, frozen=True, kw_only=True, tag="create_topic"):
+class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
     """A topic with its first layout. Partition i gets `ranges[i]` and `nodes[i]`, the owner first."""
 
     name: str
@@ -60,10 +69,10 @@ class CreateTopic(_Command, frozen=True, kw_only=True, tag="create_topic"):
     nodes: tuple[tuple[NodeId, ...], ...]
     retention_bytes: int | None = None
     retention_ms: int | None = None
-    properties: dict[str, str] = {}
+    properties: dict[str, str] = field(default_factory=dict)
 
 
-class AddSchema(_Command, frozen=True, kw_only=True, tag="add_schema"):
+class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
     """Append to a topic's schemas. Compare-and-set: `schema_id` is the place that it expects to get."""
 
     topic: TopicId
@@ -72,47 +81,47 @@ class AddSchema(_Command, frozen=True, kw_only=True, tag="add_schema"):
     columns: tuple[Column, ...]
 
 
-class TruncateTopic(_Command, frozen=True, kw_only=True, tag="truncate_topic"):
+class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"):
     """Move log starts up; a lower one than ordered before is no change and no error."""
 
     topic: TopicId
     starts: dict[PartitionId, int]
 
 
-class DeleteTopic(_Command, frozen=True, kw_only=True, tag="delete_topic"):
+class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):
     """The topic's name is free at once; its rows go as the holders drop them."""
 
     topic: TopicId
 
 
-class ConfirmDropped(_Command, frozen=True, kw_only=True, tag="confirm_dropped"):
+class ConfirmDropped(CommandBase, frozen=True, kw_only=True, tag="confirm_dropped"):
     """A store holds nothing more of a deleted topic."""
 
     topic: TopicId
     store: bytes
 
 
-class PurgeTopic(_Command, frozen=True, kw_only=True, tag="purge_topic"):
+class PurgeTopic(CommandBase, frozen=True, kw_only=True, tag="purge_topic"):
     """Forget a tombstone that no holder is left of."""
 
     topic: TopicId
 
 
-class OpenProducers(_Command, frozen=True, kw_only=True, tag="open_producers"):
+class OpenProducers(CommandBase, frozen=True, kw_only=True, tag="open_producers"):
     """Draw `count` producer ids for one topic; their epoch is the entry's index."""
 
     topic: TopicId
     count: int
 
 
-class OpenNamedProducer(_Command, frozen=True, kw_only=True, tag="open_named_producer"):
+class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_producer"):
     """Raise a named producer's epoch to the entry's index."""
 
     topic: TopicId
     name: str
 
 
-class SetConfig(_Command, frozen=True, kw_only=True, tag="set_config"):
+class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
     """Change limits of the cluster; `values` are keyed by the names in `machines.config`."""
 
     values: dict[str, int]
@@ -121,4 +130,4 @@ class SetConfig(_Command, frozen=True, kw_only=True, tag="set_config"):
 ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer
-Command = ClusterCommand | TopicCommand | ProducerCommand
+Command = ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ringfence.control.model.ids import Epoch, ProducerId, SessionId, TopicId
+from ringfence.control.model.ids import Epoch, NodeId, ProducerId, SessionId, TopicId
 from ringfence.native.wire import Code
 
 
@@ -35,6 +35,14 @@ class NodeRestarted(_Result, frozen=True, kw_only=True, tag="node_restarted"):
     partitions: int
 
 
+class NodeRegistered(_Result, frozen=True, kw_only=True, tag="node_registered"):
+    node: NodeId
+
+
+class RingChanged(_Result, frozen=True, kw_only=True, tag="ring_changed"):
+    version: int
+
+
 class TopicCreated(_Result, frozen=True, kw_only=True, tag="topic_created"):
     topic: TopicId
 
@@ -52,4 +60,14 @@ class ProducersOpened(_Result, frozen=True, kw_only=True, tag="producers_opened"
     previous_epoch: Epoch = Epoch(0)
 
 
-Result = Refused | Done | SessionOpened | NodeRestarted | TopicCreated | SchemaAdded | ProducersOpened
+Result = (
+    Refused
+    | Done
+    | SessionOpened
+    | NodeRestarted
+    | NodeRegistered
+    | RingChanged
+    | TopicCreated
+    | SchemaAdded
+    | ProducersOpened
+)

@@ -12,21 +12,15 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.control.model.ids import Index, NodeId, SessionId, TopicId
+from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
 from ringfence.control.model.results import Result
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
-STATE_FORMAT: Final = 1
-"""Version of the canonical bytes; raised with a conversion in `store.snapshot`."""
+STATE_FORMAT: Final = 2
+"""Version of the canonical bytes; raised with a conversion in `model.conversions`.
 
-
-class NodeRecord(msgspec.Struct, frozen=True):
-    """A node with its store; `started` is the index of its last start."""
-
-    node: NodeId
-    store: bytes
-    addresses: tuple[str, ...]
-    program: str
-    started: Index
+2 added to 1: the ring, removed nodes, and what a node is and how it is.
+"""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -50,6 +44,8 @@ class MetadataState(msgspec.Struct, frozen=True):
     tombstones: dict[TopicId, Tombstone] = {}
     sessions: dict[SessionId, Session] = {}
     config: dict[str, int] = {}
+    ring: Ring = Ring()
+    removed: dict[NodeId, RemovedNode] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)
@@ -62,7 +58,7 @@ _DECODER = msgspec.msgpack.Decoder(MetadataState)
 
 def canonical_bytes(state: MetadataState) -> bytes:
     """MessagePack with sorted keys: equal states give equal bytes, on every machine."""
-    return msgspec.msgpack.encode(_sorted(msgspec.to_builtins(state, builtin_types=(bytes,))))
+    return msgspec.msgpack.encode(sorted_maps(msgspec.to_builtins(state, builtin_types=(bytes,))))
 
 
 def decode_state(data: bytes | memoryview) -> MetadataState:
@@ -70,12 +66,12 @@ def decode_state(data: bytes | memoryview) -> MetadataState:
     return _DECODER.decode(data)
 
 
-def _sorted(value: Any) -> Any:
+def sorted_maps(value: Any) -> Any:
     """`value` with the keys of all maps in order; msgspec sorts string keys only, and ids are integers."""
     if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
+        return {key: sorted_maps(value[key]) for key in sorted(value)}
     if isinstance(value, list | tuple):
-        return [_sorted(part) for part in value]
+        return [sorted_maps(part) for part in value]
     return value
 
 

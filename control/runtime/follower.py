@@ -14,7 +14,9 @@ import structlog
 
 from ringfence.control.machines import orders
 from ringfence.control.machines.orders import (
+    ClosePartition,
     DropPartition,
+    FencePartition,
     InstallTable,
     InstallTopic,
     OpenPartition,
@@ -153,6 +155,13 @@ class Follower:
             case OpenPartition(topic, partition, slots, epoch):
                 name = f"opening partition {partition} of topic {topic}"
                 return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch)
+            case FencePartition(topic, partition, epoch):
+                name = f"fencing partition {partition} of topic {topic}"
+                return name, partial(node.fence, topic, partition, epoch)
+            case ClosePartition(topic, partition):
+                return f"closing partition {partition} of topic {topic}", partial(
+                    node.close, topic, partition
+                )
             case TruncatePartition(topic, partition, before):
                 name = f"truncating partition {partition} of topic {topic}"
                 return name, partial(node.truncate, topic, partition, before)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.state import STATE_FORMAT, MetadataState, canonical_bytes, decode_state
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import Position
@@ -19,12 +19,6 @@ from ringfence.native.errors import NewerFormatError, RecordError, StoreIdentity
 SNAPSHOT_FORMAT: Final = 1
 _MAGIC: Final = b"RFSN"
 _HEAD: Final = struct.Struct("<4sHH16sQQQ16s4xI")
-
-CONVERSIONS: dict[int, Callable[[bytes], bytes]] = {}
-"""State format n -> what turns its bytes into those of format n + 1.
-
-Entries are never removed: old data opens.
-"""
 
 
 class Snapshot(NamedTuple):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import (
     AddSchema,
     Command,
@@ -24,9 +27,21 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, PartitionId, SessionId, TopicId
+from ringfence.control.model.node_commands import (
+    AddToRing,
+    FailNode,
+    FormRing,
+    RecoverNode,
+    RegisterNode,
+    RemoveFromRing,
+    RemoveNode,
+    SetNode,
+)
+from ringfence.control.model.nodes import Life, Vote
 from ringfence.control.model.ranges import SlotRange, tile
+from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
-from ringfence.control.model.state import MetadataState
+from ringfence.control.model.state import EMPTY, MetadataState
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
 NODE = NodeId(1)
@@ -47,6 +62,7 @@ def create(
     partitions: int = 4,
     columns: tuple[Column, ...] = (ID,),
     key: tuple[str, ...] = ("id",),
+    nodes: tuple[tuple[int, ...], ...] | None = None,
 ) -> CreateTopic:
     return CreateTopic(
         name=name,
@@ -54,8 +70,40 @@ def create(
         schema=b"schema",
         columns=columns,
         ranges=tile(partitions),
-        nodes=((NODE,),) * partitions,
+        nodes=tuple(tuple(NodeId(node) for node in placed) for placed in nodes or ((NODE,),) * partitions),
     )
+
+
+def store_of(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def register(number: int, **settings: Any) -> RegisterNode:
+    return RegisterNode(
+        cluster=CLUSTER, store=store_of(number), addresses=(f"tcp://n{number}:1",), **settings
+    )
+
+
+def restart(state: MetadataState, node: int) -> RestartNode:
+    record = state.nodes[NodeId(node)]
+    return RestartNode(node=record.node, store=record.store, addresses=record.addresses, program="p")
+
+
+def cluster(count: int, *, zones: int = 1, **init: Any) -> MetadataState:
+    """Nodes 1, 2, 4, 6 ... that have started and are in the ring; entries up to 3 * count are used."""
+    state, _ = apply(EMPTY, entry(1, replace(INIT, **init)))
+    last = 1
+    for number in range(2, count + 1):
+        for make in (
+            lambda _, number=number: register(number, zone=f"z{number % zones}" if zones > 1 else ""),
+            lambda state: restart(state, max(state.nodes)),
+            lambda state: AddToRing(node=max(state.nodes), version=state.ring.version),
+        ):
+            if not isinstance(make(state), AddToRing) or state.ring.is_formed:
+                last += 1
+                state, result = apply(state, entry(last, make(state)))
+                assert not isinstance(result, Refused), result
+    return state
 
 
 @st.composite
@@ -77,8 +125,10 @@ def _ranges(draw: st.DrawFn) -> tuple[SlotRange, ...]:
 
 
 @st.composite
-def _create(draw: st.DrawFn) -> CreateTopic:
+def _create(draw: st.DrawFn, state: MetadataState) -> CreateTopic:
     ranges = draw(_ranges())
+    members = state.ring.members or (NODE,)
+    wide = members[: 3 if len(members) >= 3 else 1]
     columns = draw(st.sampled_from([(ID,), (ID, TEXT), (), (ID, ID)]))
     return CreateTopic(
         name=draw(st.sampled_from(NAMES)),
@@ -86,7 +136,16 @@ def _create(draw: st.DrawFn) -> CreateTopic:
         schema=draw(st.sampled_from([b"schema", b"schema", b""])),
         columns=columns,
         ranges=ranges,
-        nodes=draw(st.sampled_from([((NODE,),) * len(ranges), ((NODE,),), ((NodeId(9),),) * len(ranges)])),
+        nodes=draw(
+            st.sampled_from(
+                [
+                    tuple((members[place % len(members)],) for place in range(len(ranges))),
+                    (wide,) * len(ranges),
+                    ((NODE,),),
+                    ((NodeId(9),),) * len(ranges),
+                ]
+            )
+        ),
         retention_bytes=draw(st.sampled_from([None, 1_000, -1])),
     )
 
@@ -100,8 +159,11 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
     columns = st.sampled_from([(ID,), (ID, TEXT), (ID, TEXT, Column("n", "int32", nullable=True)), (TEXT,)])
     return st.one_of(
         st.just(INIT),
-        _create(),
-        _create(),
+        _create(state),
+        _create(state),
+        node_commands(state),
+        node_commands(state),
+        node_commands(state),
         st.builds(
             AddSchema, topic=topics, schema_id=st.integers(0, 3), schema=st.just(b"more"), columns=columns
         ),
@@ -117,8 +179,8 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         st.builds(OpenNamedProducer, topic=topics, name=st.sampled_from(["p", "q", "", "bad\n"])),
         st.builds(
             RestartNode,
-            node=st.sampled_from([NODE, NodeId(2)]),
-            store=stores,
+            node=st.sampled_from([*state.nodes, NodeId(2)]),
+            store=st.sampled_from([*(node.store for node in state.nodes.values()), b"x" * 16]),
             addresses=st.just(("tcp://127.0.0.1:1",)),
             program=st.just("p"),
         ),
@@ -127,4 +189,44 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
         ),
+    )
+
+
+def node_commands(state: MetadataState) -> st.SearchStrategy[Command]:
+    """Commands about members and the ring, most of them sound, some late, some about strangers."""
+    nodes = st.sampled_from([*state.nodes, NodeId(999_999)])
+    records = [
+        (record.node, changed, record.life)
+        for record in state.nodes.values()
+        for changed in (record.changed, Index(record.changed + 1))
+    ] or [(NODE, Index(1), Life.LIVE)]
+    version = st.sampled_from([state.ring.version, state.ring.version, state.ring.version + 1])
+    lives = st.sampled_from(records).map(
+        lambda known: (FailNode if known[2] is Life.LIVE else RecoverNode)(node=known[0], changed=known[1])
+    )
+    waiting = [record.node for record in state.nodes.values() if record.life is not Life.LIVE]
+    return st.one_of(
+        st.builds(register, st.integers(1, 6), zone=st.sampled_from(["", "a", "b"])),
+        st.just(RegisterNode(cluster=b"other" + bytes(11), store=store_of(3))),
+        st.sampled_from(waiting or [NODE]).map(
+            lambda node: restart(state, node) if state.nodes else OpenSession()
+        ),
+        lives,
+        lives,
+        st.builds(RecoverNode, node=nodes, changed=st.just(Index(1))),
+        st.builds(
+            SetNode,
+            node=nodes,
+            draining=st.sampled_from([None, True, False]),
+            weight=st.sampled_from([None, 0, 1, 200]),
+            vote=st.sampled_from([None, *Vote]),
+        ),
+        st.builds(RemoveNode, node=nodes),
+        st.builds(
+            FormRing,
+            nodes=st.lists(nodes, max_size=3).map(tuple),
+        ),
+        st.builds(AddToRing, node=nodes, version=version),
+        st.builds(AddToRing, node=nodes, version=version),
+        st.builds(RemoveFromRing, node=nodes, version=version),
     )

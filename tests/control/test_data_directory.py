@@ -10,8 +10,11 @@ import msgspec
 import pytest
 
 from ringfence.control.machines.metadata import apply
-from ringfence.control.model.ids import TopicId
-from ringfence.control.model.state import EMPTY, MetadataState, digest
+from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.conversions import CONVERSIONS
+from ringfence.control.model.ids import Index, NodeId, TopicId
+from ringfence.control.model.nodes import Ring
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, digest, sorted_maps
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.journal import Position
@@ -24,10 +27,11 @@ from ringfence.native.errors import (
     StoreIdentityError,
     StoreLockedError,
 )
-from tests.control.commands import INIT, create, entry
+from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "df2e6cbf7f55ed67a4576f821624a000"
+GOLDEN = Path(__file__).parent / "snapshot_format_2.bin"
+GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
+GOLDEN_DIGEST = "ee5d171151dcff2a12a3443aecb0dfff"
 
 HOLDER = """
 import pathlib, sys
@@ -204,17 +208,17 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 ) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", 3)
     snapshot.write(path, Snapshot(Position(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()
-    with pytest.raises(NewerFormatError, match=r"1\.2"):
+    with pytest.raises(NewerFormatError, match=r"1\.3"):
         snapshot.read(path, history=INIT.history)
     assert path.read_bytes() == newer
 
     snapshot.write(path, Snapshot(Position(1, 1), state))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
-    monkeypatch.setitem(snapshot.CONVERSIONS, 1, lambda data: data.replace(b"h" * 16, b"H" * 16))
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", 3)
+    monkeypatch.setitem(snapshot.CONVERSIONS, 2, lambda data: data.replace(b"h" * 16, b"H" * 16))
     read = snapshot.read(path, history=INIT.history)
     assert read.state.history == b"H" * 16
     monkeypatch.undo()
@@ -222,16 +226,39 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
         snapshot.read(path, history=b"x" * 16)
 
 
-def test_a_snapshot_of_format_1_opens_for_ever() -> None:
-    read = snapshot.read(GOLDEN, history=INIT.history)
-    assert read.position == Position(3, 1)
-    assert digest(read.state) == GOLDEN_DIGEST
-    assert read.state.topics[TopicId(2)].name == "public/default/t2"
-
-
-def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None:
+def first_entries() -> MetadataState:
+    """What the golden snapshots were made of."""
     state = EMPTY
     for index in range(1, 4):
         state, _ = apply(state, entry(index, INIT if index == 1 else create(f"public/default/t{index}")))
-    snapshot.write(tmp_path / "s", Snapshot(Position(3, 1), state))
+    return state
+
+
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN])
+def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
+    read = snapshot.read(golden, history=INIT.history)
+    assert read.position == Position(3, 1)
+    assert digest(read.state) == GOLDEN_DIGEST == digest(first_entries())
+    assert read.state == first_entries()
+    assert read.state.topics[TopicId(2)].name == "public/default/t2"
+    assert read.state.ring == Ring(version=1, members=(NodeId(1),), changed=Index(1))
+
+
+def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None:
+    snapshot.write(tmp_path / "s", Snapshot(Position(3, 1), first_entries()))
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
+
+
+def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) -> None:
+    """As the program of format 1 wrote it: without the fields that format 2 added."""
+    restart = RestartNode(node=NODE, store=STORE, addresses=("tcp://h:1",), program="p")
+    state, _ = apply(first_entries(), entry(9, restart))
+    plain = msgspec.msgpack.decode(canonical_bytes(state))
+    for field in ("ring", "removed"):
+        del plain[field]
+    for field in ("control", "http", "zone", "weight", "labels", "life", "draining", "vote", "changed"):
+        del plain["nodes"][1][field]
+    assert CONVERSIONS[1](msgspec.msgpack.encode(sorted_maps(plain))) == canonical_bytes(state)
+    nothing = msgspec.msgpack.decode(canonical_bytes(EMPTY))
+    del nothing["ring"], nothing["removed"]
+    assert CONVERSIONS[1](msgspec.msgpack.encode(nothing)) == canonical_bytes(EMPTY)

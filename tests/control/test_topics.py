@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ringfence.control.machines import orders
 from ringfence.control.machines.metadata import apply
 from ringfence.control.machines.orders import (
+    ClosePartition,
     DropPartition,
+    FencePartition,
     InstallTable,
     InstallTopic,
     OpenPartition,
@@ -24,13 +27,14 @@ from ringfence.control.model.commands import (
     RestartNode,
     TruncateTopic,
 )
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.names import full_topic_name, shown_topic_name
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import SlotRange, gap, tile
 from ringfence.control.model.results import Done, Refused, SchemaAdded
 from ringfence.control.model.schemas import Column, extension_fault
 from ringfence.control.model.state import EMPTY, MetadataState
-from ringfence.control.model.topics import Replica
+from ringfence.control.model.topics import Assignment, Replica
 from ringfence.native.wire import Code
 from tests.control.commands import ID, INIT, NODE, STORE, TEXT, create, entry
 
@@ -177,6 +181,56 @@ def test_another_node_opens_nothing_of_ours() -> None:
     elsewhere = Replica(node=NodeId(2), store=b"t" * 16)
     kinds = {type(order) for phase in orders.between(before, after, elsewhere) for order in phase}
     assert kinds == {InstallTopic, InstallTable}
+
+
+def elsewhere(state: MetadataState, *, keeps_replica: bool = False) -> MetadataState:
+    """The state after an entry 60 that makes node 2 the owner of the first partition."""
+    topic, part = state.topics[T], PartitionId(2 << 16)
+    there = Replica(node=NodeId(2), store=b"t" * 16)
+    replicas = (there, HERE) if keeps_replica else (there,)
+    moved = Assignment(owner=there, epoch=Epoch(60), replicas=replicas)
+    record = replace(state.nodes[NODE], node=there.node, store=there.store)
+    return replace(
+        state,
+        nodes={**state.nodes, there.node: record},
+        topics={T: replace(topic, assignments={**topic.assignments, part: moved}, changed=Index(60))},
+    )
+
+
+@pytest.mark.parametrize("keeps_replica", [False, True])
+def test_who_owns_no_more_fences_at_the_new_epoch_and_closes_and_keeps_the_rows(keeps_replica: bool) -> None:
+    before = with_topic()
+    after = elsewhere(before, keeps_replica=keeps_replica)
+    part = PartitionId(2 << 16)
+    assert orders.between(before, after, HERE) == (
+        (FencePartition(topic=T, partition=part, epoch=Epoch(60)),),
+        (ClosePartition(topic=T, partition=part),),
+        (InstallTable(topic=after.topics[T]),),
+    )
+    there = Replica(node=NodeId(2), store=b"t" * 16)
+    assert orders.between(before, after, there) == (
+        (OpenPartition(topic=T, partition=part, slots=SlotRange(0, 32_767), epoch=Epoch(60)),),
+        (InstallTable(topic=after.topics[T]),),
+    )
+    bystander = Replica(node=NodeId(3), store=b"u" * 16)
+    assert orders.between(before, after, bystander) == ((InstallTable(topic=after.topics[T]),),)
+
+
+def test_with_another_store_a_node_opens_nothing() -> None:
+    wiped = Replica(node=NODE, store=b"w" * 16)
+    kinds = {type(order) for phase in orders.between(EMPTY, with_topic(), wiped) for order in phase}
+    assert kinds == {InstallTopic, InstallTable}
+
+
+def test_tables_follow_the_addresses_of_owners_and_nothing_else_of_a_node() -> None:
+    before = with_topic()
+    node = before.nodes[NODE]
+    heavier = replace(before, nodes={NODE: replace(node, weight=200, life=Life.FAILED, changed=Index(50))})
+    assert orders.between(before, heavier, HERE) == ()
+    moved = replace(before, nodes={NODE: replace(node, addresses=("tcp://h:2",))})
+    assert orders.between(before, moved, HERE) == ((InstallTable(topic=before.topics[T]),),)
+    stranger = replace(before, nodes={**before.nodes, NodeId(9): replace(node, node=NodeId(9))})
+    assert orders.between(before, stranger, HERE) == ()
 
 
 def test_a_start_repeats_truncations_and_drops_that_may_have_been_lost() -> None:

@@ -1,0 +1,39 @@
+"""Who holds what: counts over all assignments."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.state import MetadataState
+
+
+def replicas_of(state: MetadataState, node: int) -> int:
+    """Replicas that are assigned to a node, owned ones included."""
+    return sum(
+        replica.node == node
+        for topic in state.topics.values()
+        for assignment in topic.assignments.values()
+        for replica in assignment.replicas
+    )
+
+
+def owned(state: MetadataState) -> Counter[NodeId]:
+    """Partitions that each node owns; nodes that own none may be missing."""
+    return Counter(
+        assignment.owner.node for topic in state.topics.values() for assignment in topic.assignments.values()
+    )
+
+
+def held(state: MetadataState) -> Counter[NodeId]:
+    """Replicas on each node, owned ones included; nodes that hold none may be missing."""
+    return Counter(
+        replica.node
+        for topic in state.topics.values()
+        for assignment in topic.assignments.values()
+        for replica in assignment.replicas
+    )
+
+
+def replication_max(state: MetadataState) -> int:
+    return max((topic.replication for topic in state.topics.values()), default=1)

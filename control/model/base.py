@@ -1,0 +1,9 @@
+"""The base of all commands: a tagged MessagePack map."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class CommandBase(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
+    """Added fields have defaults; tags are never reused."""

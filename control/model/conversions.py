@@ -1,0 +1,38 @@
+"""States of older formats in the form of this one. Entries are never removed: old data opens.
+
+A converted state equals the one that this program gets from the same log, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from ringfence.control.model.state import sorted_maps
+
+
+def _to_2(data: bytes) -> bytes:
+    """Format 1 knew one node. It is live since its last start, and alone in the ring since entry 1."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    for node in state["nodes"].values():
+        node |= {
+            "control": [],
+            "http": [],
+            "zone": "",
+            "weight": 100,
+            "labels": {},
+            "life": "LIVE",
+            "draining": False,
+            "vote": "AUTO",
+            "changed": node["started"],
+        }
+    members = sorted(state["nodes"])
+    state["ring"] = {"version": min(1, len(members)), "members": members, "changed": min(1, len(members))}
+    state["removed"] = {}
+    return msgspec.msgpack.encode(sorted_maps(state))
+
+
+CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2}
+"""State format n -> what turns its bytes into those of format n + 1."""

@@ -1,0 +1,81 @@
+"""Commands about members and the ring. `changed` and `version` make them compare-and-set."""
+
+from __future__ import annotations
+
+from msgspec import field
+
+from ringfence.control.model.base import CommandBase
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.nodes import WEIGHT_DEFAULT, Vote
+
+
+class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
+    """A store asks to become a node. Its id is the entry's index; a store that is known gets the id it has.
+
+    The node begins as JOINING: it neither votes nor takes partitions until its first start.
+    """
+
+    cluster: bytes
+    store: bytes
+    addresses: tuple[str, ...] = ()
+    control: tuple[str, ...] = ()
+    http: tuple[str, ...] = ()
+    zone: str = ""
+    weight: int = WEIGHT_DEFAULT
+    labels: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+
+
+class FailNode(CommandBase, frozen=True, kw_only=True, tag="fail_node"):
+    """A LIVE node was silent for the failure time-out. Moves nothing."""
+
+    node: NodeId
+    changed: Index
+
+
+class RecoverNode(CommandBase, frozen=True, kw_only=True, tag="recover_node"):
+    """A FAILED node beats again. It becomes LIVE and gets nothing by that."""
+
+    node: NodeId
+    changed: Index
+
+
+class SetNode(CommandBase, frozen=True, kw_only=True, tag="set_node"):
+    """What an administrator says of a node; None leaves a setting as it is."""
+
+    node: NodeId
+    zone: str | None = None
+    weight: int | None = None
+    labels: dict[str, str] | None = None
+    draining: bool | None = None
+    vote: Vote | None = None
+
+
+class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
+    """Forget a node that is out of the ring and holds no replica."""
+
+    node: NodeId
+
+
+class FormRing(CommandBase, frozen=True, kw_only=True, tag="form_ring"):
+    """The first ring, once: the cluster has its minimum size."""
+
+    nodes: tuple[NodeId, ...]
+
+
+class AddToRing(CommandBase, frozen=True, kw_only=True, tag="add_to_ring"):
+    """`version` is the ring's before the change."""
+
+    node: NodeId
+    version: int
+
+
+class RemoveFromRing(CommandBase, frozen=True, kw_only=True, tag="remove_from_ring"):
+    """The node must be empty: a ring changes after the moves, never before them."""
+
+    node: NodeId
+    version: int
+
+
+NodeCommand = RegisterNode | FailNode | RecoverNode | SetNode | RemoveNode
+RingCommand = FormRing | AddToRing | RemoveFromRing
