@@ -122,12 +122,12 @@ impl<'a> Driver<'a> {
                 wanted -= left;
                 left = 0;
             }
-            self.fill(now, &mut left);
+            let more = self.fill(now, &mut left);
             let bodies = self.plan.bodies;
             self.outbox.write(&self.stream, |index| &bodies[index].bytes)?;
             if self.read()? {
                 heard = Instant::now();
-            } else {
+            } else if !more || self.outbox.waiting_bytes() > 0 {
                 if heard.elapsed() > SILENCE {
                     return Err(io::Error::other(format!("no answer for {} s", SILENCE.as_secs())));
                 }
@@ -171,18 +171,22 @@ impl<'a> Driver<'a> {
         (count % self.plan.bodies.len() as u64) as usize
     }
 
-    fn fill(&mut self, now: Instant, left: &mut u64) {
+    /// Queue requests. True when only the queue's size ended that: the window has room for more.
+    fn fill(&mut self, now: Instant, left: &mut u64) -> bool {
         if self.not_before.is_some_and(|instant| now < instant) {
-            return;
+            return false;
         }
         self.not_before = None;
-        while self.outbox.waiting_bytes() < QUEUED_BYTES && !self.free.is_empty() {
+        while !self.free.is_empty() {
+            if self.outbox.waiting_bytes() >= QUEUED_BYTES {
+                return true;
+            }
             // A body is at most as large as the largest: asking before drawing keeps the lane untouched.
             let unanswered = self.places.len() - self.free.len();
             if unanswered > 0 && self.unanswered_bytes + self.body_bytes_max > self.credit_bytes {
-                return;
+                return false;
             }
-            let Some((lane, sequence, again)) = self.draw(*left) else { return };
+            let Some((lane, sequence, again)) = self.draw(*left) else { return false };
             if !again {
                 *left -= 1;
             }
@@ -198,6 +202,7 @@ impl<'a> Driver<'a> {
             self.outbox.push_body(index, &body.bytes);
             self.unanswered_bytes += body.bytes.len() as u64;
         }
+        false
     }
 
     /// Read and settle what has come. False when there was nothing.
