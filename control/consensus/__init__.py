@@ -15,7 +15,8 @@ Many events may be stepped before one Ready: that is how writes and messages are
 
     1. send ready.messages_at_once(): they promise nothing (a leader's appends and heartbeats, forwarded
        proposals). So the leader's disk and its followers' work side by side.
-    2. store hard_state, then snapshot or entries (never both); sync if must_sync. A barrier: if it fails the
+    2. store hard_state, then snapshot, then entries; sync if must_sync or snapshot. A barrier: if it fails
+    the
        node must stop, its answers are not to be sent, and a failed sync is not tried again.
     3. send ready.messages_after_sync(): answers to appends, votes, requests for votes. To send all of
        ready.messages here instead is simpler and as right.
@@ -36,6 +37,13 @@ of the Ready are for show:
 
   Each queue in order, none skipped. All other messages may leave at once. Vote requests wait in `responses`,
   unless `campaign_after_append` is off.
+
+When `node.wants_snapshot()`, make a snapshot of what is applied soon: a follower cannot catch up without it.
+Report what became of snapshots that were sent by SnapshotSent; without a report a time-out decides.
+
+A node that a change has removed should go on until all voters have *applied* that change: with too few of
+them up, those that do not know yet may need its vote. Hand leadership over before removing or demoting its
+holder.
 
 Limits: bytes of a message, messages and bytes under way to a follower, uncommitted bytes at the leader, bytes
 being applied, reads that wait: `options.Options`. Bytes from the network go through `codec.decode`, which

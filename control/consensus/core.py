@@ -47,6 +47,7 @@ class Core:
         "read_states",
         "reads",
         "role",
+        "snapshot_wanted",
         "term",
         "trace",
         "tracker",
@@ -77,6 +78,8 @@ class Core:
         """May leave at once."""
         self.after_append: list[Message] = []
         """May leave once all that is unstable now is durable; some are to this node itself."""
+        self.snapshot_wanted = False
+        """A follower needs a snapshot that storage does not have."""
         self.read_states: list[ReadState] = []
 
     def say(self, level: Level, text: str) -> None:

@@ -105,10 +105,19 @@ def on_request(core: Core, message: Message) -> None:
 
 
 def reject(core: Core, message: Message) -> None:
-    """Refuse a request, at the own term."""
+    """Refuse a request, at the own term, and tell how far the log is committed."""
     _say_answer(core, message, f"rejected {describe.type_of(message.type)} from")
+    index = core.log.commit if core.options.commit_by_vote else 0
     core.send(
-        Message(type=_ANSWER_TO[message.type], to=message.sender, sender=core.id, term=core.term, reject=True)
+        Message(
+            type=_ANSWER_TO[message.type],
+            to=message.sender,
+            sender=core.id,
+            term=core.term,
+            index=index,
+            log_term=(core.log.term(index) or 0) if index else 0,
+            reject=True,
+        )
     )
 
 
@@ -120,13 +129,25 @@ def on_answer(core: Core, message: Message) -> None:
     core.tracker.record_vote(message.sender, granted=not message.reject)
     granted, rejected, result = core.tracker.tally()
     core.say(Level.INFO, f"has received {granted} {kind} votes and {rejected} vote rejections")
-    if result is VoteResult.LOST:
+    if (message.reject and message.index and _learns_of_change(core, message)) or result is VoteResult.LOST:
         roles.become_follower(core, core.term, NOBODY)
     elif result is VoteResult.WON and core.role is Role.PRE_CANDIDATE:
         campaign(core, Campaign.ELECTION)
     elif result is VoteResult.WON:
         roles.become_leader(core)
         replication.broadcast_append(core)
+
+
+def _learns_of_change(core: Core, message: Message) -> bool:
+    """Commit as far as the voter has. True if that changes who votes: this campaign counts the wrong votes.
+
+    What is committed is so for good; and where term and index are equal the logs are, too.
+    """
+    log = core.log
+    if message.index <= log.commit or not log.matches(message.index, message.log_term):
+        return False
+    log.commit_to(message.index)
+    return log.has_unapplied_change()
 
 
 def own_position(core: Core) -> str:

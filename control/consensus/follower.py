@@ -52,7 +52,7 @@ def step(core: Core, message: Message) -> None:
             if core.lead == NOBODY:
                 core.say(Level.INFO, f"no leader at term {core.term}; dropping leader transfer msg")
             else:
-                core.send(replace(message, to=core.lead))
+                core.send(replace(message, to=core.lead, term=core.term))
         case MessageType.FORGET_LEADER:
             _forget_leader(core)
         case MessageType.TIMEOUT_NOW:

@@ -26,6 +26,16 @@ def on_tick(core: Core) -> None:
     if core.role is Role.LEADER and core.heartbeat_elapsed_ticks >= options.heartbeat_ticks:
         core.heartbeat_elapsed_ticks = 0
         replication.broadcast_heartbeat(core)
+    if options.snapshot_timeout_ticks:
+        _give_up_snapshots(core)
+
+
+def _give_up_snapshots(core: Core) -> None:
+    for member, progress in core.tracker.progress.items():
+        if progress.state is ProgressState.SNAPSHOT:
+            progress.snapshot_ticks += 1
+            if progress.snapshot_ticks >= core.options.snapshot_timeout_ticks:
+                _end_snapshot(core, member, progress, failed=True)
 
 
 def check_quorum(core: Core) -> None:
@@ -139,15 +149,18 @@ def _on_heartbeat_answer(core: Core, message: Message, progress: Progress) -> No
 
 
 def _on_snapshot_status(core: Core, message: Message, progress: Progress) -> None:
-    if progress.state is not ProgressState.SNAPSHOT:
-        return
-    outcome = "failed" if message.reject else "succeeded"
-    if message.reject:
+    if progress.state is ProgressState.SNAPSHOT:
+        _end_snapshot(core, message.sender, progress, failed=message.reject)
+
+
+def _end_snapshot(core: Core, member: int, progress: Progress, *, failed: bool) -> None:
+    outcome = "failed" if failed else "succeeded"
+    if failed:
         progress.pending_snapshot = 0
     progress.become_probe()
     core.say(
         Level.DEBUG,
-        f"snapshot {outcome}, resumed sending replication messages to {message.sender:x} "
+        f"snapshot {outcome}, resumed sending replication messages to {member:x} "
         f"[{describe.progress(progress)}]",
     )
     # Arrived, it is still to be installed: wait for its answer, or for the next heartbeat's.

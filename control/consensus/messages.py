@@ -133,6 +133,9 @@ class ConfigurationState(Struct, frozen=True, array_like=True):
     learners_next: tuple[Number, ...] = ()
     auto_leave: bool = False
 
+    def includes(self, node: int) -> bool:
+        return node in self.voters or node in self.learners or node in self.voters_outgoing
+
 
 class Snapshot(Struct, frozen=True, array_like=True):
     """All that entries up to `index` did. `data` is opaque: the state itself, or where it can be fetched."""

@@ -143,6 +143,10 @@ class Node:
             or log.has_next_committed(unstable=not core.options.async_storage_writes)
         )
 
+    def wants_snapshot(self) -> bool:
+        """A follower needs a snapshot, and storage has none that includes it: make one of what is applied."""
+        return self.core.snapshot_wanted
+
     def ready(self) -> Ready:
         """Take the orders that have gathered; they count as given. Synchronously, `advance` must follow."""
         assert not self._on_advance, "the last Ready was not advanced"

@@ -26,7 +26,11 @@ class Options:
 
     id: int
     election_ticks: int = 10
-    """A follower that hears nothing for [election_ticks, 2 * election_ticks) campaigns."""
+    """A follower that hears nothing for [election_ticks, 2 * election_ticks) campaigns.
+
+    Equal on all nodes: one that is much quicker than the others, and may not lead, would always interrupt
+    them.
+    """
     heartbeat_ticks: int = 1
     message_bytes_max: int = 1 << 20
     """Entries of one append message; at least one entry travels. A control body's limit."""
@@ -38,6 +42,11 @@ class Options:
     """Data a leader takes that is not yet applied; beyond it proposals are dropped. One entry always fits."""
     committed_bytes_per_ready_max: int = 16 << 20
     """Entries handed out for applying that are not yet applied; at least one is handed out."""
+    snapshot_timeout_ticks: int = 600
+    """A follower that gets a snapshot and shows no sign of it for so long is probed again; 0 = never.
+
+    Message or report may be lost. Above the time that a large snapshot takes.
+    """
     pending_reads_max: int = 4096
     """Reads that wait for a quorum at the leader; beyond it they are dropped. 4096 x ~200 bytes."""
     pre_vote: bool = True
@@ -49,6 +58,14 @@ class Options:
     validate_changes: bool = True
     """The leader turns a change that cannot be applied into an empty entry."""
     step_down_on_removal: bool = True
+    commit_by_vote: bool = True
+    """Who refuses a vote tells how far the log is committed.
+
+    Without it a cluster can be stuck for ever: changes take effect when they are applied, so a voter of the
+    new configuration that does not know that it is committed asks for votes of the old one, whose members may
+    hold a longer log and know that they are out. TiKV's raft does so (raft-rs, `maybe_commit_by_vote`),
+    etcd's does not.
+    """
     async_storage_writes: bool = False
     campaign_after_append: bool = True
     """With asynchronous writes, vote requests wait for what they claim to be durable. etcd's do not: a crash
@@ -62,6 +79,7 @@ class Options:
                 ("heartbeat_ticks", self.heartbeat_ticks, 1),
                 ("inflight_messages_max", self.inflight_messages_max, 1),
                 ("pending_reads_max", self.pending_reads_max, 1),
+                ("snapshot_timeout_ticks", self.snapshot_timeout_ticks, 0),
                 ("message_bytes_max", self.message_bytes_max, 0),
                 ("inflight_bytes_max", self.inflight_bytes_max, 0),
                 ("uncommitted_bytes_max", self.uncommitted_bytes_max, 0),

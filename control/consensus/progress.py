@@ -37,6 +37,7 @@ class Progress:
         "pending_snapshot",
         "recent_active",
         "sent_commit",
+        "snapshot_ticks",
         "state",
         "window",
     )
@@ -48,6 +49,8 @@ class Progress:
         self.sent_commit = 0
         """The highest commit index that it was told, as far as messages arrive."""
         self.pending_snapshot = 0
+        self.snapshot_ticks = 0
+        """How long it has been in SNAPSHOT."""
         self.recent_active = False
         """Heard of since the last check of the quorum."""
         self.pause = False
@@ -74,7 +77,7 @@ class Progress:
     def _enter(self, state: ProgressState) -> None:
         self.state = state
         self.pause = False
-        self.pending_snapshot = 0
+        self.pending_snapshot = self.snapshot_ticks = 0
         self.window.clear()
 
     def become_probe(self) -> None:

@@ -38,9 +38,9 @@ class Ready(Struct, frozen=True, kw_only=True):
     """Store it; synced if `must_sync`."""
     read_states: Sequence[ReadState] = ()
     entries: Sequence[Entry] = ()
-    """Append them; from the first one's index on they replace what is there."""
+    """Append them; from the first one's index on they replace what is there. After `snapshot`."""
     snapshot: Snapshot | None = None
-    """Install it in place of log and state."""
+    """Install it in place of log and state, before `entries`, which then follow it."""
     committed: Sequence[Entry] = ()
     """Apply them, in order."""
     messages: Sequence[Message] = ()

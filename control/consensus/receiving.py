@@ -85,14 +85,13 @@ def _restore(core: Core, snapshot: Snapshot) -> bool:
         roles.become_follower(core, core.term + 1, NOBODY)
         return False
     state = snapshot.configuration
-    if core.id not in {*state.voters, *state.learners, *state.voters_outgoing}:
+    if not state.includes(core.id):
         core.say(
             Level.WARN,
             f"attempted to restore snapshot but it is not in the ConfState {state}; should never happen",
         )
         return False
-    if log.matches(snapshot.index, snapshot.term):
-        # The log is longer than the snapshot and right: throwing it away could lose what it acknowledged.
+    if _holds(core, snapshot):
         core.say(
             Level.INFO,
             f"{_position(core)} fast-forwarded commit to snapshot [index: {snapshot.index}, term: "
@@ -108,6 +107,11 @@ def _restore(core: Core, snapshot: Snapshot) -> bool:
         f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]",
     )
     return True
+
+
+def _holds(core: Core, snapshot: Snapshot) -> bool:
+    """The log reaches the snapshot and is right: throwing it away could lose what it acknowledged."""
+    return core.log.matches(snapshot.index, snapshot.term)
 
 
 def _position(core: Core) -> str:

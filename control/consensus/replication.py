@@ -89,7 +89,9 @@ def _send_snapshot(core: Core, to: int, progress: Progress) -> bool:
         core.trace(Level.DEBUG, f"ignore sending snapshot to {to:x} since it is not recently active")
         return False
     snapshot = core.log.snapshot()
-    if snapshot is None:
+    # A node refuses a snapshot that it is no part of: it may be older than the change that added the node.
+    core.snapshot_wanted = snapshot is None or not snapshot.configuration.includes(to)
+    if snapshot is None or core.snapshot_wanted:
         core.say(
             Level.DEBUG, f"failed to send snapshot to {to:x} because snapshot is temporarily unavailable"
         )

@@ -48,7 +48,11 @@ class Storage(Protocol):
         """
 
     def snapshot(self) -> Snapshot | None:
-        """A snapshot at or above `first_index() - 1`; None if one is being made: ask again later."""
+        """A snapshot at or above `first_index() - 1`; None if one is being made: ask again later.
+
+        It need not be the newest, but a node that was added later can do nothing with it: see
+        `Node.wants_snapshot`.
+        """
 
 
 def cut(entries: Sequence[Entry], start: int, stop: int, bytes_max: int) -> Sequence[Entry]:

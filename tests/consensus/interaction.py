@@ -140,6 +140,8 @@ def _options(node: int, given: dict[str, object]) -> Options:
         "check_quorum": False,
         "step_down_on_removal": False,
         "campaign_after_append": False,
+        "commit_by_vote": False,
+        "snapshot_timeout_ticks": 0,
     }
     return Options(**{**defaults, **given})  # type: ignore[arg-type]  # names and types are those of the tables
 

@@ -1,0 +1,81 @@
+"""What must hold of a whole cluster: Raft's safety properties (paper, figure 3), checked as nodes go along.
+
+Whoever sees all nodes of a cluster, a test or a simulator, tells it what happens; it keeps what was committed
+and who led, and raises AssertionError at the first contradiction. Memory grows with the log; it is no part of
+a running node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ringfence.control.consensus.core import Core, Role
+from ringfence.control.consensus.messages import Entry
+from ringfence.control.consensus.quorum import INFINITY, joint_committed
+from ringfence.control.consensus.storage import Storage
+
+
+class Safety:
+    """The history of one cluster."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[int, int] = {}
+        self.committed: dict[int, Entry] = {}
+        """By index, as any node applied it."""
+        self.applied_max = 0
+        self._commits: dict[int, int] = {}  # the greatest commit index that was checked, by leader's term
+
+    def check(self, core: Core, stores: Mapping[int, Storage]) -> None:
+        """After every step of any node. `stores` hold what is durable on each node."""
+        if core.role is not Role.LEADER:
+            return
+        known = self.leaders.setdefault(core.term, core.id)
+        assert known == core.id, f"election safety: {known} and {core.id} both lead term {core.term}"
+        if core.term not in self._commits:
+            self._commits[core.term] = core.log.commit  # what it inherits, another configuration committed
+            self._check_completeness(core)
+        if core.log.commit > self._commits[core.term]:
+            self._commits[core.term] = core.log.commit
+            self._check_durable(core, stores)
+
+    def applied(self, node: int, entries: Iterable[Entry]) -> None:
+        """A node applied entries."""
+        for entry in entries:
+            known = self.committed.setdefault(entry.index, entry)
+            assert known == entry, (
+                f"state machine safety: node {node} applied {entry} at {entry.index}, another one {known}"
+            )
+            self.applied_max = max(self.applied_max, entry.index)
+
+    def check_log(self, node: int, index: int, term: int | None) -> None:
+        """A node's log, or a snapshot, has `term` at a committed index; None = compacted."""
+        known = self.committed.get(index)
+        assert known is None or term is None or known.term == term, (
+            f"node {node} has term {term} at {index}, where term {known.term} is committed"
+        )
+
+    def _check_completeness(self, core: Core) -> None:
+        first = core.log.first_index()
+        for index, entry in self.committed.items():
+            if index >= first:
+                own = core.log.term(index)
+                assert own == entry.term, (
+                    f"leader completeness: {core.id} leads term {core.term} with term {own} at {index}, but "
+                    f"term {entry.term} is committed there"
+                )
+
+    def _check_durable(self, core: Core, stores: Mapping[int, Storage]) -> None:
+        """What a leader commits is on the disks of a (joint) majority."""
+        index = core.log.commit
+        term = core.log.term(index)
+        have = {
+            node: index
+            for node, store in stores.items()
+            if store.first_index() > index or store.term(index) == term
+        }
+        configuration = core.tracker.configuration
+        durable = joint_committed(configuration.incoming, configuration.outgoing, have)
+        assert durable in (index, INFINITY), (
+            f"durability: {core.id} committed {index} of term {term}, which only {sorted(have)} hold on "
+            f"disk; voters are {sorted(configuration.incoming)} and {sorted(configuration.outgoing)}"
+        )
