@@ -1,5 +1,24 @@
 """What metadata commands do, and what follows from the state. Pure: values in, values out.
 
-START HERE: `metadata.validate` and `metadata.apply`; the commands' own rules stand in `metadata_cluster`,
-`metadata_topics` and `metadata_producers`; `orders.between` says what a node has to do after a change.
+START HERE. The log's side, the same on every node:
+
+    metadata       validate(state, command), apply(state, entry): the one way that a state changes
+                   commands: metadata_cluster, _nodes, _ring, _topics, _producers; their checks beside them
+    orders         between(before, after, here): what this node has to do after an entry
+    digests        the hash of a state, kept up from state to state: goes into heartbeats with the index
+
+The leader's side, decisions that become commands (a refused one is decided anew on the newer state):
+
+    liveness       beat(state, heartbeat, now), tick(state, now) -> FailNode, RecoverNode, ring commands
+    voters         next_change(state, voters, caught_up, leader) -> ChangeVoters | TransferLeadership | None
+    rings          ring_change(state, heard); RingConsensus.propose_add, propose_remove
+    placement      place_in(state, count, replication): `nodes` of a CreateTopic
+    planner        balance, fill, clear(spread.members_of(state), spread.placed_of(state)) -> Plan of Moves
+                   its parts: spread, quotas, owners, replicas, workbench
+
+For people: `tables.view(state, topic, progress)` says how far a topic's table has become real.
+
+How a runtime joins them to consensus: propose a command if `validate` passes; for every committed entry call
+`apply`, then `orders.between` for its own (node, store), then answer the proposer; while it leads, hand
+heartbeats to `Liveness.beat` and propose what `Liveness.tick` and `voters.next_change` give.
 """

@@ -33,7 +33,11 @@ def validate(state: MetadataState, command: RingCommand) -> Refused | None:
 def execute(state: MetadataState, command: RingCommand, index: Index) -> tuple[MetadataState, Result]:
     members = tuple(sorted(_members(state.ring, command)))
     ring = Ring(version=state.ring.version + 1, members=members, changed=index)
-    return replace(state, ring=ring), RingChanged(version=ring.version)
+    nodes = state.nodes
+    if isinstance(command, RemoveFromRing):
+        # Who was taken out stays out until somebody says otherwise: nothing adds a drained node.
+        nodes = {**nodes, command.node: replace(nodes[command.node], draining=True)}
+    return replace(state, ring=ring, nodes=nodes), RingChanged(version=ring.version)
 
 
 def _members(ring: Ring, command: RingCommand) -> set[NodeId]:

@@ -14,10 +14,13 @@ from heapq import heapify, heappop, heappush
 from itertools import zip_longest
 from typing import Any
 
+from ringfence.control.machines.holdings import held as held_in
+from ringfence.control.machines.holdings import owned as owned_in
 from ringfence.control.machines.owners import even_owners
 from ringfence.control.machines.quotas import portions
-from ringfence.control.machines.spread import Member, Placed, levels, takers, zone_sizes
+from ringfence.control.machines.spread import Member, Placed, levels, members_of, takers, zone_sizes
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.state import MetadataState
 
 Loads = Mapping[NodeId, int]
 
@@ -51,6 +54,15 @@ def place(
     sets = _sets(able, count, replication, held)
     placed = [Placed(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)]
     return tuple(part.nodes for part in even_owners(able, placed, owned))
+
+
+def place_in(state: MetadataState, count: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
+    """`place` for a new topic in this state: what `CreateTopic.nodes` should be.
+
+    Raises:
+        TooFewNodesError: as `place`.
+    """
+    return place(members_of(state), count, replication, owned=owned_in(state), held=held_in(state))
 
 
 def _dealt(able: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:

@@ -71,7 +71,7 @@ class AddToRing(CommandBase, frozen=True, kw_only=True, tag="add_to_ring"):
 
 
 class RemoveFromRing(CommandBase, frozen=True, kw_only=True, tag="remove_from_ring"):
-    """The node must be empty: a ring changes after the moves, never before them."""
+    """The node must be empty: a ring changes after the moves, never before. From then on it is drained."""
 
     node: NodeId
     version: int

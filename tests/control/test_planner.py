@@ -10,12 +10,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ringfence.control.machines.metadata import apply
 from ringfence.control.machines.owners import even_owners
-from ringfence.control.machines.placement import TooFewNodesError, place
+from ringfence.control.machines.placement import TooFewNodesError, place, place_in
 from ringfence.control.machines.planner import Move, Plan, balance, clear, fill
 from ringfence.control.machines.quotas import portions
-from ringfence.control.machines.spread import Member, Part, Placed, crowded, levels, takers, zone_sizes
+from ringfence.control.machines.spread import (
+    Member,
+    Part,
+    Placed,
+    crowded,
+    levels,
+    members_of,
+    placed_of,
+    takers,
+    zone_sizes,
+)
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import SetNode
+from tests.control.commands import cluster, create, entry
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in range(1, 5))
 
@@ -104,6 +117,22 @@ def clusters(draw: st.DrawFn, *, replication: int = 1) -> tuple[list[Member], li
         for ordinal in range(random.randint(1, 20))
     ]
     return nodes, placed
+
+
+def test_the_check_of_plans_finds_planted_defects() -> None:
+    placed = topics(members(3), [6])
+    move = Move(TopicId(1), placed[0].partition, placed[0].nodes, (TWO,))
+    check_sound(placed, Plan((move,)), members(3))
+    idle = Move(TopicId(1), placed[1].partition, placed[1].nodes, placed[1].nodes)
+    for defect in (
+        Plan((move, idle)),
+        Plan((move._replace(before=(THREE,)),)),
+        Plan((move._replace(after=(NodeId(9),)),)),
+        Plan((move._replace(after=(TWO, THREE)),)),
+    ):
+        with pytest.raises(AssertionError):
+            check_sound(placed, defect, members(3))
+    assert not within_one({ONE: 1, TWO: 3}, members(2))
 
 
 # ---- one replica: everything is exact ---------------------------------------------------------------
@@ -349,6 +378,18 @@ def test_replicas_of_a_new_topic_are_level_over_zones_and_owners_within_one(
     if len(set(sizes.values())) == 1:
         assert within_one(loads(placed, nodes), nodes)
         assert within_one(owned(placed, nodes), nodes)
+
+
+def test_a_topic_is_placed_on_the_ring_of_a_state_where_there_is_least() -> None:
+    state = cluster(3)
+    five = max(state.nodes)
+    assert place_in(state, 6, 1) == ((ONE,), (TWO,), (five,), (ONE,), (TWO,), (five,))
+    state, _ = apply(state, entry(20, create(partitions=2, nodes=((1,), (2,)))))
+    assert place_in(state, 1, 1) == ((five,),)
+    state, _ = apply(state, entry(21, SetNode(node=five, draining=True)))
+    assert set(place_in(state, 4, 1)) == {(ONE,), (TWO,)}
+    assert [member.part for member in members_of(state)] == [Part.TAKES, Part.TAKES, Part.LEAVES]
+    assert [part.nodes for part in placed_of(state)] == [(ONE,), (TWO,)]
 
 
 def test_topics_after_each_other_even_each_other_out() -> None:
