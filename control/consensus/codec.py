@@ -48,6 +48,8 @@ def _fault(message: Message) -> str | None:
     kind = message.type
     if kind in LOCAL:
         return "it is local to a node"
+    if message.to <= NOBODY or message.sender < NOBODY:
+        return f"from {message.sender} to {message.to}: no such nodes"
     if message.sender == NOBODY and kind is not MessageType.PROPOSE:
         return "it has no sender"
     if kind is MessageType.APPEND:

@@ -19,6 +19,8 @@ NUMBER_MAX: Final = (1 << 63) - 1
 """Ids, terms and indexes fit a signed 64-bit integer, like all ids of the cluster."""
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+Address = Annotated[int, Meta(ge=APPLY_THREAD, le=NUMBER_MAX)]
+"""A node, nobody, or a storage thread of this node; `codec` takes only nodes."""
 
 
 class EntryType(enum.IntEnum):
@@ -150,8 +152,8 @@ class Message(Struct, frozen=True, array_like=True, kw_only=True, forbid_unknown
     """One message. `index` and `log_term` name a log position; what it means depends on the type."""
 
     type: MessageType
-    to: Number = NOBODY
-    sender: Number = NOBODY
+    to: Address = NOBODY
+    sender: Address = NOBODY
     term: Number = 0
     log_term: Number = 0
     index: Number = 0

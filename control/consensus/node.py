@@ -12,7 +12,6 @@ from ringfence.control.consensus.messages import (
     APPEND_THREAD,
     APPLY_THREAD,
     LOCAL,
-    NO_HARD_STATE,
     NOBODY,
     ConfigurationState,
     Entry,
@@ -50,9 +49,9 @@ class Node:
         """
         core = self.core = Core(options, storage, draw, trace)
         hard_state, configuration = storage.initial_state()
-        if hard_state != NO_HARD_STATE:
-            core.log.commit_to(hard_state.commit)
-            core.term, core.vote = hard_state.term, hard_state.vote
+        # What was applied is committed; the stored commit index may be older, it need not be synced.
+        core.log.commit_to(max(hard_state.commit, applied))
+        core.term, core.vote = hard_state.term, hard_state.vote
         if applied:
             core.log.applied_to(applied, 0)
         membership.restore(core, configuration)

@@ -15,18 +15,29 @@ from ringfence.control.consensus.window import Window
 class Tracker:
     """Members in ascending order of their ids: messages to all are sent in that order."""
 
-    __slots__ = ("configuration", "inflight_bytes_max", "inflight_max", "members", "progress", "votes")
+    __slots__ = (
+        "configuration",
+        "inflight_bytes_max",
+        "inflight_max",
+        "members",
+        "progress",
+        "voters",
+        "votes",
+    )
 
     def __init__(self, inflight_max: int, inflight_bytes_max: int = 0) -> None:
         self.inflight_max, self.inflight_bytes_max = inflight_max, inflight_bytes_max
         self.configuration = Configuration()
         self.progress: ProgressMap = {}
         self.members: tuple[int, ...] = ()
+        self.voters: tuple[int, ...] = ()
+        """Of both halves. Most members of a large cluster are learners; counting does not look at them."""
         self.votes: dict[int, bool] = {}
 
     def switch(self, configuration: Configuration, progress: ProgressMap) -> None:
         self.configuration, self.progress = configuration, progress
         self.members = tuple(sorted(progress))
+        self.voters = tuple(sorted(configuration.voters))
 
     def window(self) -> Window:
         return Window(self.inflight_max, self.inflight_bytes_max)
@@ -54,7 +65,7 @@ class Tracker:
     def committed(self) -> int:
         """The greatest index that a (joint) majority has."""
         progress = self.progress
-        return self.committed_of({member: progress[member].match for member in self.members})
+        return self.committed_of({voter: progress[voter].match for voter in self.voters})
 
     def committed_of(self, acknowledged: Mapping[int, int]) -> int:
         return quorum.joint_committed(self.configuration.incoming, self.configuration.outgoing, acknowledged)

@@ -128,10 +128,11 @@ def _one_half_decides(patch: Patch) -> None:
 
 
 def _learners_count(patch: Patch) -> None:
-    def committed_of(self: Tracker, acknowledged: dict[int, int]) -> int:
-        return quorum.majority_committed(self.members, acknowledged)
+    def committed(self: Tracker) -> int:
+        matches = {member: progress.match for member, progress in self.progress.items()}
+        return quorum.majority_committed(self.members, matches)
 
-    patch.setattr(Tracker, "committed_of", committed_of)
+    patch.setattr(Tracker, "committed", committed)
     patch.setattr(Tracker, "_vote", lambda self, votes: quorum.majority_vote(self.members[:2], votes))
 
 

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.control.consensus import changes, codec
+from ringfence.control.consensus import changes, codec, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation, Transition
 from ringfence.control.consensus.errors import MalformedMessageError
 from ringfence.control.consensus.messages import (
+    APPEND_THREAD,
     ConfigurationState,
     Entry,
     EntryType,
@@ -60,9 +61,11 @@ def altered(**fields: object) -> Message:
         (altered(term=0, entries=()), "no term"),
         (altered(type=MessageType.VOTE), "has entries"),
         (altered(type=MessageType.SNAPSHOT, entries=()), "no snapshot"),
-        (Message(type=MessageType.PROPOSE, sender=2), "0 entries"),
-        (Message(type=MessageType.PROPOSE, sender=2, entries=entries(3, 1)), "placed"),
-        (Message(type=MessageType.READ_INDEX, sender=2), "0 contexts"),
+        (altered(sender=-1), "no such nodes"),
+        (altered(to=0), "no such nodes"),
+        (Message(type=MessageType.PROPOSE, to=1, sender=2), "0 entries"),
+        (Message(type=MessageType.PROPOSE, to=1, sender=2, entries=entries(3, 1)), "placed"),
+        (Message(type=MessageType.READ_INDEX, to=1, sender=2), "0 contexts"),
     ],
 )
 def test_what_no_node_sends_is_refused(message: Message, why: str) -> None:
@@ -84,9 +87,31 @@ def test_long_deep_and_negative_bytes_are_refused() -> None:
     deep = b"\x91" * 100_000
     with pytest.raises(MalformedMessageError):
         codec.decode(deep)
-    negative = [int(MessageType.HEARTBEAT), 2, -1]
+    negative = [int(MessageType.HEARTBEAT), 2, 1, -1]
     with pytest.raises(MalformedMessageError):
         codec.decode(msgspec.msgpack.encode(negative))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Tick(),
+        events.Received(GOOD[0]),
+        events.Received(Message(type=MessageType.STORAGE_APPEND_ANSWER, sender=APPEND_THREAD, to=1, index=3)),
+        events.Propose((b"x", b"y")),
+        events.ProposeChange(Change((NodeChange(Operation.VOTER, 4),))),
+        events.Read(b"r"),
+        events.Transfer(2),
+        events.Campaign(),
+        events.ForgetLeader(),
+        events.Unreachable(2),
+        events.SnapshotSent(2, ok=True),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_that_was_recorded_can_be_run_again(event: events.Event) -> None:
+    data = msgspec.msgpack.encode(event)
+    assert msgspec.msgpack.decode(data, type=events.Event) == event  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=200) | st.sampled_from(GOOD).map(codec.encode), st.data())
