@@ -25,9 +25,11 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// `huge`: on huge pages where the kernel has them.
+    ///
     /// # Errors
     /// The kernel's, when there is no such address space.
-    pub fn new(bytes: usize) -> io::Result<Self> {
+    pub fn new(bytes: usize, huge: bool) -> io::Result<Self> {
         let mapped_bytes =
             bytes.checked_add(HUGE_PAGE_BYTES).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         // SAFETY: a new private anonymous mapping at an address of the kernel's choice overlaps nothing.
@@ -39,7 +41,8 @@ impl Mapping {
         // SAFETY: `skipped_bytes < HUGE_PAGE_BYTES`, so `base .. base + bytes` lies inside the mapping.
         let base = unsafe { mapped.add(skipped_bytes) };
         let mapping = Self { mapped, mapped_bytes, base, bytes };
-        mapping.advise(mapping.bytes, Advice::LinuxHugepage).ok(); // a kernel without huge pages serves small ones
+        let advice = if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+        mapping.advise(mapping.bytes, advice).ok(); // a kernel without huge pages serves small ones
         Ok(mapping)
     }
 

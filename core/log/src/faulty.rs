@@ -11,8 +11,14 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+mod change;
+mod rot;
+
 pub use crate::seeded::Seeded;
+pub use rot::Rot;
+
 use crate::storage::{Storage, StorageError};
+use change::{Change, apply};
 
 /// What a disk writes at once.
 const SECTOR_BYTES: usize = 512;
@@ -48,13 +54,6 @@ pub struct Tally {
     pub crashes: u64,
 }
 
-#[derive(Clone, Debug)]
-enum Change {
-    Write { position: usize, bytes: Vec<u8> },
-    Length(usize),
-    Punch { position: usize, bytes: usize },
-}
-
 #[derive(Clone, Debug, Default)]
 struct Inode {
     /// What a read sees.
@@ -62,6 +61,8 @@ struct Inode {
     /// What a crash leaves for certain.
     durable: Vec<u8>,
     pending: Vec<Change>,
+    /// Bytes below were synced before the last sync that wrote something.
+    proved: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -138,7 +139,7 @@ impl State {
     fn lose(&mut self, inode: u64) {
         let Some(file) = self.inodes.get_mut(&inode) else { return };
         let pending = std::mem::take(&mut file.pending);
-        let mut left = file.durable.clone();
+        let mut left = std::mem::take(&mut file.durable);
         let mut sectors: Vec<(usize, Vec<u8>)> = Vec::new();
         for change in pending {
             match change {
@@ -194,23 +195,6 @@ impl State {
             return Err(failed("using a file of before the crash", &file.name));
         }
         self.inodes.get_mut(&file.inode).ok_or_else(|| StorageError::Missing(file.name.clone()))
-    }
-}
-
-fn apply(content: &mut Vec<u8>, change: &Change) {
-    match change {
-        Change::Write { position, bytes } => {
-            let end = position + bytes.len();
-            if content.len() < end {
-                content.resize(end, 0);
-            }
-            content[*position..end].copy_from_slice(bytes);
-        }
-        Change::Length(bytes) => content.resize(*bytes, 0),
-        Change::Punch { position, bytes } => {
-            let end = (position + bytes).min(content.len());
-            content[(*position).min(end)..end].fill(0);
-        }
     }
 }
 
@@ -420,7 +404,10 @@ impl Storage for Faulty {
         if runs_out(&mut state.faults.writes_until_full) {
             return Err(StorageError::Full);
         }
-        let mut bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let mut bytes = Vec::with_capacity(slices.iter().map(|slice| slice.len()).sum());
+        for slice in slices {
+            bytes.extend_from_slice(slice);
+        }
         let fails = state.happens(state.faults.write_errors_per_mille);
         if fails {
             let sectors = (bytes.len() / SECTOR_BYTES) as u64;
@@ -456,6 +443,7 @@ impl Storage for Faulty {
             return Err(failed("syncing", &file.name));
         }
         let inode = state.file(file)?;
+        inode.proved = inode.pending.iter().filter_map(Change::position).min().unwrap_or(inode.proved);
         for change in std::mem::take(&mut inode.pending) {
             apply(&mut inode.durable, &change);
         }

@@ -54,6 +54,8 @@ mod jobs;
 mod local;
 mod partition;
 mod plan;
+#[cfg(feature = "planted")]
+pub mod planted;
 mod position;
 mod punch;
 mod reader;
@@ -80,7 +82,7 @@ pub use invariants::check_invariants;
 pub use job::{Job, JobDone};
 pub use partition::PartitionLog;
 pub use plan::{From, PlanError, ReadPlan};
-pub use position::Position;
+pub use position::{Position, parse_segment_name};
 pub use punch::PunchPlan;
 pub use reader::{ReadDone, ReadError, Reader};
 pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check, recover};

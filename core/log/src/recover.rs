@@ -5,17 +5,20 @@
 //!    nothing has been touched. A damaged header is reported; the file's records still speak for themselves.
 //! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
 //!    (`rebuild.rs`).
-//! 4. Cut the torn end of each shard's last file, and make the cut durable before anything new is written: from the
-//!    next start on, all that a file of an earlier run holds counts as synced.
+//! 4. Cut the torn end of each shard's last file, write its last group once more, and sync before anything new is
+//!    written: from the next start on, all that a file of an earlier run holds counts as synced. Written once more,
+//!    because its sync may have failed: then it can be read as long as the cache holds it, and no later sync makes
+//!    it durable. Earlier groups were synced (L2).
 //! 5. Remove prepared files that no shard wants, prepare those that are missing.
 //! 6. Build the shards: each begins a new file with its first group, under numbers that were never used.
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ringfence_wire::RecordHeader;
+use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader};
 
 use crate::aligned::Aligned;
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
@@ -124,7 +127,7 @@ pub fn recover<S: Storage>(
     let mut rebuild = Rebuild::default();
     let segments = segments(storage, Some(&options.identity), &mut rebuild.report)?;
     let ends = scan_all(storage, &segments, &mut rebuild, visitor)?;
-    cut(storage, &segments, &ends, &mut rebuild.report)?;
+    settle_ends(storage, &segments, &ends, &mut rebuild.report)?;
     let (partitions, report) = rebuild.finish();
     let next_group = ends.values().map(|end| end.next_group).max().unwrap_or(1);
     let shards = shards(storage, options, segments, next_group)?;
@@ -232,7 +235,7 @@ fn is_last_run(segments: &BTreeMap<u64, Segment>, segment: &Segment) -> bool {
 }
 
 /// Step 4.
-fn cut<S: Storage>(
+fn settle_ends<S: Storage>(
     storage: &S,
     segments: &BTreeMap<u64, Segment>,
     ends: &BTreeMap<u64, End>,
@@ -241,13 +244,41 @@ fn cut<S: Storage>(
     for (number, segment) in segments {
         let end = &ends[number];
         let is_last = next_in_run(segments, *number).is_none() && is_last_run(segments, segment);
-        if !is_last || end.position >= segment.bytes {
+        if !is_last {
             continue;
         }
         report.cut_bytes += end.torn_bytes;
         let file = storage.open(&segment_name(*number, segment.pin.shard))?;
-        storage.cut(&file, end.position)?;
+        let kept = end.position.min(segment.bytes);
+        write_again(storage, &file, end.last_begin, kept)?;
+        storage.cut(&file, kept)?;
         storage.sync(&file)?;
+    }
+    Ok(())
+}
+
+/// Memory of [`write_again`].
+const COPY_BYTES: usize = 1 << 20;
+const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
+
+/// The same bytes over themselves: a crash in the middle changes nothing that was durable. A whole group begins and
+/// ends at a block; of a damaged one, the blocks that hold it.
+fn write_again<S: Storage>(storage: &S, file: &S::File, begin: u64, end: u64) -> Result<(), StorageError> {
+    let mut scratch = Aligned::new(COPY_BYTES);
+    let mut at = begin / ALIGN * ALIGN;
+    while at < end {
+        let wanted = (end - at).next_multiple_of(ALIGN).min(COPY_BYTES as u64);
+        let wanted = usize::try_from(wanted).expect("at most COPY_BYTES");
+        let read = storage.read(file, &mut scratch[..wanted], at)?;
+        // A file that an earlier start cut within a block ends in damage: that rest is not written again.
+        let whole = read / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
+        if whole > 0 {
+            storage.write(file, &[IoSlice::new(&scratch[..whole])], at)?;
+        }
+        if whole < wanted {
+            break;
+        }
+        at += whole as u64;
     }
     Ok(())
 }

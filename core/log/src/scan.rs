@@ -54,13 +54,19 @@ pub struct Found {
 }
 
 /// What a scan of one file says at its end.
+#[derive(Default)]
 pub struct End {
     /// Behind the last group that was given on.
     pub position: u64,
+    /// Where that group begins.
+    pub last_begin: u64,
     /// The group after the last one.
     pub next_group: u64,
     /// Bytes of a torn group behind `position`.
     pub torn_bytes: u64,
+    /// A damaged group was taken for the torn end.
+    #[cfg(feature = "planted")]
+    is_cut: bool,
 }
 
 /// What is known of a file before it is scanned.
@@ -118,7 +124,7 @@ impl<'a, S: Storage> Scan<'a, S> {
     /// Give every group to `take`, in order.
     pub fn run(mut self, take: &mut dyn FnMut(&Found)) -> Result<End, StorageError> {
         let mut position = self.group.begin;
-        let mut end = End { position, next_group: self.bounds.first_group, torn_bytes: 0 };
+        let mut end = End { position, last_begin: position, next_group: self.bounds.first_group, ..End::default() };
         while position < self.bounds.bytes {
             match self.sound_header(position)? {
                 Some(header) if header.group > self.group.number => self.begin_later(position, &header, take, &mut end),
@@ -141,8 +147,10 @@ impl<'a, S: Storage> Scan<'a, S> {
         let header = self.stream.header(self.storage, self.file, position)?;
         Ok(header.filter(|header| {
             let span = u64::from(header.span_bytes);
-            header.file_number == self.bounds.file_number
-                && header.group >= self.group.number
+            let is_own = header.file_number == self.bounds.file_number && header.group >= self.group.number;
+            #[cfg(feature = "planted")]
+            let is_own = is_own || crate::planted::is_on(crate::planted::Bug::RecycledBytes);
+            is_own
                 && span >= RecordHeader::SIZE as u64 + u64::from(header.body_bytes)
                 && span.is_multiple_of(64)
                 && position + span <= self.bounds.bytes
@@ -286,6 +294,11 @@ impl<'a, S: Storage> Scan<'a, S> {
 }
 
 fn give(found: &Found, take: &mut dyn FnMut(&Found), end: &mut End) {
+    #[cfg(feature = "planted")]
+    if crate::planted::is_on(crate::planted::Bug::TornMiddle) && (end.is_cut || !found.is_whole()) {
+        end.is_cut = true;
+        return;
+    }
     take(found);
-    (end.position, end.next_group) = (found.end, found.number + 1);
+    (end.last_begin, end.position, end.next_group) = (found.begin, found.end, found.number + 1);
 }

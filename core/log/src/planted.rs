@@ -1,0 +1,48 @@
+//! Faults put into the data plane on purpose, one at a time: each must be found by the simulator's checkers, which
+//! never ask here. Only with the feature `planted`, which no wheel is built with.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Each breaks one promise. Where it sits: `scan.rs` and `rebuild.rs` of this crate, and the stepped runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Bug {
+    /// Answers go out as if the sync had happened (L1).
+    AckBeforeSync = 1,
+    /// A batch routed under an older owner epoch is appended (I4).
+    OldEpoch,
+    /// A failed sync is tried again, and the success of the second try is believed (L1).
+    SyncRetried,
+    /// Recovery takes a damaged group that later ones prove for the torn end, and cuts it (L2, L6).
+    TornMiddle,
+    /// Recovery takes what a recycled file held before for records (L4).
+    RecycledBytes,
+    /// Recovery forgets which batches were stored (I6).
+    DedupeForgotten,
+    /// Readers are shown what is not durable (I14).
+    MarkTooHigh,
+}
+
+/// Every bug by its name on the command line.
+pub const BUGS: [(&str, Bug); 7] = [
+    ("ack_before_sync", Bug::AckBeforeSync),
+    ("old_epoch", Bug::OldEpoch),
+    ("sync_retried", Bug::SyncRetried),
+    ("torn_middle", Bug::TornMiddle),
+    ("recycled_bytes", Bug::RecycledBytes),
+    ("dedupe_forgotten", Bug::DedupeForgotten),
+    ("mark_too_high", Bug::MarkTooHigh),
+];
+
+/// 0 = none.
+static ON: AtomicU8 = AtomicU8::new(0);
+
+/// Switch one on for the whole process, or all off.
+pub fn plant(bug: Option<Bug>) {
+    ON.store(bug.map_or(0, |bug| bug as u8), Ordering::Relaxed);
+}
+
+#[must_use]
+pub fn is_on(bug: Bug) -> bool {
+    ON.load(Ordering::Relaxed) == bug as u8
+}
