@@ -1,11 +1,24 @@
-"""The PyO3 extension: the node, and Arrow encoding for producers. Stubs are checked against the binary."""
+"""The PyO3 extension: the node, its twin for simulators, and Arrow encoding for producers.
+
+Stubs are checked against the binary.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Self, final
 
 from typing_extensions import Buffer
 
-__all__ = ["Encoder", "Node", "RecordReader", "crc32c", "crc32c_seal", "fsck", "schema_message"]
+__all__ = [
+    "Encoder",
+    "Node",
+    "RecordReader",
+    "SimDisk",
+    "SimNode",
+    "crc32c",
+    "crc32c_seal",
+    "fsck",
+    "schema_message",
+]
 
 # ---- server side ------------------------------------------------------------------------------------
 
@@ -111,6 +124,169 @@ def fsck(data: str) -> dict[str, Any]:
     Returns {files, bytes, records, cut_bytes, partitions: [...], damage: [{file, position, record_number,
     topic, partition, why}]}. Raises as `Node.recover` does.
     """
+
+# ---- simulation -------------------------------------------------------------------------------------
+
+@final
+class SimDisk:
+    """One store's files in memory: writes tear, get lost or reordered at a crash, bytes rot, calls fail.
+
+    What goes wrong is drawn from the seed: equal calls, equal fate. It outlives the crashes of its node.
+    """
+
+    def __new__(
+        cls,
+        seed: int,
+        *,
+        sync_errors_per_mille: int = 0,
+        write_errors_per_mille: int = 0,
+        read_errors_per_mille: int = 0,
+        capacity_bytes: int | None = None,  # of all files together; None = endless
+    ) -> Self: ...
+    def set_faults(
+        self,
+        *,
+        sync_errors_per_mille: int = 0,
+        write_errors_per_mille: int = 0,
+        read_errors_per_mille: int = 0,
+        capacity_bytes: int | None = None,
+    ) -> None:
+        """What goes wrong from now on, all of it: what is left out is off."""
+    def crash(self) -> None:
+        """The power is cut and comes back: what was not synced is kept, torn or lost.
+
+        Raises: StoreLockedError while a node has it open: crash that first.
+        """
+    def rot(self) -> tuple[str, int, int] | None:
+        """Flip one bit of a synced byte in a segment: (file, position, mask). None if nothing is synced."""
+    def fsck(self) -> dict[str, Any]:
+        """As `fsck`."""
+    def tally(self) -> dict[str, int]:
+        """Totals: syncs, writes, reads, failures, sectors_dropped, crashes."""
+    def files(self) -> list[tuple[str, int]]:
+        """(name, length in bytes), by name."""
+    def content(self, name: str) -> bytes: ...
+    def copy(self) -> SimDisk:
+        """An independent disk with the same content and the same fate."""
+
+@final
+class SimNode:
+    """The engine and the log of `Node`, stepped: no threads, sockets, files or clocks.
+
+    Whoever drives it says what happens next; nothing happens between calls. Orders, `poll`, `answer`,
+    `set_ready`, `counters`, `partitions` are those of `Node`. Use it on one thread. Equal calls give equal
+    results.
+
+        node.recover(unix_ms, mono_ms)
+        node.connect(1); node.request(1, header, body)     one event each
+        shards, tickets = node.turn()                       idle writers got their next group
+        node.run_job(shard); node.run_read(ticket)          in any order, at any time
+        node.take_answers()
+        node.crash(); disk.crash()                          the process dies; the power too
+    """
+
+    def __new__(
+        cls,
+        disk: SimDisk,
+        *,
+        cluster: bytes,
+        history: bytes,
+        store: bytes,
+        node: int,
+        shards: int = 1,
+        budget_bytes: int = 4_194_304,  # at least 2 MiB, and 1 MiB for each shard
+        segment_bytes: int = 262_144,  # at least 32 KiB
+        message_bytes: int = 1_048_576,
+        reserve_bytes: int = 65_536,
+        producers_max: int = 65_536,
+        producer_expiry_ms: int = 604_800_000,
+    ) -> Self: ...
+    def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
+        """Open the store, as `Node.recover`; also after `crash`. With `calls` the power goes in the middle.
+
+        Raises: as `Node.recover`; then the node does not run and may be started again.
+        """
+    @property
+    def running(self) -> bool: ...
+    def crash(self) -> None:
+        """The process is killed: everything volatile is gone. What it wrote stays with the disk."""
+    def clock(self, unix_ms: int, mono_ms: int) -> None:
+        """What its clocks show from now on."""
+    def tick(self, unix_ms: int, mono_ms: int) -> None:
+        """Set the clocks and tell the engine, as the runtime does every 20 ms."""
+    def connect(self, connection: int) -> None:
+        """A client's connection is open. `connection` is the caller's, new each time."""
+    def disconnect(self, connection: int) -> None:
+        """It is closed: answers on their way to it are gone."""
+    def request(self, connection: int, header: bytes, body: bytes) -> bool:
+        """One request has arrived. False: no block is free, the socket is not read now; give it again later.
+
+        Raises: ClosedError: the connection is not open, or the transport would close it for the body's size.
+        """
+    def take_answers(self) -> list[tuple[int, bytes, bytes]]:
+        """(connection, header, body) of answers and pushes since the last call, oldest first."""
+    def turn(self) -> tuple[list[int], list[int]]:
+        """The end of a round of the engine's loop: idle writers get their next group. Then as `jobs`.
+
+        Call it behind every event, or behind several that came together, and at `wakes_at`.
+        """
+    def wakes_at(self) -> int | None:
+        """When `turn` wants to be called although nothing happened: Unix ms."""
+    def jobs(self) -> tuple[list[int], list[int]]:
+        """Shards with a job for their writer, and tickets of reads; both ascending."""
+    def run_job(self, shard: int, calls: int | None = None) -> None:
+        """The writer does its job: the group is written and synced, the engine hears of it.
+
+        With `calls` the power goes after so many calls to the disk (6 end most jobs). The engine never hears
+        of what was done, and `crash` of node and disk must follow.
+        """
+    def run_read(self, ticket: int) -> None:
+        """The reader does its read, the engine hears of it."""
+    def check(self) -> None:
+        """Invariants of engine and log between any two calls. Raises AssertionError with the broken one."""
+    def state_hash(self) -> int:
+        """A number of everything that an append or an order may change (I15)."""
+    def listen(self, addresses: Sequence[str]) -> list[str]:
+        """The same addresses: there are no sockets."""
+    def fileno(self) -> int:
+        """No descriptor, but a number of its own for each node id, for simulated loops."""
+    @property
+    def readable(self) -> bool:
+        """True while outcomes wait: a real node's `fileno` would be readable."""
+    def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
+    def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
+    def set_ready(self, body: bytes) -> None: ...
+    def install_topic(
+        self,
+        topic: int,
+        schemas: Sequence[bytes],
+        key_columns: Sequence[int],
+        retention_bytes: int,
+        retention_ms: int,
+    ) -> int: ...
+    def install_table(
+        self,
+        topic: int,
+        generation: int,
+        version: int,
+        table: bytes,
+        partitions: Sequence[tuple[int, int, int, int, int]],
+        redirect: bytes,
+    ) -> int: ...
+    def remove_topic(self, topic: int) -> int: ...
+    def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int: ...
+    def fence(self, topic: int, partition: int, epoch: int) -> int: ...
+    def close(self, topic: int, partition: int) -> int: ...
+    def drop(self, topic: int, partition: int) -> int: ...
+    def truncate(self, topic: int, partition: int, before_offset: int) -> int: ...
+    def open_producer(
+        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+    ) -> int: ...
+    def release_quarantine(self, topic: int, partition: int) -> int: ...
+    def counters(self) -> dict[str, int]: ...
+    def partitions(self) -> list[dict[str, Any]]: ...
+    def stop(self, timeout_s: float) -> None:
+        """As `Node.stop`: what is under way ends at once, whatever the time."""
 
 # ---- producer side ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ fn of_storage(py: Python<'_>, data: &str, error: &StorageError) -> PyErr {
     raise_with(py, class, &format!("{data}: {error}"), "path", data)
 }
 
-fn of_recover(py: Python<'_>, data: &str, error: &RecoverError) -> PyErr {
+pub fn of_recover(py: Python<'_>, data: &str, error: &RecoverError) -> PyErr {
     let message = format!("{data}: {error}");
     match error {
         RecoverError::NewerFormat { .. } => raise_with(py, "NewerFormatError", &message, "path", data),
@@ -51,7 +51,7 @@ fn of_partition<'py>(py: Python<'py>, partition: &PartitionReport) -> PyResult<B
     Ok(out)
 }
 
-fn of_report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+pub fn of_report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
     let out = PyDict::new(py);
     out.set_item("files", report.files)?;
     out.set_item("bytes", report.bytes)?;

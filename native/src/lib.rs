@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `node.rs`, `outcome.rs` | `ringfence-node`'s runtime: orders down, outcomes up |
 //! | `fsck.rs` | the log's check of a stopped store |
+//! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
+//! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
@@ -19,6 +21,10 @@ mod fsck;
 mod node;
 mod outcome;
 mod record;
+mod sim_disk;
+mod sim_node;
+#[cfg(feature = "planted")]
+mod sim_planted;
 
 #[pyo3::pymodule]
 mod _node {
@@ -32,4 +38,11 @@ mod _node {
     use crate::node::Node;
     #[pymodule_export]
     use crate::record::RecordReader;
+    #[pymodule_export]
+    use crate::sim_disk::SimDisk;
+    #[pymodule_export]
+    use crate::sim_node::SimNode;
+    #[cfg(feature = "planted")]
+    #[pymodule_export]
+    use crate::sim_planted::{plant, plantable};
 }

@@ -26,7 +26,7 @@ impl Node {
 }
 
 /// An id of 16 bytes.
-fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> {
+pub fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> {
     bytes.try_into().map_err(|_| {
         let message = format!("{name} has {} bytes, an id has 16", bytes.len());
         raise_with(py, "ConfigError", &message, "setting", name)

@@ -61,3 +61,4 @@ pub use park::Bounds;
 pub use partition::Partition;
 pub use recovery::Rebuild;
 pub use runtime::Runtime;
+pub use runtime::stepped::Stepped;

@@ -14,6 +14,7 @@ mod engine_loop;
 mod faults;
 mod outbox;
 mod start;
+pub mod stepped;
 mod workers;
 
 use std::os::fd::RawFd;

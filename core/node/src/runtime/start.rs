@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use ringfence_buffer::Pool;
-use ringfence_log::{Disk, Identity, Options, RecoverError, Recovered, Storage, StorageError, StoreLock, recover};
+use ringfence_log::{
+    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, recover,
+};
 use ringfence_transport::{Limits, NativeTransport, Transport, Waker, ZmqTransport};
 
 use super::command::Commands;
@@ -88,14 +90,7 @@ fn start_on<S: Storage + 'static>(
         recover(&storage, &options_of(config), &mut rebuild).map_err(|error| recover_error(config, error))?;
     let Recovered { shards, partitions, report, lock } = recovered;
     let partitions = rebuild.partitions(partitions, config.shards);
-    let told = RecoveryReport {
-        files: report.files,
-        bytes: report.bytes,
-        records: report.records,
-        seconds: began.elapsed().as_secs_f64(),
-        cut_bytes: report.cut_bytes,
-        partitions: partitions.iter().filter(|partition| !partition.dropped).map(Partition::status).collect(),
-    };
+    let told = report_of(&report, &partitions, began.elapsed().as_secs_f64());
     let mut pool = Pool::new(settings.pool_bytes).map_err(|error| NodeError::Config(error.to_string()))?;
     let mut engine = Engine::new(settings, shards, partitions);
     engine.warm(&mut pool);
@@ -154,7 +149,18 @@ fn spawn_engine(
     Ok((waker, thread))
 }
 
-fn settings_of(config: &Config) -> Settings {
+pub fn report_of(report: &Report, partitions: &[Partition], seconds: f64) -> RecoveryReport {
+    RecoveryReport {
+        files: report.files,
+        bytes: report.bytes,
+        records: report.records,
+        seconds,
+        cut_bytes: report.cut_bytes,
+        partitions: partitions.iter().filter(|partition| !partition.dropped).map(Partition::status).collect(),
+    }
+}
+
+pub fn settings_of(config: &Config) -> Settings {
     // An eighth for what lies on the heap (half of it producer tables, a quarter each for the two kinds of parked
     // requests), the rest for what is received, written and read.
     let heap = config.budget_bytes / 8;
@@ -178,7 +184,7 @@ fn settings_of(config: &Config) -> Settings {
     }
 }
 
-fn options_of(config: &Config) -> Options {
+pub fn options_of(config: &Config) -> Options {
     let identity = Identity { cluster: config.cluster, history: config.history, store: config.store };
     let defaults = Options::default();
     let pool = (config.budget_bytes - config.budget_bytes / 8) as u64;
@@ -198,7 +204,7 @@ fn options_of(config: &Config) -> Options {
 /// A connection may have this much unsent before its requests are no longer read: two of the largest fetch answers.
 const OUTBOUND_BYTES: usize = 64 << 20;
 
-fn limits_of(config: &Config) -> Limits {
+pub fn limits_of(config: &Config) -> Limits {
     Limits {
         // A body must find a block beside what is under way; a larger one would wait for ever.
         message_bytes: config.message_bytes.min((config.budget_bytes - config.budget_bytes / 8) / 2),
@@ -216,7 +222,7 @@ fn storage_error(config: &Config, error: &StorageError) -> NodeError {
     if *error == StorageError::Locked { NodeError::Locked(text) } else { NodeError::Storage(text) }
 }
 
-fn recover_error(config: &Config, error: RecoverError) -> NodeError {
+pub fn recover_error(config: &Config, error: RecoverError) -> NodeError {
     let data = config.data.display();
     match error {
         RecoverError::NewerFormat { file, version } => NodeError::NewerFormat(format!(

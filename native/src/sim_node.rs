@@ -1,0 +1,288 @@
+//! `SimNode`: the engine of one node without threads and clocks. Orders, outcomes and counters are those of `Node`.
+
+use pyo3::exceptions::PyAssertionError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use ringfence_node::{Config, NodeError, Now, Order, Stepped, TablePartition};
+
+use crate::error::{of_node, raise_with};
+use crate::node::identity;
+use crate::outcome::{of_outcome, of_partition, of_recovery};
+use crate::sim_disk::SimDisk;
+
+#[pyclass(unsendable, module = "ringfence.native._node")]
+pub struct SimNode {
+    node: Stepped,
+    number: u64,
+}
+
+/// (connection, header, body) of an answer.
+type Answered<'py> = (u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+impl SimNode {
+    fn work<T>(&mut self, py: Python<'_>, work: impl FnOnce(&mut Stepped) -> Result<T, NodeError>) -> PyResult<T> {
+        work(&mut self.node).map_err(|error| of_node(py, &error))
+    }
+
+    fn order(&mut self, py: Python<'_>, order: Order) -> PyResult<u64> {
+        self.work(py, |node| node.order(order))
+    }
+}
+
+fn header_of<'a>(py: Python<'_>, header: &'a [u8]) -> PyResult<&'a [u8; 128]> {
+    header.try_into().map_err(|_| {
+        let message = format!("a header has 128 bytes, this one {}", header.len());
+        raise_with(py, "InvalidArgumentError", &message, "bytes", header.len())
+    })
+}
+
+#[pymethods]
+impl SimNode {
+    #[new]
+    #[pyo3(signature = (
+        disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
+        message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
+        producer_expiry_ms = 604_800_000
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
+    fn new(
+        py: Python<'_>,
+        disk: &SimDisk,
+        cluster: &[u8],
+        history: &[u8],
+        store: &[u8],
+        node: u64,
+        shards: u16,
+        budget_bytes: usize,
+        segment_bytes: u64,
+        message_bytes: usize,
+        reserve_bytes: u64,
+        producers_max: usize,
+        producer_expiry_ms: u64,
+    ) -> PyResult<Self> {
+        let config = Config {
+            cluster: identity(py, "cluster", cluster)?,
+            history: identity(py, "history", history)?,
+            store: identity(py, "store", store)?,
+            node,
+            shards,
+            budget_bytes,
+            segment_bytes,
+            message_bytes,
+            reserve_bytes,
+            producers_max,
+            producer_expiry_ms,
+            ..Config::new("the simulated disk".into())
+        };
+        let stepped = Stepped::new(config, disk.disk.clone()).map_err(|error| of_node(py, &error))?;
+        Ok(Self { node: stepped, number: node })
+    }
+
+    // ---- life ----
+
+    #[pyo3(signature = (unix_ms, mono_ms, calls = None))]
+    fn recover<'py>(
+        &mut self,
+        py: Python<'py>,
+        unix_ms: u64,
+        mono_ms: u64,
+        calls: Option<u64>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let report = self.work(py, |node| node.recover(Now { unix_ms, mono_ms }, calls))?;
+        of_recovery(py, &report)
+    }
+
+    #[getter]
+    fn running(&self) -> bool {
+        self.node.is_running()
+    }
+
+    fn crash(&mut self) {
+        self.node.crash();
+    }
+
+    #[expect(unused_variables, reason = "the signature of `Node`; nothing takes time here")]
+    fn stop(&mut self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {
+        self.work(py, Stepped::stop)
+    }
+
+    // ---- what happens to it ----
+
+    fn clock(&mut self, unix_ms: u64, mono_ms: u64) {
+        self.node.set_clock(Now { unix_ms, mono_ms });
+    }
+
+    fn tick(&mut self, py: Python<'_>, unix_ms: u64, mono_ms: u64) -> PyResult<()> {
+        self.work(py, |node| node.tick(Now { unix_ms, mono_ms }))
+    }
+
+    fn connect(&mut self, py: Python<'_>, connection: u64) -> PyResult<()> {
+        self.work(py, |node| node.connect(connection))
+    }
+
+    fn disconnect(&mut self, py: Python<'_>, connection: u64) -> PyResult<()> {
+        self.work(py, |node| node.disconnect(connection))
+    }
+
+    fn request(&mut self, py: Python<'_>, connection: u64, header: &[u8], body: &[u8]) -> PyResult<bool> {
+        let header = header_of(py, header)?;
+        self.work(py, |node| node.request(connection, header, body))
+    }
+
+    fn take_answers<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Answered<'py>>> {
+        let answers = self.work(py, Stepped::take_answers)?;
+        let of = |answer: ringfence_node::Answer| {
+            (answer.connection.0, PyBytes::new(py, &answer.header), PyBytes::new(py, answer.body.bytes()))
+        };
+        Ok(answers.into_iter().map(of).collect())
+    }
+
+    // ---- its disk ----
+
+    fn turn(&mut self, py: Python<'_>) -> PyResult<(Vec<u16>, Vec<u64>)> {
+        self.work(py, |node| node.turn().and_then(|()| node.jobs()))
+    }
+
+    fn wakes_at(&mut self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.work(py, |node| node.wakes_at())
+    }
+
+    fn jobs(&mut self, py: Python<'_>) -> PyResult<(Vec<u16>, Vec<u64>)> {
+        self.work(py, |node| node.jobs())
+    }
+
+    #[pyo3(signature = (shard, calls = None))]
+    fn run_job(&mut self, py: Python<'_>, shard: u16, calls: Option<u64>) -> PyResult<()> {
+        self.work(py, |node| node.run_job(shard, calls))
+    }
+
+    fn run_read(&mut self, py: Python<'_>, ticket: u64) -> PyResult<()> {
+        self.work(py, |node| node.run_read(ticket))
+    }
+
+    // ---- what must hold ----
+
+    fn check(&self) -> PyResult<()> {
+        self.node.check().map_err(PyAssertionError::new_err)
+    }
+
+    fn state_hash(&mut self, py: Python<'_>) -> PyResult<u64> {
+        self.work(py, |node| node.state_hash())
+    }
+
+    // ---- as `Node` ----
+
+    #[expect(clippy::unused_self, reason = "the signature of `Node`")]
+    fn listen(&self, addresses: Vec<String>) -> Vec<String> {
+        addresses
+    }
+
+    /// Not a descriptor: a number by which a simulated loop can tell nodes apart.
+    fn fileno(&self) -> u64 {
+        NOT_A_DESCRIPTOR + self.number
+    }
+
+    #[getter]
+    fn readable(&self) -> bool {
+        self.node.is_readable()
+    }
+
+    #[pyo3(signature = (limit = 256))]
+    fn poll<'py>(&mut self, py: Python<'py>, limit: usize) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.node.poll(limit).into_iter().map(|outcome| of_outcome(py, outcome)).collect()
+    }
+
+    fn answer(&mut self, py: Python<'_>, connection: u64, header: &[u8], body: &[u8]) -> PyResult<()> {
+        let header = header_of(py, header)?;
+        self.work(py, |node| node.answer(connection, header, body))
+    }
+
+    fn set_ready(&mut self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
+        self.work(py, |node| node.set_ready(body))
+    }
+
+    fn install_topic(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        schemas: Vec<Vec<u8>>,
+        key_columns: Vec<usize>,
+        retention_bytes: u64,
+        retention_ms: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn install_table(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        generation: u64,
+        version: u64,
+        table: Vec<u8>,
+        partitions: Vec<(u64, u16, u16, u64, u64)>,
+        redirect: Vec<u8>,
+    ) -> PyResult<u64> {
+        let partitions = partitions
+            .into_iter()
+            .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
+            .collect();
+        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect })
+    }
+
+    fn remove_topic(&mut self, py: Python<'_>, topic: u64) -> PyResult<u64> {
+        self.order(py, Order::RemoveTopic { topic })
+    }
+
+    fn open(&mut self, py: Python<'_>, topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Open { topic, partition, lo, hi, epoch })
+    }
+
+    fn fence(&mut self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Fence { topic, partition, epoch })
+    }
+
+    fn close(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::Close { topic, partition })
+    }
+
+    fn drop(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::Drop { topic, partition })
+    }
+
+    fn truncate(&mut self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset })
+    }
+
+    fn open_producer(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        producer_id: u64,
+        producer_epoch: u64,
+        name: Vec<u8>,
+    ) -> PyResult<u64> {
+        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, name })
+    }
+
+    fn release_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
+        self.order(py, Order::ReleaseQuarantine { topic, partition })
+    }
+
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let out = PyDict::new(py);
+        for (name, value) in self.node.counters() {
+            out.set_item(name, value)?;
+        }
+        Ok(out)
+    }
+
+    fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.node.partitions().iter().map(|status| of_partition(py, status)).collect()
+    }
+}
+
+/// Far above what a process has open.
+const NOT_A_DESCRIPTOR: u64 = 1 << 30;

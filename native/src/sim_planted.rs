@@ -1,0 +1,29 @@
+//! Faults on purpose: what `tests/sim/planted` switches.
+
+use pyo3::prelude::*;
+use ringfence_log::planted::{self, BUGS};
+
+use crate::error::raise_with;
+
+/// Switch one fault on for every node of this module, or with `None` all off.
+#[pyfunction]
+#[pyo3(signature = (name))]
+pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
+    let Some(name) = name else {
+        planted::plant(None);
+        return Ok(());
+    };
+    let known = BUGS.iter().find(|(known, _)| *known == name);
+    let (_, bug) = known.ok_or_else(|| {
+        let message = format!("no fault is called {name:?}; ask plantable()");
+        raise_with(py, "InvalidArgumentError", &message, "name", name)
+    })?;
+    planted::plant(Some(*bug));
+    Ok(())
+}
+
+/// Names for `plant`.
+#[pyfunction]
+pub fn plantable() -> Vec<&'static str> {
+    BUGS.iter().map(|(name, _)| *name).collect()
+}

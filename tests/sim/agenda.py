@@ -1,0 +1,29 @@
+"""What happens next, in virtual time. Equal calls give equal orders: ties go to what was asked for first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+
+class Agenda:
+    """Times are whole microseconds since the beginning."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.events = 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._asked = 0
+
+    def after(self, delay_us: int, call: Callable[[], None]) -> None:
+        self._asked += 1
+        heapq.heappush(self._heap, (self.now_us + delay_us, self._asked, call))
+
+    def run(self, until_us: int) -> None:
+        """Everything that is due up to `until_us`, which is the time then."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_us:
+            self.now_us, _, call = heapq.heappop(heap)
+            self.events += 1
+            call()
+        self.now_us = until_us

@@ -1,0 +1,167 @@
+"""What was sent, answered and read, and what must be true of it: the rows' side of the invariants.
+
+It knows nothing of how a node works: only what clients saw, which rows were given up, which bytes rotted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.sim.content import body_of
+from tests.sim.violation import ViolationError
+
+
+@dataclass(slots=True)
+class Batch:
+    """One batch that a producer sent. `offset` when it was acknowledged."""
+
+    producer: int
+    partition: int
+    first: int
+    rows: int
+    outcome: str = ""  # "", "done", "refused", "unknown"
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Stored:
+    """One record as it was read."""
+
+    offset: int
+    rows: int
+    first: int
+    epoch: int
+    body: bytes
+
+
+@dataclass(slots=True)
+class Partition:
+    number: int
+    start: int = 0  # rows below were given up by an order
+    mark: int = 0  # greatest mark that was ever told
+    seen: dict[int, Stored] = field(default_factory=dict)  # by offset
+    fenced: int = 0  # greatest epoch whose opening was told to be durable
+    lost_below: int = 0  # bytes rotted and an operator released the partition: rows below may be gone
+
+
+class Ledger:
+    """Batches by their first id, which no two share."""
+
+    def __init__(self, partitions: list[int]) -> None:
+        self.partitions = {number: Partition(number) for number in partitions}
+        self.batches: dict[int, Batch] = {}
+        self.acknowledged = 0
+        self.rots: list[tuple[str, int, int]] = []
+        self._next = 1
+
+    # ---- what happens ----
+
+    def sent(self, producer: int, partition: int, rows: int) -> Batch:
+        batch = Batch(producer, partition, self._next, rows)
+        self.batches[batch.first] = batch
+        self._next += rows
+        return batch
+
+    def ended(self, batch: Batch, outcome: str, offset: int = -1) -> None:
+        assert not batch.outcome, f"{batch} ended before"
+        batch.outcome, batch.offset = outcome, offset
+        self.acknowledged += outcome == "done"
+
+    def truncated(self, partition: int, before: int) -> None:
+        part = self.partitions[partition]
+        part.start = max(part.start, before)
+
+    def opened(self, partition: int, epoch: int) -> None:
+        part = self.partitions[partition]
+        part.fenced = max(part.fenced, epoch)
+
+    def admitted(self, partition: int, epoch: int, fenced: int) -> None:
+        """A batch routed under `epoch` was appended, which came when `fenced` was durable."""
+        if epoch < fenced:
+            what = f"partition {partition}: appended under epoch {epoch} when {fenced} was open"
+            raise ViolationError("I4", what)
+
+    def released(self, partition: int) -> None:
+        """An operator gave up what is damaged."""
+        part = self.partitions[partition]
+        part.lost_below, part.mark = max(part.lost_below, part.mark), 0
+        part.seen.clear()
+
+    # ---- what must hold ----
+
+    def told(self, statuses: list[dict[str, Any]]) -> None:
+        """What a node says of its partitions, at any time and behind every start."""
+        for status in statuses:
+            part = self.partitions[status["partition"]]
+            if status["quarantined"] is not None:
+                if not self.rots:
+                    what = f"partition {part.number} is quarantined, no byte rotted: {status['quarantined']}"
+                    raise ViolationError("I5", what)
+                continue
+            if status["end_offset"] < part.mark:
+                what = f"partition {part.number}: the mark went from {part.mark} to {status['end_offset']}"
+                raise ViolationError("I14", what)
+            part.mark = max(part.mark, status["end_offset"])
+
+    def read(self, partition: int, record: Stored) -> None:
+        """A row range that a reader was given."""
+        part = self.partitions[partition]
+        before = part.seen.get(record.offset)
+        if before is not None and (before.rows, before.body) != (record.rows, record.body):
+            name = f"partition {partition}: offset {record.offset}"
+            what = f"{name} was read as {before.first}, now as {record.first}"
+            raise ViolationError("I14", what)
+        if before is not None:
+            return
+        part.seen[record.offset] = record
+        batch = self.batches.get(record.first)
+        if batch is None or batch.partition != partition or body_of(batch.first, batch.rows) != record.body:
+            what = f"partition {partition}: what stands at {record.offset} was never sent there"
+            raise ViolationError("I5", what)
+
+    def check(self, partition: int, records: list[Stored]) -> None:
+        """The whole log of a partition from its start, in order, against everything known of it."""
+        part = self.partitions[partition]
+        by_first: dict[int, Stored] = {}
+        end, epoch = -1, 0
+        for record in records:
+            self.read(partition, record)
+            if record.first in by_first:
+                other = by_first[record.first].offset
+                what = f"partition {partition}: batch {record.first} stands at {other} and at {record.offset}"
+                raise ViolationError("I6", what)
+            by_first[record.first] = record
+            if end >= 0 and record.offset != end and record.offset > part.lost_below:
+                raise ViolationError(
+                    "I5", f"partition {partition}: rows {end} to {record.offset} are missing"
+                )
+            if record.epoch < epoch:
+                what = f"partition {partition}: epoch {record.epoch} stands behind {epoch}"
+                raise ViolationError("I4", what)
+            end, epoch = record.offset + record.rows, record.epoch
+        for offset, seen in part.seen.items():
+            if offset >= part.start and seen.first not in by_first:
+                raise ViolationError("I14", f"partition {partition}: rows at {offset} were read and are gone")
+        self._check_batches(part, by_first)
+
+    def _check_batches(self, part: Partition, by_first: dict[int, Stored]) -> None:
+        last: dict[int, int] = {}
+        for batch in self.batches.values():
+            if batch.partition != part.number:
+                continue
+            found = by_first.get(batch.first)
+            name = f"partition {part.number}: batch {batch.first} of producer {batch.producer}"
+            if batch.outcome == "refused" and found is not None:
+                raise ViolationError("I15", f"{name} was refused and stands at {found.offset}")
+            if batch.outcome != "done":
+                continue
+            if found is None and batch.offset >= max(part.lost_below, part.start):
+                raise ViolationError("I5", f"{name} was acknowledged at {batch.offset} and is gone")
+            if found is not None and found.offset != batch.offset:
+                raise ViolationError(
+                    "I5", f"{name} was acknowledged at {batch.offset}, stands at {found.offset}"
+                )
+            if batch.offset < last.get(batch.producer, -1):
+                raise ViolationError("I7", f"{name} stands before one that was sent earlier")
+            last[batch.producer] = batch.offset

@@ -1,0 +1,58 @@
+"""Simulations of one node: clean in every seed, equal for equal seeds, and full of faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from ringfence.native import _node
+from tests.sim.data_plane import Result, run
+
+SEEDS = range(1, 61)
+REPLAYED = range(1, 7)
+
+
+@cache
+def result(seed: int) -> Result:
+    return run(seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_promise_to_clients_holds_in_spite_of_all_faults(seed: int) -> None:
+    result(seed)
+
+
+def test_most_seeds_count_and_every_kind_of_fault_strikes() -> None:
+    results = [result(seed) for seed in SEEDS]
+    counting = sum(each.counts for each in results)
+    assert counting >= len(SEEDS) * 3 // 4, f"{counting} of {len(SEEDS)} seeds had crashes and answers enough"
+    struck = Counter[str]()
+    for each in results:
+        struck.update(each.faults)
+    kinds = {
+        "crash",
+        "power_cut",
+        "crash_in_job",
+        "stop",
+        "connection_cut",
+        "truncated",
+        "sync_errors",
+        "rot",
+    }
+    kinds |= {"read_errors", "disk_full", "start_failed", "shard_failed", "quarantined", "released"}
+    assert kinds <= struck.keys(), f"never struck: {kinds - struck.keys()}"
+
+
+@pytest.mark.parametrize("seed", REPLAYED)
+def test_equal_seeds_give_equal_traces(seed: int) -> None:
+    assert run(seed) == result(seed)
+
+
+def test_different_seeds_give_different_traces() -> None:
+    assert len({result(seed).trace for seed in SEEDS}) == len(SEEDS)
+
+
+def test_the_product_has_no_switch_for_faults() -> None:
+    assert not [name for name in dir(_node) if "plant" in name]
