@@ -22,6 +22,7 @@ from ringfence.control.consensus.messages import (
 )
 from ringfence.control.consensus.options import Options
 from ringfence.control.consensus.ready import Ready, SoftState
+from ringfence.control.consensus.status import Status, status
 from ringfence.control.consensus.storage import Storage
 from ringfence.control.consensus.storage_work import append_answer, append_work, apply_answer, apply_work
 from ringfence.control.consensus.trace import Level, Trace, silent
@@ -141,6 +142,10 @@ class Node:
             or self._changed_soft_state() is not None
             or log.has_next_committed(unstable=not core.options.async_storage_writes)
         )
+
+    def status(self) -> Status:
+        """What it is and knows, as a copy."""
+        return status(self.core)
 
     def wants_snapshot(self) -> bool:
         """A follower needs a snapshot, and storage has none that includes it: make one of what is applied."""

@@ -220,6 +220,20 @@ def test_a_follower_that_a_snapshot_does_not_include_makes_the_leader_want_a_new
     assert not lab.node.wants_snapshot()
 
 
+def test_a_leader_shows_what_it_knows_of_its_members_and_others_show_none() -> None:
+    lab = leader(learners=(4,))
+    shown = lab.node.status()
+    assert (shown.role, shown.lead, shown.commit, shown.last_index) == (Role.LEADER, 1, 1, 1)
+    assert [(m, s.match, s.is_learner) for m, s in shown.members.items()] == [
+        (1, 1, False),
+        (2, 1, False),
+        (3, 1, False),
+        (4, 1, True),
+    ]
+    assert shown.configuration == ConfigurationState((1, 2, 3), (), (4,))
+    assert Lab(2).node.status().members == {}
+
+
 def test_a_joint_configuration_that_must_be_left_by_hand_is() -> None:
     lab = leader(voters=(1,))
     change = Change((NodeChange(Operation.LEARNER, 2),), Transition.JOINT_EXPLICIT)
