@@ -14,10 +14,14 @@ from random import Random
 from typing import Any, Final
 
 from ringfence.native.errors import ClosedError, StorageError
+from ringfence.native.frame import open_answer
+from ringfence.native.wire import Status
 from tests.sim.agenda import Agenda
+from tests.sim.violation import ViolationError
 
 TICK_US: Final = 20_000  # as the runtime's
 UNIX_MS: Final = 1_700_000_000_000
+LOOKS: Final = 4  # of so many requests, one is looked at for what its refusal changed
 CALLS_MAX: Final = 7  # calls to the disk in one job: one more than most need
 
 
@@ -41,6 +45,7 @@ class Host:
         self._slow, self._on_answer, self._on_outcome = slow, on_answer, on_outcome
         self._booted_us = 0
         self._wake_us = -1
+        self._requests = 0
         self._jobs: set[int] = set()
         self._reads: set[int] = set()
 
@@ -90,6 +95,32 @@ class Host:
         self.faults["stop"] += 1
 
     # ---- rounds ----
+
+    def request(self, connection: int, request_id: int, header: bytes, body: bytes) -> bool:
+        """As of the node. A request that is refused at once must have changed nothing."""
+        self._requests += 1
+        is_looked_at = self._requests % LOOKS == 0
+        before = self.node.state_hash() if is_looked_at else 0
+        if not self.node.request(connection, header, body):
+            return False
+        answers = self.node.take_answers()
+        if is_looked_at:
+            self._check_refusals(before, {(connection, request_id)}, answers)
+        for answer in answers:
+            self._on_answer(*answer)
+        self.pump()
+        return True
+
+    def _check_refusals(
+        self, before: int, asked: set[tuple[int, int]], answers: list[tuple[int, bytes, bytes]]
+    ) -> None:
+        for connection, frame, _ in answers:
+            header = open_answer(frame)
+            if (connection, header.request_id) not in asked or header.status == Status.OK:
+                continue
+            if self.node.state_hash() != before:
+                raise ViolationError("I15", f"a request refused with code {header.code} changed the state")
+            self.faults["refusal_looked_at"] += 1
 
     def pump(self) -> None:
         """The end of a round: behind every event."""

@@ -132,7 +132,7 @@ class Ledger:
                 what = f"partition {partition}: batch {record.first} stands at {other} and at {record.offset}"
                 raise ViolationError("I6", what)
             by_first[record.first] = record
-            if end >= 0 and record.offset != end and record.offset > part.lost_below:
+            if end >= part.lost_below and end not in (-1, record.offset):
                 raise ViolationError(
                     "I5", f"partition {partition}: rows {end} to {record.offset} are missing"
                 )

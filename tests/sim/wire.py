@@ -70,11 +70,10 @@ class Wire:
             self._again(number, request_id, header, body)
             return
         self._on_arrival(request_id)
-        if not self._host.node.request(self.number, header, body):
+        if not self._host.request(self.number, request_id, header, body):
             self._again(number, request_id, header, body)
             return
         self._arrived += 1
-        self._host.pump()
         if self._arrived == self._doomed:
             self._close()
 
