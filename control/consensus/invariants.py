@@ -42,7 +42,6 @@ def check_node(core: Core) -> None:
         last = unstable.entries[-1]
         assert last.index == unstable.offset + len(unstable.entries) - 1, f"{name}: the tail has a gap"
         assert last.term <= core.term, f"{name}: its log ends in term {last.term}"
-    assert log.first_index() <= log.commit + 1, f"{name}: compacted beyond its commit {log.commit}"
     assert set(core.tracker.members) == core.tracker.progress.keys(), f"{name}: {core.tracker.members}"
     if core.role is Role.CANDIDATE:
         assert core.vote == core.id, f"{name}: a candidate that voted for {core.vote}"

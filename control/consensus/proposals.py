@@ -19,6 +19,7 @@ def propose(core: Core, entries: Sequence[Entry]) -> None:
 
     Raises:
         ProposalDroppedError: it is no member any more, hands leadership over, or has too much uncommitted.
+        MalformedMessageError: an entry says that it holds a change of the configuration, and does not.
     """
     if core.id not in core.tracker.progress:
         raise ProposalDroppedError(f"node {core.id} was removed from the configuration; propose elsewhere")
@@ -32,9 +33,13 @@ def propose(core: Core, entries: Sequence[Entry]) -> None:
             f"node {core.id} hands leadership to {core.transferee}; propose again in a moment"
         )
     pending_before = core.pending_change_index
-    checked = _with_changes_checked(core, entries)
-    if not appending.append(core, checked):
-        core.pending_change_index = pending_before
+    taken = False
+    try:
+        taken = appending.append(core, _with_changes_checked(core, entries))
+    finally:
+        if not taken:
+            core.pending_change_index = pending_before
+    if not taken:
         raise ProposalDroppedError(
             f"node {core.id} has {core.uncommitted_bytes} bytes that are not applied, "
             f"{core.options.uncommitted_bytes_max} is the limit; propose again later"

@@ -1,4 +1,4 @@
-"""What a node shows of itself, for metrics, the admin API and decisions about members: a copy, safe to keep."""
+"""What a node shows of itself, for metrics, the admin API, decisions about members: a copy, safe to keep."""
 
 from __future__ import annotations
 

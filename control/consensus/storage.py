@@ -22,6 +22,8 @@ from ringfence.control.consensus.options import UNLIMITED
 class Storage(Protocol):
     """The durable log. All calls answer from memory: they happen inside of a step.
 
+    The driver compacts no further than what the application has applied and a snapshot holds.
+
     Positions: `first_index() - 1` is where the log was compacted; its term is still known.
     """
 

@@ -99,7 +99,7 @@ def _add_nodes(environment: Environment, case: Case) -> None:
                 raise ScriptError(f'invalid read-only option "{argument.values[0]}"')
             options["read_mode"] = _READ_MODES[argument.values[0]]
         elif key in _NUMBERS:
-            options[_NUMBERS[key]] = _number(argument)
+            options[_NUMBERS[key]] = _number(argument) or UNLIMITED
         elif key in _FLAGS:
             name, yes = _FLAGS[key]
             options[name] = _boolean(argument) is yes

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.consensus.cluster import WEIGHTS, Cluster
 
-SEEDS = 600
-PART = 100
+SEEDS = 300
+PART = 50
 STEPS = 3000
 
 

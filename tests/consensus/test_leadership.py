@@ -15,10 +15,18 @@ from ringfence.control.consensus.core import Role
 from ringfence.control.consensus.errors import (
     LocalMessageError,
     LogLostError,
+    MalformedMessageError,
     ProposalDroppedError,
     UnknownPeerError,
 )
-from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType, Snapshot
+from ringfence.control.consensus.messages import (
+    ConfigurationState,
+    Entry,
+    EntryType,
+    Message,
+    MessageType,
+    Snapshot,
+)
 from ringfence.control.consensus.progress import ProgressState
 from tests.consensus.lab import Lab, entries, snapshot
 
@@ -156,6 +164,16 @@ def test_a_change_that_could_not_be_applied_becomes_an_empty_entry() -> None:
     lab.settle()
     assert lab.disk.entries(2, 3, 1)[0] == Entry(1, 2)
     assert any("removed all voters" in line for line in lab.lines)
+
+
+def test_a_proposal_that_says_it_is_a_change_and_is_none_changes_nothing() -> None:
+    lab = leader()
+    before = (lab.core.pending_change_index, lab.core.log.last_index(), lab.core.uncommitted_bytes)
+    good = to_entry(Change((NodeChange(Operation.LEARNER, 4),)))
+    bad = Entry(type=EntryType.CHANGE, data=b"\xc1")
+    message = Message(type=MessageType.PROPOSE, sender=2, to=1, entries=(good, bad))
+    assert "holds no change" in lab.refuses(message, MalformedMessageError)
+    assert (lab.core.pending_change_index, lab.core.log.last_index(), lab.core.uncommitted_bytes) == before
 
 
 def test_a_refusal_tells_a_candidate_that_it_is_no_longer_one_of_many() -> None:
