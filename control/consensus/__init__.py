@@ -5,7 +5,7 @@ driver writes), a timer, the network, and a source of random numbers; it repeats
 
     node.step(event)              an event of `events`: Tick, Received(message), Propose, ProposeChange, Read,
                                   Transfer, Campaign, ForgetLeader, Unreachable, SnapshotSent. A refusal is an
-                                  `errors.ConsensusError`; the state is then as before.
+                                  `errors.ConsensusError`: go on with the next event.
     while node.has_ready():
         ready = node.ready()      orders; they count as given from here on
 
@@ -15,9 +15,8 @@ Many events may be stepped before one Ready: that is how writes and messages are
 
     1. send ready.messages_at_once(): they promise nothing (a leader's appends and heartbeats, forwarded
        proposals). So the leader's disk and its followers' work side by side.
-    2. store hard_state, then snapshot, then entries; sync if must_sync or snapshot. A barrier: if it fails
-    the
-       node must stop, its answers are not to be sent, and a failed sync is not tried again.
+    2. store hard_state, then snapshot, then entries; sync if must_sync or snapshot. A barrier: if it fails,
+       the node must stop, its answers are not sent, and a failed sync is not tried again.
     3. send ready.messages_after_sync(): answers to appends, votes, requests for votes. To send all of
        ready.messages here instead is simpler and as right.
     4. apply `committed` in order. For a change of the configuration: state = node.apply_change(
@@ -54,8 +53,8 @@ Where things are: `messages, events, ready` what goes in and out; `core` the sta
 a message; `election, roles` who leads; `leader, follower, receiving` what a role does with a message;
 `replication, progress, window` what a leader sends; `appending, proposals` its own log; `quorum, tracker,
 configuration, changes, confchange, membership, membership_rules` who decides; `reading, reads` linearizable
-reads; `transfer`; `log, unstable, storage, storage_work` the log; `applying`; `invariants`; `describe` values
-as text; `codec` values as bytes.
+reads; `transfer`; `log, unstable, storage, storage_work` the log; `applying`; `invariants, safety`;
+`status`; `describe` values as text; `codec` values as bytes.
 
 Sources: Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm (2014); Ongaro's thesis
 (2014); message-level behaviour is that of etcd's raft library, whose interaction scripts replay against this

@@ -6,7 +6,10 @@ from ringfence.control.consensus.messages import Message
 
 
 class ConsensusError(Exception):
-    """Base of all that consensus refuses. The node's state is as before."""
+    """Base of all that consensus refuses: it is not done, nor is a part of it.
+
+    A newer term in the message is taken note of all the same.
+    """
 
 
 class ProposalDroppedError(ConsensusError):

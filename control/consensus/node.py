@@ -74,7 +74,7 @@ class Node:
         """Take one event.
 
         Raises:
-            ConsensusError: it was not taken, and why; see `errors`. The state is as before.
+            ConsensusError: it was not taken, and why; see `errors`. Go on with the next event.
         """
         core = self.core
         match event:
