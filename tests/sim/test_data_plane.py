@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +52,20 @@ def test_most_seeds_count_and_every_kind_of_fault_strikes() -> None:
 @pytest.mark.parametrize("seed", REPLAYED)
 def test_equal_seeds_give_equal_traces(seed: int) -> None:
     assert run(seed) == result(seed)
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_no_trace_depends_on_the_process(hash_seed: str) -> None:
+    script = "from tests.sim.data_plane import run; print(run(3).trace)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == result(3).trace
 
 
 def test_different_seeds_give_different_traces() -> None:

@@ -193,7 +193,7 @@ impl Index {
 
     /// # Panics
     /// When entries are out of order or beyond the log's end.
-    pub fn check(&self, name: &str, next_record: u64) {
+    pub fn check(&self, name: &(impl std::fmt::Display + ?Sized), next_record: u64) {
         for list in [&self.sparse, &self.tail] {
             let is_sorted = list.iter().is_sorted_by(|one, next| {
                 one.record < next.record
