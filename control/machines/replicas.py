@@ -12,6 +12,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final
 
 from ringfence.control.machines.spread import Member, Part, Placed, crowded
@@ -118,22 +119,24 @@ class Round(Workbench):
 
     def _released(self, node: NodeId, count: int) -> list[Loose]:
         """`count` replicas of a node; each from the topic that it holds most of then."""
-        released: list[Loose] = []
-        while len(released) < count:
-            item = self._next_to_go(node, lambda _: True)
-            assert item is not None, f"node {node} holds fewer than the {count} replicas above its target"
+        released = [Loose(place, node, must=False) for place in islice(self._gives(node), count)]
+        for item in released:
             self._let_go(item)
-            released.append(item)
+        assert len(released) == count, f"node {node} holds fewer than the {count} replicas above its target"
         return released
 
     def _next_to_go(self, node: NodeId, fits: Callable[[int], bool]) -> Loose | None:
         """The next replica of a node that fits. What did not fit is not looked at again in this round."""
+        place = next(filter(fits, self._gives(node)), None)
+        return None if place is None else Loose(place, node, must=False)
+
+    def _gives(self, node: NodeId) -> Iterator[int]:
+        """Partitions whose replica on `node` may go; each once in a round."""
         if node not in self._giving:
-            self._giving[node] = self._giving_order(node)
-        for place in self._giving[node]:
-            if (place, node) not in self._loose and fits(place):
-                return Loose(place, node, must=False)
-        return None
+            self._giving[node] = (
+                place for place in self._giving_order(node) if (place, node) not in self._loose
+            )
+        return self._giving[node]
 
     def _giving_order(self, node: NodeId) -> Iterator[int]:
         topics: dict[TopicId, list[tuple[bool, int]]] = defaultdict(list)
@@ -153,7 +156,10 @@ class Round(Workbench):
     def _deal(self, loose: list[Loose], slots: dict[NodeId, int]) -> None:
         """Each loose replica to a node with a free slot, those of one topic to different nodes."""
         ring = deque(sorted(slots, key=lambda node: (-slots[node], node)))
-        loose.sort(key=lambda item: (not item.must, item.place, item.source))
+        loose = [
+            *sorted(item for item in loose if item.must),
+            *sorted(item for item in loose if not item.must),
+        ]
         counts = self._topic_counts({self._placed[item.place].topic for item in loose}, slots)
         homeless: list[Loose] = []
         for first in loose:

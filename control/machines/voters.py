@@ -48,10 +48,11 @@ def next_change(
         caught_up: learners that have all but the newest entries.
         leader: the node that asks.
     """
-    order = _ranked(state, voters, caught_up, leader)
-    wanted = set(order[: _odd(min(len(order), limit(state, "voters_max")))])
+    chosen, spare = _ranked(state, voters, caught_up, leader)
+    wanted = set(chosen)
     if not wanted or wanted == voters:
         return None
+    order = [*chosen, *spare]
     after = _step(set(voters), wanted, order)
     if after == voters:
         return None
@@ -63,8 +64,8 @@ def next_change(
 
 def _ranked(
     state: MetadataState, voters: AbstractSet[NodeId], caught_up: AbstractSet[NodeId], leader: NodeId
-) -> list[NodeId]:
-    """All who could vote, the best choice first."""
+) -> tuple[list[NodeId], list[NodeId]]:
+    """(who should vote, present voters who need not), the best choice first."""
     able = {
         number: node
         for number, node in state.nodes.items()
@@ -86,13 +87,14 @@ def _ranked(
             number,
         )
 
-    while able:
+    votes = _odd(min(len(able), limit(state, "voters_max")))
+    while len(order) < votes:
         best = min(able, key=key)
         # A dead node's label counts for nothing.
         zones[able[best].zone] += able[best].life is Life.LIVE
         order.append(best)
         del able[best]
-    return order
+    return order, sorted((number for number in able if number in voters), key=key)
 
 
 def _step(voters: set[NodeId], wanted: set[NodeId], order: list[NodeId]) -> set[NodeId]:

@@ -144,6 +144,11 @@ class Workbench:
         self._loose.remove((item.place, item.source))
         self.load[node] += 1
         nodes = self._nodes[item.place]
+        if len(nodes) == 1:
+            self._owned[item.source] -= 1
+            self._owned[node] += 1
+            self._nodes[item.place] = (node,)
+            return
         if nodes[0] != item.source:
             self._nodes[item.place] = tuple([node if other == item.source else other for other in nodes])
             return

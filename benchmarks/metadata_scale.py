@@ -1,0 +1,252 @@
+"""What the cluster's metadata costs as it grows: up to 1,000 nodes and 100,000 partitions, in one process.
+
+    python -m benchmarks.metadata_scale [--json FILE] [--quick]
+
+For each size the state is built by the commands that a cluster uses, and each step is timed on the process's
+CPU clock. The last column is the exponent of growth between the last two sizes: 1 is linear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from ringfence.control.machines import orders
+from ringfence.control.machines.digests import StateDigests
+from ringfence.control.machines.liveness import Heartbeat, Liveness
+from ringfence.control.machines.metadata import apply
+from ringfence.control.machines.placement import place_in
+from ringfence.control.machines.planner import balance, clear, fill
+from ringfence.control.machines.spread import Part, members_of, placed_of
+from ringfence.control.machines.voters import next_change
+from ringfence.control.model.commands import Command, CreateTopic, InitCluster, RestartNode, SetConfig
+from ringfence.control.model.entries import Entry, Proposal
+from ringfence.control.model.ids import Index, NodeId, SessionId
+from ringfence.control.model.node_commands import AddToRing, FailNode, RegisterNode
+from ringfence.control.model.ranges import tile
+from ringfence.control.model.results import Refused
+from ringfence.control.model.schemas import Column
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime import bodies
+from ringfence.native import messages
+
+CLUSTER: Final = b"c" * 16
+TOPIC_PARTITIONS: Final = 100
+ZONES: Final = 10
+SIZES: Final = ((10, 1_000), (100, 10_000), (300, 30_000), (1_000, 100_000))
+QUICK_SIZES: Final = ((10, 1_000), (30, 3_000))
+COLUMN: Final = Column("id", "int64", nullable=False)
+SNAPSHOT_BYTES_MAX: Final = 100_000_000
+PLAN_S_MAX: Final = 1.0
+
+
+class Log:
+    """A state and the index of its last entry."""
+
+    def __init__(self) -> None:
+        self.state: MetadataState = EMPTY
+        self.index = 0
+
+    def take(self, command: Command) -> None:
+        self.index += 1
+        proposal = Proposal(session=SessionId(0), sequence=0, time_ms=0, command=command)
+        self.state, result = apply(self.state, Entry(index=Index(self.index), term=1, proposal=proposal))
+        assert not isinstance(result, Refused), result
+
+
+def joined(log: Log, number: int) -> NodeId:
+    store = number.to_bytes(16, "big")
+    log.take(
+        RegisterNode(
+            cluster=CLUSTER,
+            store=store,
+            addresses=(f"tcp://node{number}:7070",),
+            zone=f"zone{number % ZONES}",
+        )
+    )
+    node = NodeId(log.index)
+    log.take(RestartNode(node=node, store=store, addresses=(f"tcp://node{number}:7070",), program="scale"))
+    return node
+
+
+def topic(log: Log, number: int, replication: int) -> CreateTopic:
+    return CreateTopic(
+        name=f"public/default/topic{number}",
+        key=("id",),
+        schema=b"s" * 400,
+        columns=(COLUMN,),
+        ranges=tile(TOPIC_PARTITIONS),
+        nodes=place_in(log.state, TOPIC_PARTITIONS, replication),
+    )
+
+
+def cluster(nodes: int, partitions: int, replication: int) -> Log:
+    log = Log()
+    log.take(InitCluster(cluster=CLUSTER, history=b"h" * 16, node=NodeId(1), store=b"s" * 16))
+    log.take(SetConfig(values={"partitions_max": 1_000_000, "nodes_max": 10_000}))
+    for number in range(2, nodes + 1):
+        node = joined(log, number)
+        log.take(AddToRing(node=node, version=log.state.ring.version))
+    for number in range(partitions // TOPIC_PARTITIONS):
+        log.take(topic(log, number, replication))
+    return log
+
+
+def seconds(work: Callable[[], Any], repeat: int = 3) -> float:
+    """The least CPU time of some runs: what disturbs only adds."""
+    least = math.inf
+    for _ in range(repeat):
+        gc.collect()
+        began = time.process_time()
+        work()
+        least = min(least, time.process_time() - began)
+    return least
+
+
+def applied(log: Log, command: Callable[[], Command]) -> Callable[[], None]:
+    """Apply a command to a copy of the log's place, so that it can be applied again."""
+
+    def work() -> None:
+        copy = Log()
+        copy.state, copy.index = log.state, log.index
+        copy.take(command())
+
+    return work
+
+
+def memory_bytes(packed: bytes) -> int:
+    """What the state of a snapshot takes in memory."""
+    tracemalloc.start()
+    state = decode_state(packed)
+    memory, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert state.cluster == CLUSTER
+    return memory
+
+
+def measured(nodes: int, partitions: int, replication: int) -> dict[str, float]:  # table
+    began = time.process_time()
+    log = cluster(nodes, partitions, replication)
+    figures: dict[str, float] = {"all commands s": time.process_time() - began}
+    state, last = log.state, max(log.state.nodes)
+    packed = canonical_bytes(state)
+    figures["state MB"] = memory_bytes(packed) / 1e6
+    record = state.nodes[last]
+    here = Replica(node=last, store=record.store)
+    restart = RestartNode(node=last, store=record.store, addresses=record.addresses, program="")
+    made = topic(log, 10**6, replication)
+    figures["place a topic ms"] = 1e3 * seconds(lambda: topic(log, 10**6, replication))
+    figures["apply create ms"] = 1e3 * seconds(applied(log, lambda: made))
+    figures["apply restart ms"] = 1e3 * seconds(applied(log, lambda: restart))
+    figures["apply fail ms"] = 1e3 * seconds(
+        applied(log, lambda: FailNode(node=last, changed=record.changed))
+    )
+    figures["snapshot MB"] = len(packed) / 1e6
+    figures["snapshot write s"] = seconds(lambda: canonical_bytes(state))
+    figures["snapshot read s"] = seconds(lambda: decode_state(packed))
+    digests = StateDigests()
+    digests.of(state)
+    after = Log()
+    after.state, after.index = state, log.index
+    after.take(made)
+    figures["hash, whole s"] = seconds(lambda: StateDigests().of(state))
+    states = [after.state, state]
+    figures["hash, next ms"] = 1e3 * seconds(lambda: [digests.of(each) for each in states]) / 2
+    members, placed = members_of(state), placed_of(state)
+    figures["planner input s"] = seconds(lambda: (members_of(state), placed_of(state)))
+    figures["plan: nothing to do s"] = seconds(lambda: balance(members, placed))
+    joined(log, nodes + 1)
+    more = [*members, members_of(log.state)[-1]._replace(part=Part.TAKES)]
+    figures["plan: add a node s"] = seconds(lambda: fill(more, placed, more[-1].node))
+    drained = [members[0]._replace(part=Part.LEAVES), *members[1:]]
+    figures["plan: drain a node s"] = seconds(lambda: clear(drained, placed))
+    crowd = [part._replace(nodes=tuple(sorted(state.nodes)[:replication])) for part in placed]
+    figures["plan: all on one s"] = seconds(lambda: balance(members, crowd), repeat=1)
+    some = next(iter(state.topics.values()))
+    figures["a table ms"] = 1e3 * seconds(lambda: messages.encode(bodies.table(state, some, 1)))
+    figures["orders, start s"] = seconds(lambda: orders.between(EMPTY, state, here))
+    figures["orders, next ms"] = 1e3 * seconds(lambda: orders.between(state, after.state, here))
+    figures |= leader_figures(state)
+    return figures
+
+
+def leader_figures(state: MetadataState) -> dict[str, float]:
+    """A beat of every node, and a tick."""
+    first = min(state.nodes)
+    liveness = Liveness(first)
+    liveness.begin(1, 0)
+    beats = [Heartbeat(number, node.store, Index(1)) for number, node in state.nodes.items()]
+
+    def beat() -> None:
+        for heartbeat in beats:
+            liveness.beat(state, heartbeat, 0)
+
+    live = set(state.nodes)
+    return {
+        "beats of all nodes ms": 1e3 * seconds(beat),
+        "tick ms": 1e3 * seconds(lambda: liveness.tick(state, 0)),
+        "voters ms": 1e3
+        * seconds(lambda: next_change(state, voters={first}, caught_up=live - {first}, leader=first)),
+    }
+
+
+def shown(console: Console, replication: int, columns: dict[str, dict[str, float]]) -> None:
+    table = Table(
+        title=f"metadata, replication {replication}, {TOPIC_PARTITIONS} partitions a topic, {ZONES} zones"
+    )
+    table.add_column("")
+    for size in columns:
+        table.add_column(size, justify="right")
+    table.add_column("growth", justify="right")
+    sizes = list(columns)
+    partitions = [int(size.split("x")[1]) for size in sizes]
+    for name in columns[sizes[0]]:
+        values = [columns[size][name] for size in sizes]
+        before, after = max(values[-2], 1e-9), max(values[-1], 1e-9)
+        growth = math.log(after / before) / math.log(partitions[-1] / partitions[-2])
+        table.add_row(name, *(f"{value:.3g}" for value in values), f"{growth:.1f}")
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.metadata_scale", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument("--quick", action="store_true", help="two small sizes")
+    parser.add_argument("--replication", type=int, action="append", choices=(1, 3, 5))
+    options = parser.parse_args()
+    console = Console(width=110)
+    record: dict[str, dict[str, dict[str, float]]] = {}
+    for replication in options.replication or (1, 3):
+        columns = {
+            f"{nodes}x{partitions}": measured(nodes, partitions, replication)
+            for nodes, partitions in (QUICK_SIZES if options.quick else SIZES)
+        }
+        shown(console, replication, columns)
+        record[f"replication {replication}"] = columns
+    if options.json:
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    largest = list(record["replication 1"].values())[-1] if "replication 1" in record else None
+    if largest is None:
+        return 0
+    slowest = max(value for name, value in largest.items() if name.startswith("plan:"))
+    holds = slowest <= PLAN_S_MAX and largest["snapshot MB"] * 1e6 <= SNAPSHOT_BYTES_MAX
+    console.print(
+        f"slowest plan {slowest:.2f} s (at most {PLAN_S_MAX}), snapshot {largest['snapshot MB']:.1f} MB "
+        f"(at most {SNAPSHOT_BYTES_MAX / 1e6:.0f}): {'holds' if holds else 'does not hold'}"
+    )
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
