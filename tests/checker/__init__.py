@@ -9,6 +9,7 @@ START HERE. `python -m tests.checker DIR` judges every history file under a fold
 
     history     operations with their times; the recorder
     models      what a single copy would answer: register with compare-and-set, strings by key
+    topics      the same of the metadata API: topics by name
     search      the search itself, one part of a history at a time
     jepsen, kv  two text formats of public histories
     files       which files of a folder hold a history, and in which format

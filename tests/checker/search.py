@@ -181,12 +181,13 @@ class _Search:
                 break
             operation = self._operations[number]
             if operation.returned is None:
-                lost.setdefault(operation.call, number)
+                # With its type: named tuples of two kinds are equal when their fields are.
+                lost.setdefault((type(operation.call), operation.call), number)
             else:
                 for after in self._model.after(state, operation.call, operation.result):
                     yield number, after
             node = self._next[node]
-        for call, number in lost.items():
+        for (_, call), number in lost.items():
             for after in self._model.after(state, call, self._operations[number].result):
                 if after != state:
                     yield number, after

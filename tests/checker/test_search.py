@@ -114,6 +114,14 @@ def test_what_a_system_may_do_is_ok(what: str, history: list[Operation]) -> None
     assert check(REGISTER, history).verdict is Verdict.OK, what
 
 
+def test_lost_calls_of_two_kinds_stand_each_for_itself() -> None:
+    """A put and an append with the same fields are equal as tuples, and not the same call."""
+    lost = [op(Append("k", "x"), UNKNOWN, 0, None), op(Put("k", "x"), UNKNOWN, 0, None)]
+    seen = [op(Append("k", "a"), None, 1, 2), op(Get("k"), "ax", 3, 4), op(Get("k"), "x", 5, 6)]
+    for first in (lost, lost[::-1]):
+        assert check(StringsModel(), [*first, *seen]).verdict is Verdict.OK
+
+
 def test_a_violation_names_the_operation_that_fits_nowhere() -> None:
     outcome = check(REGISTER, [op(Write(1), None, 0, 1), op(Read(), 7, 2, 3)])
     assert "1 of 2 operations" in outcome.why
