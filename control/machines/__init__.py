@@ -6,6 +6,7 @@ START HERE. The log's side, the same on every node:
                    commands: metadata_cluster, _nodes, _ring, _topics, _producers; their checks beside them
     orders         between(before, after, here): what this node has to do after an entry
     digests        the hash of a state, kept up from state to state: goes into heartbeats with the index
+    agreement      compares the hashes of all nodes: who applied something else is found
 
 The leader's side, decisions that become commands (a refused one is decided anew on the newer state):
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -19,7 +21,14 @@ from ringfence.control.model.results import (
     SessionOpened,
     TopicCreated,
 )
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state, digest
+from ringfence.control.model.state import (
+    EMPTY,
+    MetadataState,
+    canonical_bytes,
+    decode_state,
+    digest,
+    sorted_maps,
+)
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, commands, create, entry
 
@@ -126,6 +135,14 @@ def test_a_named_producer_keeps_its_id_and_raises_its_epoch() -> None:
     state, second = apply(state, entry(9, command))
     assert first == ProducersOpened(producer=ProducerId(5 << 16), epoch=Epoch(5))
     assert second == ProducersOpened(producer=ProducerId(5 << 16), epoch=Epoch(9), previous_epoch=Epoch(5))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 65_535, 65_536])
+def test_canonical_bytes_in_pieces_are_those_of_the_whole(count: int) -> None:
+    state = replace(started(), config={f"limit {number}": number for number in range(count, 0, -1)})
+    plain = sorted_maps(msgspec.to_builtins(state, builtin_types=(bytes,)))
+    assert canonical_bytes(state) == msgspec.msgpack.encode(plain)
+    assert decode_state(canonical_bytes(state)) == state
 
 
 def test_the_checker_finds_planted_defects() -> None:
