@@ -46,6 +46,7 @@ PARTITIONS: Final = (11, 12, 13)
 NODE: Final = 1
 IDENTITY: Final = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
 STOPS: Final = 0.15  # share of ends that are orderly
+INSIDE: Final = "engine"  # an invariant that the node checks itself
 PANIC: Final = "PanicException"  # an assertion of the node itself
 READS_MAX: Final = 4  # each rotten place is found by one read
 SLOTS: Final = 22_000  # of a partition; the last one has what is left
@@ -431,6 +432,11 @@ def run(seed: int, native: ModuleType = _node) -> Result:
     try:
         world = DataPlane(seed, native)
         world.run()
+    except ViolationError:
+        raise
+    except AssertionError as error:
+        # The engine's own invariants begin with their names.
+        raise ViolationError(INSIDE, str(error)) from error
     except BaseException as error:
         if type(error).__name__ != PANIC:
             raise

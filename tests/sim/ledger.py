@@ -42,7 +42,7 @@ class Partition:
     mark: int = 0  # greatest mark that was ever told
     seen: dict[int, Stored] = field(default_factory=dict)  # by offset
     fenced: int = 0  # greatest epoch whose opening was told to be durable
-    lost_below: int = 0  # bytes rotted and an operator released the partition: rows below may be gone
+    lost_below: int = 0  # its mark when it was quarantined because bytes rotted: rows below may be gone
 
 
 class Ledger:
@@ -85,7 +85,7 @@ class Ledger:
     def released(self, partition: int) -> None:
         """An operator gave up what is damaged."""
         part = self.partitions[partition]
-        part.lost_below, part.mark = max(part.lost_below, part.mark), 0
+        part.mark = 0
         part.seen.clear()
 
     # ---- what must hold ----
@@ -98,6 +98,7 @@ class Ledger:
                 if not self.rots:
                     what = f"partition {part.number} is quarantined, no byte rotted: {status['quarantined']}"
                     raise ViolationError("I5", what)
+                part.lost_below = max(part.lost_below, part.mark, status["end_offset"])
                 continue
             if status["end_offset"] < part.mark:
                 what = f"partition {part.number}: the mark went from {part.mark} to {status['end_offset']}"
