@@ -45,7 +45,8 @@ fn a_start_that_fails_at_its_sync_is_not_believed_by_the_next() {
         store.put(1, 1, 1, b"synced");
         store.flush();
         disk.set_faults(Faults { syncs_until_failure: Some(0), ..Faults::default() });
-        store.put(1, 1, 1, b"not synced");
+        // Over many sectors, so that it can be torn.
+        store.put(1, 1, 1, &[7; 3000]);
         store.flush();
         drop(store);
         disk.crash();

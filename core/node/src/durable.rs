@@ -43,8 +43,8 @@ impl Engine {
             match due.what {
                 What::Batch(batch) => self.batch_durable(due.partition, &batch, effects),
                 What::Order { number, finished, then } => {
-                    self.order_durable(due.partition, then);
-                    effects.outcomes.push(Outcome::Order { number, result: Ok(finished) });
+                    let result = self.order_durable(due.partition, then).map(|()| finished);
+                    effects.outcomes.push(Outcome::Order { number, result });
                 }
                 What::Nothing => {}
             }
@@ -62,7 +62,9 @@ impl Engine {
         self.answer_batch(at, batch, effects);
     }
 
-    fn order_durable(&mut self, at: At, then: Then) {
+    /// # Errors
+    /// A read found damage meanwhile: the epoch record is durable, and the partition stays closed (I4).
+    fn order_durable(&mut self, at: At, then: Then) -> Result<(), String> {
         match then {
             Then::Nothing => {}
             Then::Open(epoch) => {
@@ -70,12 +72,16 @@ impl Engine {
                 // A newer OPEN or a fence may have come since: the gate compares them all.
                 if partition.opening == epoch {
                     partition.opening = 0;
+                    if let Some(why) = partition.quarantine() {
+                        return Err(format!("partition {} is quarantined: {why}", partition.log.partition));
+                    }
                     partition.gate.open(epoch);
                     self.upkeep.opened.push(partition.log.topic);
                 }
             }
             Then::Dropped => self.upkeep.dropped.push(at),
         }
+        Ok(())
     }
 
     /// The shard's storage failed. What is not durable may be on disk or not: nobody knows, and everybody is told so.

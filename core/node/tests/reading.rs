@@ -185,6 +185,31 @@ fn a_flipped_byte_quarantines_its_partition_and_an_operator_releases_it() {
     assert_eq!((reply.header.status, reply.header.first_offset), (0, 3), "the log goes on behind its end");
 }
 
+#[test]
+fn damage_that_a_read_finds_while_an_open_is_under_way_keeps_the_partition_closed() {
+    let mut world = world();
+    for sequence in 0..3 {
+        append(&mut world, sequence, 1);
+    }
+    let body = body_of(0, 1);
+    let name = segment_with(&world, &body);
+    let content = world.disk.content(&name).unwrap();
+    let at = content.windows(body.len()).position(|window| window == body).unwrap();
+    world.disk.flip(&name, at + body.len() - 1, 1);
+    world.is_held = true;
+    let number = world.order(support::open_order(PARTITION, world.epoch + 1));
+    world.run();
+    let header = world.fetch_header(0, 0, 0);
+    assert_eq!(code(&world.ask(&header, &[])), Code::Quarantined);
+    // Invariants are checked behind every event.
+    world.release();
+    let ended = world.outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Order { number: found, result } if *found == number => Some(result.clone()),
+        _ => None,
+    });
+    assert!(ended.unwrap().unwrap_err().contains("quarantined"));
+}
+
 fn segment_with(world: &World, body: &[u8]) -> String {
     use ringfence_log::Storage;
     let names = world.disk.list().unwrap().into_iter().map(|(name, _)| name);
