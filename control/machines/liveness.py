@@ -13,8 +13,8 @@ Heartbeats are soft state: none enters the log, whatever they carry (F35). Rules
 2. A FAILED node that beats again recovers once it has applied the entry that failed it: so it knows.
 3. Each decision names the `changed` of the life that it is about. One that comes too late is refused by the
    machine, so an answer that was lost costs nothing: it is decided again after a time-out.
-4. A beat of another store than the log names is a stranger under a member's id. It counts for nothing and is
-   told to the caller.
+4. A beat of another store than the log names, or of an older start of a copied one, is a stranger under a
+   member's id. It counts for nothing and is told to the caller.
 5. The leader never fails itself: while it can commit, it lives.
 """
 
@@ -30,22 +30,27 @@ from ringfence.control.model.node_commands import FailNode, NodeCommand, Recover
 from ringfence.control.model.nodes import Life, NodeRecord
 from ringfence.control.model.state import MetadataState
 
+_NOT_STARTED: Final = Index(0)
 DECISIONS_MAX: Final = 64
 """Commands of one tick; a burst of failures takes a few ticks, and does not fill the log's window at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a node says of itself. `index` and `digest` are of the state that it has applied."""
+    """What a node says of itself.
+
+    `index` is how far it has applied; `started` is the index of the entry that this process was started by, 0
+    before it is applied.
+    """
 
     node: NodeId
     store: bytes
     index: Index
-    digest: bytes = b""
+    started: Index = _NOT_STARTED
 
 
 class Stranger(NamedTuple):
-    """A beat from another store than the member's of that id, or from no member.
+    """A beat from no member, from another store than the member's, or from an older start of it.
 
     Two nodes with one identity, or one that was removed and does not know it.
     """
@@ -93,7 +98,7 @@ class Liveness:
     def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
         """Note a beat; a beat that counts for nothing is given back as a stranger's."""
         known = state.nodes.get(heartbeat.node)
-        if known is None or known.store != heartbeat.store:
+        if known is None or known.store != heartbeat.store or 0 < heartbeat.started < known.started:
             return Stranger(heartbeat.node, heartbeat.store)
         if self.leads:
             self._heard[heartbeat.node] = _Heard(now_ms, heartbeat.index)

@@ -16,6 +16,7 @@ from typing import Any
 
 from ringfence.control.machines.holdings import held as held_in
 from ringfence.control.machines.holdings import owned as owned_in
+from ringfence.control.machines.metadata_ring import too_few_nodes
 from ringfence.control.machines.owners import even_owners
 from ringfence.control.machines.quotas import portions
 from ringfence.control.machines.spread import Member, Placed, levels, members_of, takers, zone_sizes
@@ -26,7 +27,7 @@ Loads = Mapping[NodeId, int]
 
 
 class TooFewNodesError(Exception):
-    """There are fewer nodes than replicas; the message names both."""
+    """There are fewer nodes than replicas, or than the cluster needs to begin; the message names both."""
 
 
 def place(
@@ -60,8 +61,11 @@ def place_in(state: MetadataState, count: int, replication: int) -> tuple[tuple[
     """`place` for a new topic in this state: what `CreateTopic.nodes` should be.
 
     Raises:
-        TooFewNodesError: as `place`.
+        TooFewNodesError: as `place`, or the cluster is below its minimum size.
     """
+    if not state.ring.is_formed:
+        ready = sum(node.takes_partitions for node in state.nodes.values())
+        raise TooFewNodesError(too_few_nodes(state, ready).message)
     return place(members_of(state), count, replication, owned=owned_in(state), held=held_in(state))
 
 

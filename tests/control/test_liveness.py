@@ -125,6 +125,16 @@ def test_another_store_under_a_members_id_is_a_stranger_and_keeps_nobody_alive()
     assert liveness.beat(state, Heartbeat(NodeId(99), store_of(9), Index(9)), 0) is not None
 
 
+def test_an_older_start_of_a_copied_directory_is_a_stranger() -> None:
+    """Two processes with one identity: the later start owns the id, the earlier one is told."""
+    state = after(cluster(2), 20, restart(cluster(2), 2))
+    old, new = (Heartbeat(TWO, store_of(2), Index(30), Index(started)) for started in (3, 20))
+    liveness = leader()
+    assert liveness.beat(state, old, 0) == Stranger(TWO, store_of(2))
+    assert liveness.beat(state, new, 0) is None
+    assert liveness.beat(state, Heartbeat(TWO, store_of(2), Index(30)), 0) is None, "it has not started yet"
+
+
 def test_a_joining_node_neither_fails_nor_recovers() -> None:
     state = after(EMPTY, 1, INIT, register(2))
     assert ticked(leader(), state, range(0, 9_000, 100)) == []

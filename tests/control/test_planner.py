@@ -390,6 +390,8 @@ def test_a_topic_is_placed_on_the_ring_of_a_state_where_there_is_least() -> None
     assert set(place_in(state, 4, 1)) == {(ONE,), (TWO,)}
     assert [member.part for member in members_of(state)] == [Part.TAKES, Part.TAKES, Part.LEAVES]
     assert [part.nodes for part in placed_of(state)] == [(ONE,), (TWO,)]
+    with pytest.raises(TooFewNodesError, match="2 live nodes; its first table waits for 3"):
+        place_in(cluster(2, nodes_min=3), 1, 1)
 
 
 def test_topics_after_each_other_even_each_other_out() -> None:
