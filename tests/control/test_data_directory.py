@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.ids import Index, NodeId, TopicId
-from ringfence.control.model.nodes import Ring
+from ringfence.control.model.nodes import Life, Ring
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, digest, sorted_maps
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory
@@ -30,6 +32,7 @@ from ringfence.native.errors import (
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
 GOLDEN = Path(__file__).parent / "snapshot_format_2.bin"
+DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
 GOLDEN_DIGEST = "ee5d171151dcff2a12a3443aecb0dfff"
 
@@ -262,3 +265,28 @@ def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) ->
     nothing = msgspec.msgpack.decode(canonical_bytes(EMPTY))
     del nothing["ring"], nothing["removed"]
     assert CONVERSIONS[1](msgspec.msgpack.encode(nothing)) == canonical_bytes(EMPTY)
+
+
+@pytest.mark.parametrize("kind", ["journal", "snapshot"])
+def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: str, tmp_path: Path) -> None:
+    """Written by the program before there were clusters: init, restart, two topics, one of them deleted."""
+    root = tmp_path / kind
+    shutil.copytree(DIRECTORIES_1 / kind, root)
+    directory = open_directory(root)
+    store = MetadataStore(directory)
+    state = store.state
+    invariants.check(state, store.recovered.index)
+    assert store.recovered == Position(7, 1)
+    assert state.ring == Ring(version=1, members=(NODE,), changed=Index(1))
+    node = state.nodes[NODE]
+    assert (node.life, node.started, node.changed, node.store) == (Life.LIVE, 2, 2, directory.identity.store)
+    assert [topic.name for topic in state.topics.values()] == ["public/default/a"]
+    assert list(state.tombstones) == [4]
+    restarted = RestartNode(node=NODE, store=node.store, addresses=("tcp://h:2",), program="new")
+    store.append([entry(8, restarted), entry(9, create("public/default/c"))])
+    store.close()
+    again = MetadataStore(directory)
+    assert {assignment.epoch for assignment in again.state.topics[TopicId(3)].assignments.values()} == {8}
+    assert again.state.names["public/default/c"] == 9
+    again.close()
+    directory.close()
