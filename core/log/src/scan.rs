@@ -223,6 +223,11 @@ impl<'a, S: Storage> Scan<'a, S> {
     /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all
     /// that was found before it.
     fn damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
+        // A sound header that is not of this file is no damaged one: the file was recycled, and this is what it held
+        // before (L4). An empty group says nothing but where it began, so its content would agree.
+        if self.stream.header(self.storage, self.file, position)?.is_some() {
+            return Ok(false);
+        }
         let head = RecordHeader::SIZE + directory::HEAD_BYTES;
         let bytes = self.stream.bytes(self.storage, self.file, position, head)?;
         let Some(count) = bytes.get(RecordHeader::SIZE + 20..RecordHeader::SIZE + 24) else { return Ok(false) };
