@@ -38,7 +38,7 @@ class Rates:
             cut_ms=sometimes(0.7, 400, 3000),
             late=random.random(),
             epoch_ms=sometimes(0.6, 500, 3000),
-            truncate_ms=sometimes(0.6, 200, 1500),
+            truncate_ms=sometimes(0.7, 60, 1000),
             sync_error_ms=sometimes(0.4, 2000, 6000),
             read_error_ms=sometimes(0.3, 1000, 4000),
             full_ms=sometimes(0.3, 1500, 6000),

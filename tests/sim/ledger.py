@@ -54,6 +54,7 @@ class Ledger:
         self.acknowledged = 0
         self.rots: list[tuple[str, int, int]] = []
         self._next = 1
+        self._sequences: dict[tuple[int, int, int], int] = {}
 
     # ---- what happens ----
 
@@ -81,6 +82,18 @@ class Ledger:
         if epoch < fenced:
             what = f"partition {partition}: appended under epoch {epoch} when {fenced} was open"
             raise ViolationError("I4", what)
+
+    def answered(self, partition: int, identity: tuple[int, int], sequence: int) -> None:
+        """The node acknowledged this sequence of a producer."""
+        key = partition, *identity
+        self._sequences[key] = max(self._sequences.get(key, -1), sequence)
+
+    def expected(self, partition: int, identity: tuple[int, int], sequence: int) -> None:
+        """The node says that it waits for this sequence: not for one that it acknowledged."""
+        last = self._sequences.get((partition, *identity), -1)
+        if sequence <= last and not self.partitions[partition].lost_below:
+            what = f"partition {partition}: sequence {sequence} of producer {identity} is asked for"
+            raise ViolationError("I6", f"{what}, {last} was acknowledged")
 
     def released(self, partition: int) -> None:
         """An operator gave up what is damaged."""

@@ -12,7 +12,7 @@ from ringfence.inflight import Inflight
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError
 from ringfence.native.frame import open_answer, pack_request
-from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Opcode, Status
+from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, Status
 from ringfence.retry import Backoff, deadline_ms
 from tests.sim.content import body_of
 from tests.sim.ledger import Batch
@@ -36,6 +36,8 @@ class Try:
     attempt: int
     partition: int
     epoch: int
+    identity: Identity
+    sequence: int
     fenced: int = 0  # what was durably open when it arrived
     sent_us: int = 0
 
@@ -112,7 +114,13 @@ class Producer:
         self._request += 1
         epoch = self._epochs[order.partition]
         self._tries[self._request] = Try(
-            order.key, order.attempt, order.partition, epoch, sent_us=self._world.agenda.now_us
+            order.key,
+            order.attempt,
+            order.partition,
+            epoch,
+            order.identity,
+            order.sequence,
+            sent_us=self._world.agenda.now_us,
         )
         header = bytearray(HEADER_BYTES)
         pack_request(
@@ -149,10 +157,13 @@ class Producer:
         if header.status == Status.OK:
             if not header.flags & AnswerFlags.REPEATED:
                 self._world.ledger.admitted(sent.partition, sent.epoch, sent.fenced)
+            self._world.ledger.answered(sent.partition, sent.identity, sent.sequence)
             self._run(machine.done(sent.key, sent.attempt, header.first_offset))
         else:
             error = codec.checked(header, memoryview(body)).error("t")
             self._world.count(f"answer_{error.code.name.lower() if error.code else 'redirect'}")
+            if error.code is Code.SEQUENCE_GAP:
+                self._world.ledger.expected(sent.partition, sent.identity, header.sequence)
             if isinstance(error, RerouteError):
                 effects = machine.redirected(
                     sent.key, sent.attempt, error, header.generation, self.now_s, jitter

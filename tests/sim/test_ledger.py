@@ -99,6 +99,12 @@ def old_epoch(case: Case) -> None:
     case.ledger.admitted(PARTITION, 6, case.ledger.partitions[PARTITION].fenced)
 
 
+def forgotten(case: Case) -> None:
+    case.ledger.answered(PARTITION, (1, 1), 4)
+    case.ledger.expected(PARTITION, (1, 1), 5)
+    case.ledger.expected(PARTITION, (1, 1), 4)
+
+
 @pytest.mark.parametrize(
     ("invariant", "harm"),
     [
@@ -114,6 +120,7 @@ def old_epoch(case: Case) -> None:
         ("I14", mark_goes_back),
         ("I5", quarantined_without_rot),
         ("I4", old_epoch),
+        ("I6", forgotten),
     ],
 )
 def test_a_broken_promise_is_called_by_its_name(invariant: str, harm: Callable[[Case], None]) -> None:

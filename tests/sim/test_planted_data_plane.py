@@ -17,7 +17,7 @@ FAULTS = {
     "sync_retried": (60, {"I5", "I14", "L6"}),
     "torn_middle": (60, {"I5", "I14"}),
     "recycled_bytes": (120, {"I5", "I6", "I14", "PanicException"}),
-    "dedupe_forgotten": (60, {"I6"}),
+    "dedupe_forgotten": (3, {"I6"}),
     "mark_too_high": (5, {"I14", "I5"}),
 }
 
