@@ -169,9 +169,12 @@ class Client:
         return self._admin.topic(name)
 
     def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:
-        """Give up rows for good: below `before_offset` (None: all that can be read) of a partition (None.
+        """Give up rows for good.
 
-        Of each).
+        Args:
+            name: of the topic.
+            partition: only this one; None: each.
+            before_offset: rows below it; None: all that can be read now.
         """
         self._admin.truncate(name, partition, before_offset)
 

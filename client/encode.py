@@ -16,6 +16,7 @@ from ringfence.native._node import Encoder, crc32c
 from ringfence.native.errors import BatchError, InvalidArgumentError
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
+from ringfence.nested import in_names_of, nested_columns
 from ringfence.routing import Chooser
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class TopicEncoder:
         self._split = split
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
+        self._nested = nested_columns(self.schema)
 
     def room_for(self, rows: int, size: int, note: bytes | None) -> int:
         """About the most bytes that the bodies of `rows` rows of `size` bytes take.
@@ -189,6 +191,8 @@ class TopicEncoder:
             BatchError: the columns do not fit (SchemaError), or a row alone is too large.
         """
         extension = note_extension(note)
+        if self._nested:
+            batch = in_names_of(self.schema, batch, self._nested)
         if not self._key:
             return self._whole(batch, extension, bytes_max, None)
         if len(self._partitions) == 1 and not keep_order:

@@ -16,23 +16,18 @@ if TYPE_CHECKING:
 def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
     """What to hash: `batch` itself, or its key columns cast to their types in `schema`.
 
-    A column that is missing, or that cannot be cast, stays as it is: the encoder refuses it with both types.
+    A column that is missing, or that cannot be cast, stays as it is: hashing or encoding it is refused.
     """
     if batch.schema.equals(schema):
         return batch
     columns = {name: batch.schema.get_field_index(name) for name in key}
-    if any(
-        place < 0 or not _alike(batch.field(place).type, schema.field(name).type)
-        for name, place in columns.items()
-    ):
-        return pa.record_batch(
-            {
-                name: _cast(batch.column(place), schema.field(name).type)
-                for name, place in columns.items()
-                if place >= 0
-            }
-        )
-    return batch
+    if min(columns.values()) < 0:
+        return batch
+    if all(_alike(batch.field(place).type, schema.field(name).type) for name, place in columns.items()):
+        return batch
+    return pa.record_batch(
+        {name: _cast(batch.column(place), schema.field(name).type) for name, place in columns.items()}
+    )
 
 
 def _alike(given: pa.DataType, stored: pa.DataType) -> bool:

@@ -16,6 +16,9 @@ from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
 from tests.system.harness import NodeProcess
 
+# As Parquet readers name and mark the child of a list.
+ELEMENTS = pa.list_(pa.field("element", pa.string(), metadata={"PARQUET:field_id": "2"}))
+
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
@@ -131,6 +134,37 @@ def test_keys_of_narrower_types_go_where_the_stored_ones_belong(
     assert len(one) == 8
     rows = pa.Table.from_batches(client.read(topic))["k"].to_pylist()
     assert sorted(rows) == sorted(2 * wide.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("stored", "given"),
+    [
+        (ELEMENTS, pa.list_(pa.string())),
+        (pa.list_(pa.string()), ELEMENTS),
+        (pa.struct([("tags", pa.list_(pa.string()))]), pa.struct([("tags", ELEMENTS)])),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", [[], ["id"]], ids=["whole", "gathered"])
+def test_lists_whose_children_have_other_names_are_the_same_lists(
+    client: ringfence.Client, stored: pa.DataType, given: pa.DataType, key: list[str]
+) -> None:
+    topic = f"nested-{abs(hash((str(stored), str(given), len(key))))}"
+    client.create_topic(topic, schema=pa.schema([("id", pa.int64()), ("v", stored)]), key=key, partitions=4)
+    value = {"tags": ["a", "b"]} if pa.types.is_struct(stored) else ["a", "b"]
+    sent = [value if number % 3 else None for number in range(20)]
+    with client.producer(topic) as producer:
+        producer.send(pa.record_batch({"id": pa.array(range(20)), "v": pa.array(sent, given)}))
+    found = pa.Table.from_batches(list(client.read(topic)))
+    assert found.schema.field("v").type.equals(stored, check_metadata=True)
+    assert found.sort_by("id")["v"].to_pylist() == sent
+
+
+def test_a_missing_key_column_is_named_with_those_that_are_there(client: ringfence.Client) -> None:
+    client.create_topic("keyless-rows", schema=SCHEMA, key=["id"], partitions=2)
+    producer = client.producer("keyless-rows")
+    with pytest.raises(ringfence.SchemaError, match=r"no column 'id'; it has \['text'\]"):
+        producer.send(pa.record_batch({"text": ["x"]}))
 
 
 def test_truncated_rows_are_named(client: ringfence.Client) -> None:
