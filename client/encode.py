@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from ringfence.frames import from_pandas
 from ringfence.keys import in_types_of
 from ringfence.native import wire
 from ringfence.native._node import Encoder, crc32c
 from ringfence.native.errors import BatchError, InvalidArgumentError
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
-from ringfence.nested import in_names_of, nested_columns
+from ringfence.nested import exact_columns, in_exact_types
 from ringfence.routing import Chooser
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
         return [data] if data.num_rows else []
     try:
         if type(data).__module__.partition(".")[0] == "pandas":
-            batches = pa.Table.from_pandas(data, schema=schema, preserve_index=False).to_batches()
+            batches = from_pandas(data, schema).to_batches()
         elif isinstance(data, pa.Table):
             batches = data.to_batches()
         elif hasattr(data, "__arrow_c_array__"):
@@ -77,10 +78,9 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
                 "pyarrow, polars, duckdb or pandas object"
             )
     except (
-        pa.ArrowInvalid,
         pa.ArrowTypeError,
         pa.ArrowNotImplementedError,
-        pa.ArrowKeyError,
+        ValueError,  # pa.ArrowInvalid is one; pandas' nulls for a column without are another
         KeyError,
     ) as error:
         raise BatchError(f"the {type(data).__name__} cannot be read as rows: {error}") from error
@@ -146,7 +146,7 @@ class TopicEncoder:
         self._split = split
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
-        self._nested = nested_columns(self.schema)
+        self._exact = exact_columns(self.schema)
 
     def room_for(self, rows: int, size: int, note: bytes | None) -> int:
         """About the most bytes that the bodies of `rows` rows of `size` bytes take.
@@ -191,8 +191,8 @@ class TopicEncoder:
             BatchError: the columns do not fit (SchemaError), or a row alone is too large.
         """
         extension = note_extension(note)
-        if self._nested:
-            batch = in_names_of(self.schema, batch, self._nested)
+        if self._exact:
+            batch = in_exact_types(self.schema, batch, self._exact)
         if not self._key:
             return self._whole(batch, extension, bytes_max, None)
         if len(self._partitions) == 1 and not keep_order:

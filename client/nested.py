@@ -1,34 +1,60 @@
-"""Nested columns under the topic's own child names: `item`, `element` and `l` are the same list to a user."""
+"""Rows in just the topic's types, where the encoder does not convert them itself: beside nested columns."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def nested_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Names of the columns whose types have children, and so names and metadata inside."""
-    return tuple(field.name for field in schema if field.type.num_fields)
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
-def in_names_of(schema: pa.Schema, batch: pa.RecordBatch, nested: tuple[str, ...]) -> pa.RecordBatch:
-    """`batch` with children named as in `schema`, wherever the types are otherwise equal.
+def exact_columns(schema: pa.Schema) -> tuple[str, ...]:
+    """Names of the columns that need their exact type; none, and no work, in a schema of flat columns."""
+    if not any(field.type.num_fields or pa.types.is_dictionary(field.type) for field in schema):
+        return ()
+    return tuple(field.name for field in schema)
 
-    Parquet names a list's child `element`, Arrow `item`, DuckDB `l`; Parquet adds field ids as metadata, too.
-    The encoder takes types as written. Nothing is copied but the description.
+
+def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
+    """`batch` with equal values in exactly the types of `schema`, as far as only the form differs.
+
+    A list's child is `element` to Parquet, `item` to Arrow and `l` to DuckDB, and Parquet adds field ids as
+    metadata: the same list to everybody but the encoder. Text comes as views from polars.
 
     Args:
         schema: of the topic.
-        batch: rows as they came; columns may be missing, or of other types: the encoder judges those.
-        nested: `nested_columns(schema)`.
+        batch: rows as they came. What is missing or of another type altogether stays: the encoder judges it.
+        names: `exact_columns(schema)`.
     """
-    for name in nested:
+    for name in names:
         place = batch.schema.get_field_index(name)
         if place < 0:
             continue
         given, stored = batch.schema.field(place), schema.field(name).type
-        if given.type != stored or given.type.equals(stored, check_metadata=True):
+        if not _differs_in_form(given.type, stored):
             continue
         columns = batch.columns
-        columns[place] = columns[place].cast(stored)
+        try:
+            columns[place] = columns[place].cast(stored)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            continue
         batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema.set(place, given.with_type(stored)))
     return batch
+
+
+def _differs_in_form(given: pa.DataType, stored: pa.DataType) -> bool:
+    """Whether equal values mean the same in both, and the encoder would still stumble."""
+    if given == stored:
+        return given.num_fields > 0 and not given.equals(stored, check_metadata=True)
+    if _one_of(_TEXT, given):
+        return _one_of(_TEXT, stored) or _one_of(_BYTES, stored)
+    return _one_of(_BYTES, given) and _one_of(_BYTES, stored)
+
+
+def _one_of(kinds: tuple[Callable[[pa.DataType], bool], ...], given: pa.DataType) -> bool:
+    return any(kind(given) for kind in kinds)

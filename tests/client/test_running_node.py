@@ -160,6 +160,37 @@ def test_lists_whose_children_have_other_names_are_the_same_lists(
     assert found.sort_by("id")["v"].to_pylist() == sent
 
 
+@pytest.mark.parametrize("stored", [pa.string(), pa.large_string(), pa.binary(), pa.string_view()], ids=str)
+@pytest.mark.parametrize("given", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_text_beside_a_list_comes_in_any_form(
+    client: ringfence.Client, stored: pa.DataType, given: pa.DataType
+) -> None:
+    topic = f"beside-{abs(hash((str(stored), str(given))))}"
+    fields = [("id", pa.int64()), ("text", stored), ("tags", pa.list_(pa.string()))]
+    client.create_topic(topic, schema=pa.schema(fields), key=["text"], partitions=3)
+    texts = [f"a text of some length, number {number}" for number in range(20)]
+    tags = pa.array([["x"]] * 20, pa.large_list(pa.string_view()))
+    with client.producer(topic) as producer:
+        producer.send(pa.record_batch({"id": range(20), "text": pa.array(texts, given), "tags": tags}))
+    found = pa.Table.from_batches(list(client.read(topic)))
+    assert found.schema.field("text").type == stored
+    assert sorted(found["text"].cast(pa.string()).to_pylist()) == sorted(texts)
+
+
+def test_pandas_columns_are_matched_like_all_others(client: ringfence.Client) -> None:
+    pandas = pytest.importorskip("pandas")
+    client.create_topic("pandas", schema=SCHEMA, key=["id"], partitions=2)
+    with client.producer("pandas") as producer:
+        producer.send(pandas.DataFrame({"id": [1, 2]}))
+        with pytest.raises(ringfence.SchemaError, match='column "more" of the DataFrame is not in the topic'):
+            producer.send(pandas.DataFrame({"id": [3], "text": ["x"], "more": [1]}))
+        with pytest.raises(ringfence.BatchError, match="had 1 null values"):
+            producer.send(pandas.DataFrame({"id": [4.0, None]}))
+        with pytest.raises(ringfence.SchemaError, match="no column 'id'"):
+            producer.send(pandas.DataFrame({"text": ["x"]}))
+    assert sorted(ids_of(client, "pandas")) == [1, 2]
+
+
 def test_a_missing_key_column_is_named_with_those_that_are_there(client: ringfence.Client) -> None:
     client.create_topic("keyless-rows", schema=SCHEMA, key=["id"], partitions=2)
     producer = client.producer("keyless-rows")
