@@ -24,6 +24,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
 }
 
+# What click >= 8.2 raises for a group without a command; an older one shows the help and ends with 0.
+NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
+    filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
+)
+
 
 class OutputClosedError(Exception):
     """Who read our output has enough."""
@@ -109,11 +114,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(error: click.ClickException, *, as_json: bool) -> int:
+    if isinstance(error, NO_ARGUMENTS):
+        error.show()  # the help itself; one line of it would be no help
+        return Exit.USAGE
     hint = ""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"; see {error.ctx.command_path} --help"
     code = Exit.USAGE if isinstance(error, click.UsageError | click.FileError) else Exit.DEFECT
-    return _report(type(error).__name__, error.format_message() + hint, code, {}, as_json=as_json)
+    return _report(type(error).__name__, error.format_message().rstrip(".") + hint, code, {}, as_json=as_json)
 
 
 def _failure(error: Exception, *, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -69,9 +70,7 @@ def create(name: str, *, address: str, timeout_s: float, as_json: bool, **option
         emit(topic_values(info))
     else:
         what = "created" if info.created else "exists"
-        click.echo(
-            f"{shown_topic_name(info.name)} {what}: topic {info.topic}, {len(info.partitions)} partitions"
-        )
+        click.echo(f"{shown_topic_name(info.name)} {what}: topic {info.topic}, {_partitions(info)}")
     return Exit.OK
 
 
@@ -210,7 +209,7 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, timeout_s: f
     if as_json:
         emit({"deleted": name})
     else:
-        click.echo(f"{name} deleted")
+        click.echo(f"{name} {'is gone' if missing_ok else 'deleted'}")
     return Exit.OK
 
 
@@ -237,6 +236,11 @@ def topic_values(info: TopicInfo) -> dict[str, Any]:
             {name: getattr(part, name) for name in part.__struct_fields__} for part in info.partitions
         ],
     }  # fmt: skip
+
+
+def _partitions(info: TopicInfo) -> str:
+    count = len(info.partitions)
+    return f"{count:,} partition{'' if count == 1 else 's'}"
 
 
 def _newest(info: TopicInfo) -> pa.Schema:
@@ -273,5 +277,15 @@ def _properties(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # ends the question's line
+        raise click.UsageError("nobody answered, nothing was changed; pass --yes") from None
+    if not agreed:
+        click.echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(Exit.INTERRUPTED)

@@ -102,6 +102,30 @@ def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_p
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("group", [[], ["topic"]], ids=["ringfence", "topic"])
+def test_a_group_without_a_command_shows_its_help_as_lines(group: list[str]) -> None:
+    done = ringfence(*group)
+    help_text = ringfence(*group, "--help").stdout
+    assert help_text.strip() in done.stdout + done.stderr
+    assert done.returncode in {Exit.OK, Exit.USAGE}  # click before 8.2 ends with 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says"),
+    [("", Exit.USAGE, "pass --yes"), ("n\n", Exit.INTERRUPTED, "nothing was changed")],
+    ids=["nobody", "no"],
+)
+def test_what_is_not_confirmed_is_not_done(answer: str, code: Exit, says: str) -> None:
+    environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
+    done = subprocess.run(
+        [str(PROGRAM), "topic", "delete", "t"], input=answer, capture_output=True, text=True, timeout=60,
+        env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
 def test_nobody_there_ends_with_4() -> None:
     done = ringfence("status", "--timeout", "0.5", RINGFENCE_ADDRESS=NOBODY)
     assert done.returncode == Exit.UNREACHABLE
