@@ -25,9 +25,11 @@ def unknown_error(
 ) -> UnknownOutcomeError:
     if isinstance(cause, UnknownOutcomeError):
         return cause
+    # A deadline's own words end with "may be sent again", which is not so here.
+    then = "its timeout_s passed" if isinstance(cause, DeadlineError) else cause.message
     error = UnknownOutcomeError(
-        f"a try of the batch was never answered, and then: {cause.message}; read the partition, or open the "
-        "producer by name, to learn whether it is stored",
+        f"a try of the batch was never answered, and then: {then}; another send of its rows may store them "
+        "twice. Open a named producer anew and send them with the same number, or read the partition",
         topic=topic,
         partition=partition,
         sequence=sequence,

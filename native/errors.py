@@ -186,9 +186,9 @@ class ProtocolError(RefusedError):
 
 
 class UnknownOutcomeError(RingfenceError):
-    """The batch may or may not be stored. Sending the *same* sequence again tells and never doubles it.
+    """Stored or not; another send may double it. Open the named producer anew and send the same `number`.
 
-    What the producer raises when it must stop before it knows. A named producer's next open tells, too.
+    What the producer raises when it must stop before it knows. On the wire the same sequence tells, too.
     """
 
 

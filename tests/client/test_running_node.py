@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -189,6 +190,26 @@ def test_pandas_columns_are_matched_like_all_others(client: ringfence.Client) ->
         with pytest.raises(ringfence.SchemaError, match="no column 'id'"):
             producer.send(pandas.DataFrame({"text": ["x"]}))
     assert sorted(ids_of(client, "pandas")) == [1, 2]
+
+
+def test_an_unknown_outcome_is_settled_by_the_named_producer_and_says_so(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
+        client.create_topic("asked", schema=SCHEMA, key=["id"], partitions=3)
+        first = client.producer("asked", name="loader", timeout_s=2)
+        first.send(rows(0, 5), number=1).result(30)
+        assert node.process is not None
+        node.process.send_signal(signal.SIGSTOP)  # the rows wait in the socket and are stored afterwards
+        try:
+            with pytest.raises(ringfence.UnknownOutcomeError, match="same number") as caught:
+                first.send(rows(100, 50), number=2).result(30)
+        finally:
+            node.process.send_signal(signal.SIGCONT)
+        assert "may be sent again" not in str(caught.value)
+        with client.producer("asked", name="loader") as second:
+            second.send(rows(100, 50), number=2)
+        with pytest.raises(ringfence.UnknownOutcomeError):
+            first.close()
+        assert sorted(ids_of(client, "asked")) == [*range(5), *range(100, 150)]
 
 
 def test_a_missing_key_column_is_named_with_those_that_are_there(client: ringfence.Client) -> None:
