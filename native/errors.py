@@ -134,7 +134,7 @@ class RerouteError(RingfenceError):
 
 
 class RefusedError(RingfenceError):
-    """A final answer: the same request will be refused again. Nothing was stored."""
+    """A final answer: the same request will be refused again. Nothing was stored in that partition."""
 
 
 class BatchError(RefusedError):
