@@ -12,11 +12,13 @@ from ringfence.control.cli.connection import address_option, connected
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source
+from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from concurrent.futures import Future
 
-    from ringfence import Producer
+    from ringfence import Appended, Producer
 
 WAITING_MAX = 256
 """Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
@@ -60,15 +62,19 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
                         topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
                     )
                 producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
-                with producer, progress(file, source.rows, quiet=as_json) as bar:
-                    _send(producer, source, sent, bar)
+                try:
+                    with producer, progress(file, source.rows, quiet=as_json) as bar:
+                        _send(producer, source, sent, bar)
+                except RingfenceError:
+                    sent.tell_early(topic)
+                    raise
     sent.tell(topic, time.monotonic() - began)
     return Exit.OK
 
 
 def _send(producer: Producer, source: Source, sent: _Sent, bar: Progress) -> None:
     """Send all of a source; outcomes are taken as they come, so that a failure ends the work early."""
-    waiting: deque[tuple[Future[Any], int, int]] = deque()
+    waiting = sent.waiting
     for batch in source:
         waiting.append((producer.send(batch), batch.num_rows, batch.nbytes))
         while waiting and (waiting[0][0].done() or len(waiting) > WAITING_MAX):
@@ -83,22 +89,33 @@ class _Sent:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self.rows = self.size = self.sends = 0
+        self.waiting: deque[tuple[Future[Any], int, int]] = deque()
         self._partitions: Counter[int] = Counter()
 
     def take(self, future: Future[Any], rows: int, size: int, bar: Progress) -> None:
-        appended = future.result()
+        self._count(future.result(), rows, size)
+        bar.advance(rows=rows, size=size)
+
+    def _count(self, appended: Iterable[Appended], rows: int, size: int) -> None:
         self.rows += rows
         self.size += size
         self.sends += 1
         for part in appended:
             self._partitions[part.partition] += part.rows
-        bar.advance(rows=rows, size=size)
         if self._as_json:
             places = [
                 {"partition": part.partition, "first_offset": part.first_offset, "rows": part.rows}
                 for part in appended
             ]
             emit({"rows": rows, "bytes": size, "appended": places})
+
+    def tell_early(self, topic: str) -> None:
+        """What a failure leaves behind. The producer is closed: what waited has its outcome."""
+        for future, rows, size in self.waiting:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._count(future.result(), rows, size)
+        if self.sends and not self._as_json:
+            click.echo(f"{topic}: at least {self.rows:,} rows are on disk", err=True)
 
     def tell(self, topic: str, seconds: float) -> None:
         values = {
@@ -114,7 +131,6 @@ class _Sent:
             return
         rate = f"{shown_bytes(self.size / seconds)}/s" if seconds > 0 else "-"
         click.echo(
-            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} partitions "
-            "are on "
-            f"disk, {seconds:.2f} s, {rate}"
+            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} "
+            f"partition{'' if len(self._partitions) == 1 else 's'} are on disk, {seconds:.2f} s, {rate}"
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -245,6 +246,21 @@ def test_rows_that_do_not_fit_are_refused(node: NodeProcess, file: Path, tmp_pat
     assert done.returncode == Exit.REFUSED, done.stderr
     assert "id" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_publish_that_ends_early_says_what_is_on_disk(node: NodeProcess, tmp_path: Path) -> None:
+    path = tmp_path / "late.parquet"
+    ids = pa.array([*range(1000), None], pa.int64())
+    pq.write_table(pa.table({"id": ids}), path)
+    made = cli("topic", "create", "late", "--column", "id:int64!", address=node.address)
+    assert made.returncode == 0, made.stderr
+    done = cli("publish", "late", str(path), "--batch-rows", "100", address=node.address)
+    assert done.returncode == Exit.REFUSED, done.stderr
+    first, last = done.stderr.strip().splitlines()
+    told_rows = re.fullmatch(r"late: at least ([\d,]+) rows are on disk", first)
+    assert told_rows is not None, first
+    assert told_rows[1] == "1,000"
+    assert "not nullable" in last
 
 
 def test_bench_measures_and_leaves_nothing(node: NodeProcess) -> None:
