@@ -34,10 +34,10 @@ def metrics() -> str:
     found = re.findall(r"(\w+): \"([^\"]+)\"", block)
     assert found, "counters.rs has another shape now"
     levels = [
-        level
+        (name, what)
         for file in ("status.rs", "runtime/engine_loop.rs")
-        for level in re.findall(
-            r"\(\s*\"(\w+)\",[^;]*?\), // (.+)", (ROOT / "core" / "node" / "src" / file).read_text()
+        for what, name in re.findall(
+            r"// (.+)\n\s*\(\s*\"(\w+)\",", (ROOT / "core" / "node" / "src" / file).read_text()
         )
     ]
     rows = [f"| `{name}` | {what} |" for name, what in [*found, *levels]]

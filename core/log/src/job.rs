@@ -62,6 +62,14 @@ impl Job {
     }
 }
 
+impl JobDone {
+    /// Bytes that the job was to write.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.job.bytes()
+    }
+}
+
 impl std::fmt::Debug for Job {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(

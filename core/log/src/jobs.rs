@@ -162,6 +162,11 @@ impl Shard {
         [self.close_at, self.space.steps_at()].into_iter().flatten().min()
     }
 
+    /// Number of the file that groups go to; it ascends with each rotation.
+    pub fn newest_file(&self) -> u64 {
+        self.space.current.as_ref().map_or(0, |current| current.pin.number)
+    }
+
     /// Bytes that this shard's files take on disk, prepared ones included.
     pub fn disk_bytes(&self) -> u64 {
         self.space.disk_bytes()

@@ -20,6 +20,13 @@ const RETRY_MS: u64 = 1000;
 /// Steps in one job: a group waits behind them.
 const STEPS_MAX: usize = 16;
 
+/// Segments that nobody needs and that wait to become the next file. Retention frees one shortly after a rotation took
+/// the spare: removed at once, it would be allocated anew at the next rotation (36 ms to remove 256 MiB, and a sync
+/// that allocates costs twice one that overwrites).
+const KEPT_MAX: usize = 2;
+/// For so long: a log that rotates less often does not notice.
+const KEPT_MS: u64 = 5000;
+
 /// A prepared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
@@ -59,6 +66,8 @@ pub struct Space {
     pub files: BTreeMap<u64, (FilePin, u64)>,
     /// Segments that nobody needs any more.
     free: Vec<FilePin>,
+    /// Until when free segments wait to be used again.
+    kept_until_ms: Option<u64>,
     /// Set while the spare cannot be made; the time of the next try.
     full_until_ms: Option<u64>,
     rows_refused: bool,
@@ -113,6 +122,7 @@ impl Space {
             reserve_serial: 0,
             files: BTreeMap::new(),
             free: Vec::new(),
+            kept_until_ms: None,
             full_until_ms: None,
             rows_refused: false,
         }
@@ -186,26 +196,43 @@ impl Space {
             let name = reserve_name(self.shard, self.reserve_serial);
             steps.push(Step::Allocate { name, bytes: self.reserve_bytes });
         }
-        while steps.len() < STEPS_MAX {
+        let kept = self.kept(now_ms);
+        while steps.len() < STEPS_MAX && self.free.len() > kept {
             let Some(pin) = self.free.pop() else { break };
             steps.push(Step::Remove { segment: segment_name(pin.number, pin.shard) });
         }
         steps
     }
 
+    /// How many free segments stay for now.
+    fn kept(&mut self, now_ms: u64) -> usize {
+        if self.free.is_empty() {
+            self.kept_until_ms = None;
+            return 0;
+        }
+        let until = *self.kept_until_ms.get_or_insert(now_ms + KEPT_MS);
+        if self.full_until_ms.is_some() || now_ms >= until { 0 } else { KEPT_MAX }
+    }
+
     fn prepare(&mut self, name: String, bytes: u64) -> Step {
         match self.free.pop() {
-            Some(pin) => Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes },
+            Some(pin) => {
+                self.kept_until_ms = None;
+                Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
+            }
             None => Step::Allocate { name, bytes },
         }
     }
 
     /// When `steps` has something to do; 0 = now.
     pub fn steps_at(&self) -> Option<u64> {
-        if !self.free.is_empty() || self.wants_reserve() {
+        let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { KEPT_MAX };
+        if crowded || self.wants_reserve() {
             return Some(0);
         }
-        (self.spare == Prepared::No).then(|| self.full_until_ms.unwrap_or(0))
+        let spare = (self.spare == Prepared::No).then(|| self.full_until_ms.unwrap_or(0));
+        let free = (!self.free.is_empty()).then(|| self.kept_until_ms.unwrap_or(0));
+        spare.into_iter().chain(free).min()
     }
 
     fn wants_reserve(&self) -> bool {
@@ -279,6 +306,7 @@ impl Space {
             Prepared::Ready { bytes, .. } => bytes,
             _ => 0,
         });
-        self.files.values().map(|(_, bytes)| bytes).sum::<u64>() + prepared.iter().sum::<u64>()
+        let free = self.free.len() as u64 * self.segment_bytes;
+        self.files.values().map(|(_, bytes)| bytes).sum::<u64>() + free + prepared.iter().sum::<u64>()
     }
 }

@@ -47,22 +47,38 @@ impl Engine {
         let mut list = Vec::with_capacity(64);
         self.counters.list(&mut list);
         list.extend([
-            ("connections", self.connections.len() as u64), // connections that are open now
-            ("credit_bytes", self.credit_bytes), // body bytes that a connection may have under way: its credit
-            ("generation", self.generation), // metadata index that the routing tables are current for
-            ("generation_acknowledged_min", self.connections.lowest_acknowledged().unwrap_or(self.generation)), // lowest generation that an open connection acknowledged; without one, the present one
-            ("partitions", self.partitions.len() as u64), // partitions of this store, dropped ones until their slot is used again
-            ("topics", self.topics.len() as u64), // topics known to the engine
-            ("producers_bytes", self.producers_bytes as u64), // bytes of the tables that tell repeated batches
-            ("logs_bytes", self.upkeep.logs_bytes as u64), // bytes of the partitions' indexes in memory
-            ("unacknowledged", self.acks.iter().map(|acks| acks.len() as u64).sum()), // batches appended whose group is not durable yet
-            ("waiting_ahead", self.ahead.len() as u64), // requests parked for a newer table now
-            ("waiting_ahead_bytes", self.ahead.bytes() as u64), // bytes that these hold
-            ("waiting_stalled", self.stalled.iter().map(|lot| lot.len() as u64).sum()), // requests that wait for a free group or block now
-            ("waiting_stalled_bytes", self.stalled.iter().map(|lot| lot.bytes() as u64).sum()), // bytes that these hold
-            ("waiting_polls", self.reads.waiting() as u64), // fetches that wait for rows now
-            ("waiting_reads", self.reads.under_way() as u64), // reads under way now
-            ("control_unanswered", self.control.unanswered as u64), // requests that the control plane has not answered yet
+            // connections that are open now
+            ("connections", self.connections.len() as u64),
+            // body bytes that a connection may have under way: its credit
+            ("credit_bytes", self.credit_bytes),
+            // metadata index that the routing tables are current for
+            ("generation", self.generation),
+            // lowest generation that an open connection acknowledged; without one, the present one
+            ("generation_acknowledged_min", self.connections.lowest_acknowledged().unwrap_or(self.generation)),
+            // partitions of this store, dropped ones until their slot is used again
+            ("partitions", self.partitions.len() as u64),
+            // topics known to the engine
+            ("topics", self.topics.len() as u64),
+            // bytes of the tables that tell repeated batches
+            ("producers_bytes", self.producers_bytes as u64),
+            // bytes of the partitions' indexes in memory
+            ("logs_bytes", self.upkeep.logs_bytes as u64),
+            // batches appended whose group is not durable yet
+            ("unacknowledged", self.acks.iter().map(|acks| acks.len() as u64).sum()),
+            // requests parked for a newer table now
+            ("waiting_ahead", self.ahead.len() as u64),
+            // bytes that these hold
+            ("waiting_ahead_bytes", self.ahead.bytes() as u64),
+            // requests that wait for a free group or block now
+            ("waiting_stalled", self.stalled.iter().map(|lot| lot.len() as u64).sum()),
+            // bytes that these hold
+            ("waiting_stalled_bytes", self.stalled.iter().map(|lot| lot.bytes() as u64).sum()),
+            // fetches that wait for rows now
+            ("waiting_polls", self.reads.waiting() as u64),
+            // reads under way now
+            ("waiting_reads", self.reads.under_way() as u64),
+            // requests that the control plane has not answered yet
+            ("control_unanswered", self.control.unanswered as u64),
         ]);
         list
     }

@@ -1,7 +1,7 @@
 //! What happens because time passed: deadlines, retention, state records, producers that expire.
 
 use ringfence_buffer::Pool;
-use ringfence_log::retain;
+use ringfence_log::{Shard, retain};
 
 use crate::acks::{Due, What};
 use crate::blob;
@@ -27,6 +27,9 @@ pub struct Upkeep {
     round_bytes: usize,
     pub(crate) logs_bytes: usize,
     retained_ms: u64,
+    /// Newest files of all shards when they were last looked at, and whether states were written since.
+    retained_at_files: u64,
+    wrote_states: bool,
     scratch: Vec<u8>,
 }
 
@@ -38,6 +41,9 @@ const IDLE_MS: u64 = 10_000;
 const STATES: usize = 32;
 /// How often files are looked at. A walk over 10,000 partitions takes about a millisecond.
 const RETAIN_MS: u64 = 1000;
+/// After a rotation or a state record a file may be free. Files that come back one at a time become the next ones; at
+/// 2.5 GB/s a second's worth of them would be ten, most of them removed and allocated anew.
+const RETAIN_SOON_MS: u64 = 40;
 
 impl Engine {
     pub(crate) fn tick(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
@@ -49,8 +55,11 @@ impl Engine {
         }
         self.serve_queued_reads(now, pool, effects);
         self.walk(now, pool);
-        if now.mono_ms >= self.upkeep.retained_ms + RETAIN_MS {
-            self.upkeep.retained_ms = now.mono_ms;
+        let files = self.shards.iter().map(Shard::newest_file).sum();
+        let news = self.upkeep.wrote_states || files != self.upkeep.retained_at_files;
+        if now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {
+            (self.upkeep.retained_ms, self.upkeep.retained_at_files) = (now.mono_ms, files);
+            self.upkeep.wrote_states = false;
             self.retain_files();
         }
         self.write_states(pool);
@@ -170,6 +179,7 @@ impl Engine {
             };
             partition.last_group = placed.group;
             self.counters.states_written += 1;
+            self.upkeep.wrote_states = true;
             self.acks[shard].push(Due { group: placed.group, partition: at, what: What::Nothing });
         }
         self.upkeep.scratch = scratch;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ringfence_buffer::Pool;
-use ringfence_log::Job;
 use ringfence_transport::{Connection, Incoming, Transport};
 
 use super::command::{Command, Commands, Snapshot};
+use super::hands::Hand;
 use super::outbox::Outbox;
 use super::workers::{Inbox, Returns};
 use crate::engine::Engine;
@@ -27,7 +27,7 @@ pub struct EngineLoop {
 pub struct Core {
     pub engine: Engine,
     pub effects: Effects,
-    pub writers: Vec<Arc<Inbox<Job>>>,
+    pub hands: Vec<Hand>,
     pub reader: Arc<Inbox<ReadJob>>,
     pub returns: Arc<Returns>,
     pub clock: Clock,
@@ -71,20 +71,46 @@ impl Core {
 
     /// Take what writers and reader finished, and give them what is next.
     fn turn(&mut self, pool: &mut Pool) {
-        while let Some(done) = self.returns.jobs.pop() {
+        self.collect(pool);
+        self.engine.settle(self.clock.now, &mut self.effects);
+        self.hand_out();
+    }
+
+    /// As `turn`, when nothing more has arrived: a short job is done here and now.
+    fn turn_idle(&mut self, pool: &mut Pool) {
+        self.collect(pool);
+        self.engine.settle(self.clock.now, &mut self.effects);
+        // With several shards one must not wait for another's disk.
+        if let ([hand], [job]) = (self.hands.as_mut_slice(), self.effects.jobs.as_slice())
+            && hand.is_short(job)
+            && let Some(job) = self.effects.jobs.pop()
+        {
+            let done = hand.perform(job);
+            self.clock.read();
+            self.handle(Event::JobDone(done), pool);
+            self.engine.settle(self.clock.now, &mut self.effects);
+        }
+        self.hand_out();
+    }
+
+    /// Take what writers and reader finished. True if a writer did.
+    fn collect(&mut self, pool: &mut Pool) -> bool {
+        let mut any = false;
+        while let Some(ended) = self.returns.jobs.pop() {
+            any = true;
+            let done = self.hands[usize::from(ended.done.shard)].ended(ended);
             self.handle(Event::JobDone(done), pool);
         }
         while let Some(end) = self.returns.reads.pop() {
             self.handle(Event::ReadEnded(end), pool);
         }
-        self.engine.settle(self.clock.now, &mut self.effects);
-        self.fresh_bytes = 0;
-        self.hand_out();
+        any
     }
 
     fn hand_out(&mut self) {
+        self.fresh_bytes = 0;
         for job in self.effects.jobs.drain(..) {
-            self.writers[usize::from(job.shard)].put(job);
+            self.hands[usize::from(job.shard)].put(job);
         }
         for read in self.effects.reads.drain(..) {
             self.reader.put(read);
@@ -105,7 +131,8 @@ impl Core {
                 if bytes >= BODY_BYTES_LONG {
                     self.clock.read();
                 }
-                if bytes >= BODY_BYTES_LONG || self.fresh_bytes >= GROUP_BYTES_EARLY {
+                let ended = bytes >= BODY_BYTES_LONG && self.collect(pool);
+                if ended || self.fresh_bytes >= GROUP_BYTES_EARLY {
                     self.turn(pool);
                 }
             }
@@ -123,7 +150,7 @@ impl EngineLoop {
             if let Some(linger) = self.take_commands() {
                 linger_ms = Some(linger);
             }
-            self.core.turn(&mut self.pool);
+            self.core.turn_idle(&mut self.pool);
             if now.mono_ms >= tick_at_ms {
                 tick_at_ms = now.mono_ms + TICK_MS;
                 self.core.handle(Event::Tick, &mut self.pool);
@@ -139,8 +166,8 @@ impl EngineLoop {
             }
             self.poll(tick_at_ms);
         }
-        for writer in &self.core.writers {
-            writer.close();
+        for hand in &self.core.hands {
+            hand.close();
         }
         self.core.reader.close();
         self.commands.close();
@@ -212,8 +239,10 @@ impl EngineLoop {
     fn snapshot(&self) -> Snapshot {
         let mut counters = self.core.engine.counter_list();
         counters.extend([
-            ("pool_bytes", self.pool.budget_bytes() as u64), // bytes of the pool that bodies, groups and reads are in
-            ("pool_free_bytes", self.pool.free_bytes() as u64), // bytes of it that are free now
+            // bytes of the pool that bodies, groups and reads are in
+            ("pool_bytes", self.pool.budget_bytes() as u64),
+            // bytes of it that are free now
+            ("pool_free_bytes", self.pool.free_bytes() as u64),
         ]);
         Snapshot { counters }
     }

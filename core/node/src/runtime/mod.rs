@@ -12,6 +12,7 @@
 mod command;
 mod engine_loop;
 mod faults;
+mod hands;
 mod outbox;
 mod start;
 pub mod stepped;

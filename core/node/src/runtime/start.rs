@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use ringfence_buffer::Pool;
 use ringfence_log::{
-    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, recover,
+    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, Writer, recover,
 };
 use ringfence_transport::{Limits, NativeTransport, Transport, Waker, ZmqTransport};
 
 use super::command::Commands;
 use super::engine_loop::{Clock, Core, EngineLoop};
 use super::faults::{Plan, Planned};
+use super::hands::Hand;
 use super::outbox::Outbox;
 use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_writer};
 use crate::config::{Config, TransportKind};
@@ -97,12 +98,13 @@ fn start_on<S: Storage + 'static>(
 
     let returns =
         Arc::new(Returns { jobs: ArrayQueue::new(usize::from(config.shards)), reads: ArrayQueue::new(READS_MAX) });
-    let writers: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
+    let inboxes: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
+    let hand = |inbox: &Arc<Inbox<_>>| Hand::new(inbox.clone(), Box::new(Writer::new(storage.clone())));
     let reader = Arc::new(Inbox::new(READS_MAX));
     let core = Core {
         engine,
         effects: Effects::default(),
-        writers: writers.clone(),
+        hands: inboxes.iter().map(hand).collect(),
         reader: reader.clone(),
         returns: returns.clone(),
         clock: Clock::start(),
@@ -110,8 +112,8 @@ fn start_on<S: Storage + 'static>(
     };
     let (waker, engine_thread) = spawn_engine(config, core, pool, outbox, commands)?;
     let mut threads = vec![engine_thread];
-    for (shard, inbox) in writers.into_iter().enumerate() {
-        threads.push(spawn_writer(shard, storage.clone(), inbox, returns.clone(), waker.clone())?);
+    for (shard, inbox) in inboxes.into_iter().enumerate() {
+        threads.push(spawn_writer(shard, inbox, returns.clone(), waker.clone())?);
     }
     threads.push(spawn_reader(storage, reader, returns, waker.clone())?);
     commands.open(waker);

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use ringfence_log::{Job, JobDone, Reader, Storage, Writer};
@@ -54,9 +55,42 @@ impl<T> Inbox<T> {
     }
 }
 
+/// A shard's writer, wherever it is at the moment: with the engine while nothing is written, else with its job.
+pub trait Perform: Send {
+    fn perform(&mut self, job: Job) -> JobDone;
+}
+
+impl<S: Storage> Perform for Writer<S> {
+    fn perform(&mut self, job: Job) -> JobDone {
+        Writer::perform(self, job)
+    }
+}
+
+/// A job on its way to the shard's thread, with the writer that does it.
+pub struct Handed {
+    pub writer: Box<dyn Perform>,
+    pub job: Job,
+}
+
+/// How a [`Handed`] came back.
+pub struct Ended {
+    pub writer: Box<dyn Perform>,
+    pub done: JobDone,
+    pub took: Duration,
+}
+
+impl Handed {
+    /// Blocks for as long as the disk takes.
+    pub fn perform(mut self) -> Ended {
+        let began = Instant::now();
+        let done = self.writer.perform(self.job);
+        Ended { writer: self.writer, done, took: began.elapsed() }
+    }
+}
+
 /// What comes back to the engine.
 pub struct Returns {
-    pub jobs: ArrayQueue<JobDone>,
+    pub jobs: ArrayQueue<Ended>,
     pub reads: ArrayQueue<ReadEnd>,
 }
 
@@ -74,19 +108,16 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHan
     built.map_err(|error| NodeError::State(format!("thread {name} cannot start: {error}")))
 }
 
-pub fn spawn_writer<S: Storage + 'static>(
+pub fn spawn_writer(
     shard: usize,
-    storage: S,
-    inbox: Arc<Inbox<Job>>,
+    inbox: Arc<Inbox<Handed>>,
     returns: Arc<Returns>,
     waker: Arc<dyn Waker>,
 ) -> Result<JoinHandle<()>, NodeError> {
     spawn(&format!("rf-writer-{shard}"), move || {
         let _ = inbox.thread.set(std::thread::current());
-        let mut writer = Writer::new(storage);
-        while let Some(job) = inbox.take() {
-            let done = writer.perform(job);
-            assert!(returns.jobs.push(done).is_ok(), "one job a shard is under way");
+        while let Some(handed) = inbox.take() {
+            assert!(returns.jobs.push(handed.perform()).is_ok(), "one job a shard is under way");
             waker.wake();
         }
     })
