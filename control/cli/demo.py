@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -48,7 +49,12 @@ def command(*, scale: float, file: Path | None, partitions: int, spark: bool | N
     Example:
       ringfence demo --scale 0.1
     """  # noqa: D301
-    with_spark = _has_spark() if spark is None else spark
+    lacking = None if spark is False else _lacking_for_spark()
+    if spark and lacking:
+        raise click.UsageError(f"--spark: {lacking}")
+    if lacking and not as_json:
+        click.echo(f"without Spark: {lacking}", err=True)
+    with_spark = spark is not False and lacking is None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ringfence-demo-")))
         _say("making lineitem", quiet=as_json or file is not None)
@@ -82,8 +88,13 @@ def _by_spark(stack: ExitStack, client: Client, address: str, source: Path, *, q
     yield demo_spark.read(session, address, TOPIC)
 
 
-def _has_spark() -> bool:
-    return find_spec("pyspark") is not None and shutil.which("java") is not None
+def _lacking_for_spark() -> str | None:
+    """What Spark needs and does not find here, in a few words."""
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'ringfence[spark]'"
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        return "Java is missing: install 17 or newer, or set JAVA_HOME"
+    return None
 
 
 def _tell(done: list[Step], *, as_json: bool) -> int:

@@ -4,37 +4,72 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import ringfence.spark
 from ringfence.control.cli.demo_steps import Step
 
+# Of what Java wrote, shown when Spark fails: a Java error with its causes fits.
+LINES_MAX = 40
+
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """A local Spark with two cores; its workers use this interpreter."""
+    """A local Spark with two cores; its workers use this interpreter.
+
+    What Java writes to stderr from its first line on (module, host name and log4j notices) is shown only when
+    something fails.
+    """
+    with tempfile.TemporaryFile() as written:
+        try:
+            yield from _session(written.fileno())
+        except Exception:
+            written.seek(0)
+            lines = written.read().decode(errors="replace").splitlines()
+            click.echo("\n".join(lines[-LINES_MAX:]), err=True)
+            raise
+
+
+def _session(java_stderr: int) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .appName("ringfence demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
     )
+    with _stderr_to(java_stderr):
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _stderr_to(descriptor: int) -> Iterator[None]:
+    """Processes that start within inherit `descriptor` as their stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(descriptor, 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def write(spark: SparkSession, address: str, topic: str, source: Path) -> Step:

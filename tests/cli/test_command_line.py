@@ -126,6 +126,17 @@ def test_what_is_not_confirmed_is_not_done(answer: str, code: Exit, says: str) -
     assert done.stdout == ""
 
 
+def test_a_demo_asked_for_spark_says_what_spark_lacks(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    done = subprocess.run(
+        [str(PROGRAM), "demo", "--spark", "--scale", "0.001"], capture_output=True, text=True, timeout=60,
+        env={**environment, "PATH": str(tmp_path)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "Java is missing" in done.stderr
+
+
 def test_nobody_there_ends_with_4() -> None:
     done = ringfence("status", "--timeout", "0.5", RINGFENCE_ADDRESS=NOBODY)
     assert done.returncode == Exit.UNREACHABLE
