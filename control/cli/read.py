@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LIMIT_SHOWN = 20
 """Rows of a table on a terminal unless --limit asks for more."""
+ROWS_AT_ONCE = 1000
+"""Rows that become text together: the first are seen at once, however large the batches were sent."""
 
 
 @click.command()
@@ -57,7 +59,12 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     sink = None if options["output"] is None else Sink(options["output"])
     with connected(address, timeout_s) as client:
         reader = client.read(
-            topic, partition=partitions or None, start=start, follow=options["follow"], columns=columns
+            topic,
+            partition=partitions or None,
+            start=start,
+            follow=options["follow"],
+            columns=columns,
+            batch_rows=ROWS_AT_ONCE if sink is None else None,
         )
         with reader:
             if sink is not None:

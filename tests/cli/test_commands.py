@@ -174,6 +174,21 @@ def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Pat
     assert "Traceback" not in errors
 
 
+def test_following_shows_the_first_of_many_rows_at_once(node: NodeProcess, tmp_path: Path) -> None:
+    path = tmp_path / "many.parquet"
+    pq.write_table(pa.table({"id": pa.array(range(200_000), pa.int64())}), path)
+    sent = cli("publish", "many", str(path), "--create", "--batch-rows", "200000", address=node.address)
+    assert sent.returncode == 0, sent.stderr
+    command = [str(PROGRAM), "read", "many", "--follow", "--address", node.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as reading:
+        assert reading.stdout is not None
+        began = time.monotonic()
+        assert reading.stdout.readline().split() == [b"id"]
+        # A table of all 200,000 took half a minute; a thousand take 0.1 s, and the program a second to start.
+        assert time.monotonic() - began < 10
+        reading.kill()
+
+
 def test_a_reader_that_has_enough_is_no_error(node: NodeProcess, file: Path) -> None:
     published(node, "enough", file)
     environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
