@@ -1,8 +1,8 @@
 """One DEALER socket to one address: handshake, credit, request ids, and who waits for which answer.
 
 A socket lives as long as one connection: when it breaks, libzmq would connect again by itself and lose what
-was queued without a word. So its reconnecting is off, a monitor tells of the end, and the link makes a new
-one; everything that waited is told that its answer will never come.
+was queued without a word. So its reconnecting is an hour away, a monitor tells of the end, and the link makes
+a new one; everything that waited is told that its answer will never come.
 
 Belongs to the link's thread; nothing here is thread-safe.
 """
@@ -48,7 +48,10 @@ ENDED = (
 )
 OPTIONS = {
     zmq.LINGER: 0,
-    zmq.IMMEDIATE: 1,
+    # Neither IMMEDIATE nor an interval of -1: with them libzmq drops the pipe of a broken connection, and if
+    # that happens between the frames of an answer the next recv aborts the process (fq.cpp). The link closes
+    # the socket long before an hour is over.
+    zmq.IMMEDIATE: 0,
     zmq.SNDHWM: MESSAGES_MAX,
     zmq.RCVHWM: MESSAGES_MAX,
     zmq.MAXMSGSIZE: ANSWER_BYTES_MAX,
@@ -56,7 +59,7 @@ OPTIONS = {
     zmq.HEARTBEAT_TIMEOUT: 20_000,
     zmq.HANDSHAKE_IVL: 5_000,
     zmq.CONNECT_TIMEOUT: 5_000,
-    zmq.RECONNECT_IVL: -1,
+    zmq.RECONNECT_IVL: 3_600_000,
 }
 
 
