@@ -34,7 +34,10 @@ class Admin:
         self, opcode: wire.Opcode, message: messages.Message | None, *, topic: str | None = None
     ) -> tuple[Answer, int]:
         """One request; the answer, and how many tries were never answered (they may have been served)."""
-        body = b"" if message is None else messages.encode(message)
+        try:
+            body = b"" if message is None else messages.encode(message)
+        except OverflowError as error:
+            raise InvalidArgumentError(f"a number is beyond 64 bits: {error}", topic=topic) from error
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX

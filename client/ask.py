@@ -124,5 +124,5 @@ def send_waiting(link: Link, peer: Peer) -> None:
         try:
             if not connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
                 peer.waiting.append(ask)
-        except RingfenceError as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
             ask.future.set_exception(error)

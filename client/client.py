@@ -89,6 +89,7 @@ class Client:
         if self._closed or os.getpid() != self._process:
             self._closed = True
             return
+        self._link.check_outside("close")
         self._closed = True
         failures: list[RingfenceError] = []
         for producer in list(self._producers):
@@ -272,6 +273,8 @@ class Client:
         """
         if batch_rows is not None and batch_rows < 1:
             raise InvalidArgumentError("batch_rows must be at least 1", batch_rows=batch_rows)
+        if timeout_s is not None and not timeout_s > 0:
+            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
@@ -285,7 +288,7 @@ class Client:
             follow=follow,
             batch_rows=batch_rows,
             prefetch_bytes=prefetch_bytes,
-            timeout_s=timeout_s or self._timeout_s,
+            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from ringfence.frames import from_pandas
@@ -21,7 +22,6 @@ from ringfence.nested import exact_columns, in_exact_types
 from ringfence.routing import Chooser
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from ringfence.routing import Layout
@@ -113,20 +113,30 @@ def bytes_of(batch: pa.RecordBatch) -> int:
     return size + int(batch.num_rows)  # never zero
 
 
-def note_extension(note: bytes | None) -> bytes:
-    """The extension that carries a note; empty without one.
+def checked_note(note: Any) -> bytes | None:
+    """The note as bytes.
 
     Raises:
-        InvalidArgumentError: the note is above `note_bytes_max`.
+        InvalidArgumentError: it is something else, or above `note_bytes_max`.
     """
     if note is None:
-        return b""
-    if len(note) > wire.NOTE_BYTES_MAX:
+        return None
+    if not isinstance(note, bytes | bytearray | memoryview):
+        raise InvalidArgumentError("a note is bytes; encode text yourself", note=type(note).__name__)
+    held = bytes(note)
+    if len(held) > wire.NOTE_BYTES_MAX:
         raise InvalidArgumentError(
             "a note is a place in a source, not a payload",
-            bytes=len(note),
+            bytes=len(held),
             note_bytes_max=wire.NOTE_BYTES_MAX,
         )
+    return held
+
+
+def note_extension(note: bytes | None) -> bytes:
+    """The extension that carries a checked note; empty without one."""
+    if note is None:
+        return b""
     item = EXTENSION_ITEM.pack(wire.ExtensionKind.NOTE, 0, len(note)) + note
     return item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
 
@@ -201,8 +211,9 @@ class TopicEncoder:
         return self._gather(batch, extension, bytes_max, keep_order=keep_order)
 
     def _gather(
-        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool
+        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool, first: int = 0
     ) -> list[Body]:
+        # `first`: where a half begins in the batch that somebody sent; `Body.order` counts from there.
         hashed = slots(in_types_of(self.schema, batch, self._key), self._key)
         order, bounds = rows_by_partition(hashed, self.layout.index_of_slot, len(self._partitions))
         messages = self._encoder.gather(batch, order, bounds, len(extension))
@@ -215,28 +226,38 @@ class TopicEncoder:
             if len(message) > bytes_max:
                 self._check_split(end - start, len(message), bytes_max)
                 middle = batch.num_rows // 2  # rare: much bigger rows than the estimate says
-                halves = batch.slice(0, middle), batch.slice(middle)
+                halves = (first, batch.slice(0, middle)), (first + middle, batch.slice(middle))
                 return [
                     body
-                    for half in halves
+                    for begin, half in halves
                     if half.num_rows
-                    for body in self._gather(half, extension, bytes_max, keep_order=keep_order)
+                    for body in self._gather(half, extension, bytes_max, keep_order=keep_order, first=begin)
                 ]
-            rows = order[start:end] if keep_order else None
+            rows = order[start:end] + np.uint32(first) if keep_order else None
             found.append(self._body(self._partitions[index], message, end - start, extension, rows))
         return found
 
     def _whole(
-        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, partition: int | None
+        self,
+        batch: pa.RecordBatch,
+        extension: bytes,
+        bytes_max: int,
+        partition: int | None,
+        first: int | None = None,
     ) -> list[Body]:
+        # `first`: where a half begins in the batch that somebody sent; None: it is all of it.
         message = self._encoder.whole(batch, 0, batch.num_rows, len(extension))
         chosen = self._chooser.choose() if partition is None else partition
         if len(message) > bytes_max:
             self._check_split(batch.num_rows, len(message), bytes_max)
             middle = batch.num_rows // 2
-            halves = batch.slice(0, middle), batch.slice(middle)
-            return [body for half in halves for body in self._whole(half, extension, bytes_max, chosen)]
-        return [self._body(chosen, message, batch.num_rows, extension, None)]
+            begin = first or 0
+            halves = (begin, batch.slice(0, middle)), (begin + middle, batch.slice(middle))
+            return [
+                body for at, half in halves for body in self._whole(half, extension, bytes_max, chosen, at)
+            ]
+        rows = None if first is None else np.arange(first, first + batch.num_rows, dtype=np.uint32)
+        return [self._body(chosen, message, batch.num_rows, extension, rows)]
 
     def _check_split(self, rows: int, size: int, bytes_max: int) -> None:
         if rows == 1:

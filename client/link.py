@@ -27,7 +27,7 @@ import zmq
 from ringfence.ask import Ask, send_waiting
 from ringfence.connection import Connection
 from ringfence.fork import context, guard
-from ringfence.native.errors import ClosedError, ProtocolError, RingfenceError
+from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
 from ringfence.peer import Peer
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Link:
         self._peers: dict[int | None, Peer] = {None: self.first}
         self._sleeping = False
         self._closing = False
+        self._released = False  # nobody looks at `_calls` any more, after one last round
         self._thread: threading.Thread | None = None
         self._start_lock = threading.Lock()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -111,6 +112,32 @@ class Link:
             self._start()
         self._calls.append(function)
         self._wake()
+        if self._released:  # it ended in between; either its last round took the call, or it is still there
+            with contextlib.suppress(ValueError):
+                self._calls.remove(function)
+                raise ClosedError("the client is closed; connect anew")
+
+    def call_at_last(self, function: Callable[[], object]) -> None:
+        """`call`, and once the thread has ended here: for what must happen in any case."""
+        try:
+            self.call(function)
+        except ClosedError:
+            if self._thread is not None and not self.inside:
+                self._thread.join(CLOSE_S_MAX)
+            function()
+
+    @property
+    def inside(self) -> bool:
+        """Whether this is the link's own thread: a callback of a future runs there."""
+        return threading.current_thread() is self._thread
+
+    def check_outside(self, what: str) -> None:
+        """Raises InvalidArgumentError on the link's own thread, which would wait for itself for ever."""
+        if self.inside:
+            raise InvalidArgumentError(
+                f"{what} would wait for its own thread here, in a callback of a future; hand it to a thread "
+                "of your own"
+            )
 
     def _wake(self) -> None:
         # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this
@@ -122,11 +149,13 @@ class Link:
 
     def ask(self, ask: Ask) -> Future[Answer]:
         """Send a request with its retries; the future ends at its deadline at the latest."""
+        self.check_outside("a request")
         self.call(lambda: self.enqueue(ask))
         return ask.future
 
     def ask_owner(self, ask: Ask, layout: Layout, partition: int) -> Future[Answer]:
         """`ask` at the owner of a partition."""
+        self.check_outside("a request")
         self.call(lambda: self._enqueue_at_owner(ask, layout, partition))
         return ask.future
 
@@ -323,8 +352,12 @@ class Link:
                 connection.close()
         for member in list(self.members):
             member.abandon(error)
+        self._released = True
         while self._calls:  # what was asked for in the last moment ends as well
             self._calls.popleft()()
+        timers, self._timers = self._timers, []
+        for _, _, function in timers:  # so do requests that wait for their next try
+            function()
         for member in list(self.members):
             member.abandon(error)
         for peer in self._peers.values():

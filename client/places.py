@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
 
 
+OFFSET_MAX = 2**63 - 1  # of a row, as the journal counts; epochs are indexes and far below
+
+
 class Position(NamedTuple):
     """The next row to read. `epoch` is that of the row before, 0 = none read.
 
@@ -102,6 +105,8 @@ def spans(
     """
     marks = ends(link, layout, partitions, deadline)
     positions = _positions(link, layout, marks, start, deadline)
+    for position in positions.values():
+        _check(position)
     return [
         Span(
             mark.partition,
@@ -136,11 +141,26 @@ def _positions(
             for partition, value in start.items()
         }
     if not isinstance(start, str | int) and isinstance(start, Iterable):
-        return {position.partition: position for position in (Position(*one) for one in start)}
+        try:
+            return {position.partition: position for position in (Position(*one) for one in start)}
+        except TypeError as error:
+            raise InvalidArgumentError(
+                "a position is (partition, offset, epoch)", start=repr(start)
+            ) from error
     raise InvalidArgumentError(
         'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
         start=repr(start),
     )
+
+
+def _check(position: Position) -> None:
+    """Raises InvalidArgumentError for what no header can hold."""
+    given: tuple[tuple[str, object], ...] = (("offset", position.offset), ("epoch", position.epoch))
+    for name, value in given:
+        if not isinstance(value, int) or not 0 <= value <= OFFSET_MAX:
+            raise InvalidArgumentError(
+                f"start: the {name} is 0 .. {OFFSET_MAX}", partition=position.partition, given=repr(value)
+            )
 
 
 def _at_time(

@@ -11,6 +11,7 @@ Every send ends in exactly one outcome; `flush`, `close` and the context manager
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import time
 from functools import partial
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.budget import Budget
 from ringfence.coalesce import Coalescer, Company, Small
-from ringfence.encode import Body, TopicEncoder, bytes_of, one_batch, record_batches
+from ringfence.encode import Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
 from ringfence.fork import guard
 from ringfence.native.errors import (
     BatchError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ringfence.sender import Sink
     from ringfence.tables import Tables
 
+NUMBER_MAX = 2**63 - 1  # what every language counts to, and the header's field holds
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
 
 
@@ -129,6 +131,9 @@ class Producer:
 
     def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
+        note = checked_note(note)
+        if self._link.inside:  # a callback of a future: while it waits, no outcome can make room
+            wait_s = 0.0
         batches = record_batches(batch, self._encoder.schema)
         if self._coalescer is not None:
             if number is not None:
@@ -151,13 +156,14 @@ class Producer:
         for index, (chunk, size) in enumerate(chunks):
             try:
                 bodies = self._encode(chunk, size, note, wait_s)
+                last = index == len(chunks) - 1
+                future = self._submit(future, bodies, None if index else number, last=last)
             except RingfenceError as error:
                 if future is None:
                     raise
                 future.blame(error)  # earlier chunks are on their way: the future tells what became of them
-                self._link.call(partial(self._sender.seal, future))
+                self._link.call_at_last(partial(self._sender.seal, future))
                 return future
-            future = self._submit(future, bodies, None if index else number, last=index == len(chunks) - 1)
         if future is None:  # no rows: nothing to store
             future = SendFuture(self._number)
             future.seal()
@@ -194,7 +200,7 @@ class Producer:
                     else bodies
                 )
                 self._link.call(partial(self._sender.submit, future, wanted, count, deadline, last=last))
-        except RingfenceError:
+        except BaseException:
             self._settlement.began(-1 if began else 0)
             self._budget.give(sum(len(body.data) for body in bodies))
             raise
@@ -205,8 +211,15 @@ class Producer:
     def _draw(self, number: int | None) -> int:
         if number is None:
             number = max(self._number, self._number_before) + 1
-        elif number <= self._number:
-            raise InvalidArgumentError("a send's number must ascend", number=number, last=self._number)
+        else:
+            try:
+                number = operator.index(number)
+            except TypeError as error:
+                raise InvalidArgumentError("a send's number is an integer", number=repr(number)) from error
+            if not self._number < number <= NUMBER_MAX:
+                raise InvalidArgumentError(
+                    "a send's number must ascend", number=number, last=self._number, number_max=NUMBER_MAX
+                )
         self._number = number
         return number
 
@@ -229,7 +242,7 @@ class Producer:
                 self._check_open()
                 future = SendFuture(self._draw(None))
                 flush = coalescer.add(Small(batches, rows, size, note, future))
-        except RingfenceError:
+        except BaseException:
             self._settlement.began(-1)
             self._budget.give(size)
             raise
@@ -251,13 +264,17 @@ class Producer:
             batch = one_batch([part for send in sends for part in send.batches])
             note = next((send.note for send in reversed(sends) if send.note is not None), None)
             bodies = self._encoder.bodies(batch, note, keep_order=True)
-        except BatchError as error:
+        except Exception as error:  # noqa: BLE001  # it may be the link's thread, which serves others too
             if len(sends) > 1:
                 for send in sends:
                     self._send_company([send])
                 return
             self._budget.give(held)
             future = sends[0].future
+            if not isinstance(error, RingfenceError):
+                refusal = BatchError(f"the rows cannot be encoded: {error}", topic=self.topic)
+                refusal.__cause__ = error
+                error = refusal
             future.blame(error)
             future.seal()
             self._on_settled(future)
@@ -295,6 +312,7 @@ class Producer:
             WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
         """
         self._owner.check()
+        self._link.check_outside("flush")
         if self._coalescer is not None:
             self._coalescer.flush()
         self._settlement.wait(timeout_s)
@@ -308,6 +326,7 @@ class Producer:
         """
         if not self._owner.mine:
             return  # everything belongs to the parent
+        self._link.check_outside("close")
         with self._lock:
             self._closed = True
         self._budget.close()

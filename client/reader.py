@@ -20,7 +20,7 @@ from ringfence.ask import Ask
 from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
 from ringfence.native import wire
-from ringfence.native.errors import ConnectError, RerouteError, RingfenceError, TruncatedError
+from ringfence.native.errors import RerouteError, RingfenceError, TruncatedError
 from ringfence.places import Position, Span
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Cursor:
     """One partition's way through its log."""
 
     __slots__ = (
+        "asked",
         "batches",
         "end",
         "epoch",
@@ -55,6 +56,7 @@ class Cursor:
         "offset",
         "partition",
         "redirects",
+        "under_way",
     )
 
     def __init__(self, span: Span) -> None:
@@ -65,6 +67,7 @@ class Cursor:
         self.first = span.from_log_start  # nothing read yet: a log start that moves on is followed
         self.redirects = 0
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
+        self.asked, self.under_way = span.start, False  # the offset of the last FETCH; it has no answer yet
 
     @property
     def wants_more(self) -> bool:
@@ -120,14 +123,20 @@ class Reader:
 
         Raises:
             TruncatedError: rows were given up by retention before they were read; it says which.
-            ConnectError: no node answered within the reader's `timeout_s`; the next call tries again.
+            ConnectError: no node answered within the reader's `timeout_s`.
+
+        After an error the next call tries again, from the row behind the last one that was handed out.
         """
         self._owner.check()
         while not self._closed:
             while self._handing_out:
                 cursor = self._handing_out.popleft()
                 assert cursor.batches is not None
-                found = next(cursor.batches, None)
+                try:
+                    found = next(cursor.batches, None)
+                except BaseException:
+                    self._rewind(cursor)
+                    raise
                 if found is None:
                     cursor.batches = None
                     self._take_waiting(cursor)
@@ -150,6 +159,14 @@ class Reader:
                 del self._waiting[index]
                 self._hand_out(cursor, answer)
                 break
+
+    def _rewind(self, cursor: Cursor) -> None:
+        """What was fetched could not be handed out: the next call fetches it again, and skips nothing."""
+        cursor.batches = None
+        cursor.fetched, cursor.fetched_epoch = cursor.offset, cursor.epoch
+        self._waiting = deque(kept for kept in self._waiting if kept[0] is not cursor)
+        if not cursor.under_way and cursor not in self._to_fetch:
+            self._to_fetch.append(cursor)
 
     def positions(self) -> list[Position]:
         """Where to go on in every partition: behind the last batch that was handed out.
@@ -197,15 +214,21 @@ class Reader:
         )
         ask.future.add_done_callback(lambda future: self._arrived.put((cursor, future)))
         self._under_way += 1
+        cursor.asked, cursor.under_way = cursor.fetched, True
         try:
             self._link.ask_owner(ask, self._layout, cursor.partition)
         except RingfenceError:
             self._under_way -= 1
+            cursor.under_way = False
             self._to_fetch.append(cursor)
             raise
 
     def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
         self._under_way -= 1
+        cursor.under_way = False
+        if cursor.asked != cursor.fetched:  # rewound in the meantime
+            self._to_fetch.append(cursor)
+            return
         try:
             answer = future.result()
         except TruncatedError as error:
@@ -221,7 +244,7 @@ class Reader:
                 self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
             )
             return
-        except ConnectError:
+        except RingfenceError:  # the next call tries again: a partition never ends because of an error
             self._to_fetch.append(cursor)
             raise
         cursor.redirects = 0
