@@ -15,7 +15,7 @@ from ringfence.frames import from_pandas
 from ringfence.keys import in_types_of
 from ringfence.native import wire
 from ringfence.native._node import Encoder, crc32c
-from ringfence.native.errors import BatchError, InvalidArgumentError
+from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
 from ringfence.nested import exact_columns, in_exact_types
@@ -77,6 +77,8 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
                 f"a {type(data).__name__} has neither __arrow_c_array__ nor __arrow_c_stream__; pass a "
                 "pyarrow, polars, duckdb or pandas object"
             )
+    except RingfenceError:  # some of them are ValueErrors, too
+        raise
     except (
         pa.ArrowTypeError,
         pa.ArrowNotImplementedError,
