@@ -97,7 +97,14 @@ class TopicRequests:
         hosted = self._hosted()
         starts: dict[PartitionId, int] = {}
         for partition in chosen:
-            mark = int(hosted.get((topic.topic, partition), {}).get("end_offset", 0))
+            known = hosted.get((topic.topic, partition), {})
+            if known.get("quarantined"):
+                message = (
+                    f"partition {partition} is quarantined ({known['quarantined']}): what it holds cannot be "
+                    "told, so nothing of it is given up; keep its files, truncate the others by their numbers"
+                )
+                raise RequestRefused(Code.QUARANTINED, message, partition=partition)
+            mark = int(known.get("end_offset", 0))
             before = mark if request.before_offset is None else request.before_offset
             if not 0 <= before <= mark:
                 message = f"before_offset={before}: partition {partition} has rows below {mark} only"

@@ -70,6 +70,8 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
         status = cli("status", "--json", address=node.address)
         assert status.returncode == 9
         assert str(victim) in status.stdout
+        with pytest.raises(ringfence.QuarantinedError, match=str(victim)):
+            client.truncate("t")
     after = files.content_of(node.data)
     assert before.keys() <= after.keys(), "nothing is deleted"
 
