@@ -54,6 +54,8 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
         raise click.UsageError("--json writes rows to stdout, --output writes a file: choose one")
     partitions = list(options["partitions"])
     columns = None if options["columns"] is None else [name.strip() for name in options["columns"].split(",")]
+    if columns is not None and len(set(columns)) != len(columns):
+        raise click.BadParameter(f"a column is named twice: {options['columns']}", param_hint="--columns")
     start = _start(options["start"], partitions)
     # Before the node is asked: a mistake in the name of the file should not cost a connection.
     sink = None if options["output"] is None else Sink(options["output"])

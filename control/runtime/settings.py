@@ -52,6 +52,10 @@ def _setting(default: Any, text: str, **bounds: Any) -> Any:
     return Field(default, description=text, **bounds)
 
 
+SEGMENT_OVERHEAD_BYTES: Final = 65_536
+"""Of a segment file with one body: file header, record header, directory, padding; 13 KiB at the most."""
+
+
 class Settings(BaseSettings):
     """Each description says what the setting is, its unit, and the reason of the default."""
 
@@ -95,7 +99,7 @@ class Settings(BaseSettings):
     )  # fmt: skip
     message_bytes: Size = _setting(
         MESSAGE_BYTES_MAX,
-        "bytes of the largest body that is taken, at most 7/16 of the budget; the protocol's own limit",
+        "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds",
         ge=4096,
         le=MESSAGE_BYTES_MAX,
     )
@@ -148,9 +152,11 @@ class Settings(BaseSettings):
     def body_bytes_max(self) -> int:
         """Bytes of the largest body that this node takes.
 
-        The pool is seven eighths of the budget; a body must find room in it beside another one.
+        The pool is seven eighths of the budget; a body must find room in it beside another one, and with its
+        headers and its group's directory (a few KiB) in one segment file.
         """
-        return min(self.message_bytes, (self.budget_bytes - self.budget_bytes // 8) // 2)
+        pool_bytes = self.budget_bytes - self.budget_bytes // 8
+        return min(self.message_bytes, pool_bytes // 2, self.segment_bytes - SEGMENT_OVERHEAD_BYTES)
 
     @field_validator("listen")
     @classmethod

@@ -77,6 +77,7 @@ def test_every_topic_command_has_an_example_and_json(name: str) -> None:
         (["read", "t", "--start", "soon"], "earliest, latest, an offset, or a time"),
         (["read", "t", "--output", "x.csv"], "the suffix is none of"),
         (["read", "t", "--json", "--output", "x.parquet"], "choose one"),
+        (["read", "t", "--columns", "id,id"], "named twice: id,id"),
         (["publish", "t", "nope.parquet"], "nope.parquet"),
         (["publish", "t", "rows.csv"], "the suffix is none of"),
         (["topic", "create", "t"], "--column"),

@@ -89,3 +89,13 @@ def test_every_setting_says_what_it_is_and_why() -> None:
         for unit in ("bytes", "ms"):
             if key.endswith("_" + unit):
                 assert unit in field.description, f"{key}: the unit is not named"
+
+
+def test_the_largest_body_fits_budget_and_segment() -> None:
+    def most(**flags: object) -> int:
+        return load({"data_dir": "d", **flags}).body_bytes_max
+
+    assert most() == 64 << 20
+    assert most(message_bytes="1MiB") == 1 << 20
+    assert most(budget_bytes="16MiB") == 7 << 20
+    assert most(segment_bytes="16MiB") == (16 << 20) - (64 << 10)
