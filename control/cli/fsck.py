@@ -12,7 +12,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.store.directory import open_existing
-from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
 from ringfence.native.errors import RecordError
 
@@ -54,18 +54,18 @@ def command(data_dir: Path, as_json: bool) -> int:  # noqa: FBT001 - click's
 def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the metadata holds, and what is damaged in it."""
     try:
-        store = MetadataStore(directory, read_only=True)
+        store = RaftStore(directory, read_only=True)
+        state = store.end_state()
     except FileNotFoundError as error:
         return {}, [{"file": str(error.filename), "position": 0, "why": "the file is missing"}]
     except RecordError as error:
         return {}, [{"file": str(directory.journal), "position": error.position, "why": str(error)}]
     try:
-        invariants.check(store.state, store.recovered.index)
+        invariants.check(state, store.recovered.index)
     except AssertionError as error:
         return {}, [{"file": str(directory.journal), "position": 0, "why": f"broken invariant: {error}"}]
     finally:
         store.close()
-    state = store.state
     return {
         "index": store.recovered.index,
         "topics": len(state.topics),

@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("ringfence.control.cli.publish", "Send a Parquet or Arrow file to a topic."),
     "read": ("ringfence.control.cli.read", "Read rows of a topic."),
     "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
+    "node": ("ringfence.control.cli.node", "List, promote, demote and remove nodes of a cluster."),
+    "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
     "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
     "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),

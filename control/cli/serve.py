@@ -30,7 +30,7 @@ def _settings_options(function: Callable[..., Any]) -> Callable[..., Any]:
             options |= {"is_flag": True, "flag_value": True}
         elif key == "direct":
             names = ["--direct/--no-direct", key]
-        elif key in {"listen", "advertise"}:
+        elif key in {"listen", "advertise", "join"}:
             options |= {"multiple": True, "metavar": "ADDRESS"}
         else:
             options |= {
@@ -98,6 +98,7 @@ def _ready(node: Node, http: str | None) -> dict[str, Any]:
         "address": node.addresses[0],
         "addresses": node.addresses,
         "http": http,
+        "control": node.control_address,
         "cluster": status.cluster.hex(),
         "history": status.history.hex(),
         "store": status.store.hex(),

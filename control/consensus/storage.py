@@ -109,6 +109,10 @@ class MemoryStorage:
     def snapshot(self) -> Snapshot | None:
         return self._snapshot
 
+    @property
+    def snapshot_index(self) -> int:
+        return self._snapshot.index
+
     def set_snapshot(self, snapshot: Snapshot) -> None:
         """Have a newer snapshot to send; the log stays as it is."""
         assert snapshot.index >= self._snapshot.index, (

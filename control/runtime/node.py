@@ -21,16 +21,23 @@ from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, recovery
 from ringfence.control.runtime.burials import Burials
+from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.producer_requests import ProducerRequests
-from ringfence.control.runtime.proposals import SoloProposer
+from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.requests import Requests, Route
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.topic_requests import TopicRequests
-from ringfence.control.store.directory import DataDirectory, open_directory
-from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.control.store.directory import (
+    NODE_FIRST,
+    DataDirectory,
+    JoiningDirectory,
+    open_directory,
+    open_or_join,
+)
+from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, messages
 from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
@@ -49,8 +56,10 @@ class Node:
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
-        self._directory: DataDirectory | None = None
-        self._proposer: SoloProposer | None = None
+        self._directory: DataDirectory | JoiningDirectory | None = None
+        self._store: RaftStore | None = None
+        self._following = False
+        self._cluster = Cluster(settings, self.health, on_applied=self._applied, on_failed=self._fail)
 
     async def start(self) -> None:
         """Serve.
@@ -58,8 +67,12 @@ class Node:
         Raises ConfigError and StorageError with the way out; the directory is unlocked again then.
         """
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
-        self._directory = open_directory(self.settings.data_dir)
+        if self.settings.control is not None:
+            addresses.check_listen((self.settings.control,), insecure=self.settings.insecure)
+        self._directory = (open_or_join if self.settings.join else open_directory)(self.settings.data_dir)
         try:
+            if isinstance(self._directory, JoiningDirectory):
+                self._directory = await self._cluster.join(self._directory)
             await self._start(self._directory)
         except BaseException:
             await self._abandon()
@@ -67,7 +80,7 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = MetadataStore(directory)
+        store = self._store = RaftStore(directory)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
@@ -80,11 +93,11 @@ class Node:
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
         )
         recovery.check_age(report["partitions"], store.recovered.index)
-        self._proposer = SoloProposer(store, on_applied=self._applied, on_failed=self._fail)
+        await self._cluster.open(directory, store)
         self._driver = Driver(
             self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
         )
-        self._burials = Burials(self._proposer, self._here.store)
+        self._burials = Burials(self.proposer, self._here.store)
         self._follower = Follower(
             self._driver, self._here, self.health, on_dropped=self._burials.begin, on_failed=self._fail
         )
@@ -94,20 +107,24 @@ class Node:
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
         )
-        self._following = False
         self._driver.start()
         self._follower.start()
-        self._proposer.start()
+        self._cluster.start()
         await self._draw_epochs()
+        self._cluster.answers.serve_data(self._follower, self._driver)
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
         self.health.phase = "serving"
 
     @property
-    def proposer(self) -> SoloProposer:
-        assert self._proposer is not None, "the node is not started"
-        return self._proposer
+    def proposer(self) -> RaftProposer:
+        return self._cluster.proposer
+
+    @property
+    def control_address(self) -> str | None:
+        """Where other nodes reach this one; None for a node alone."""
+        return self._cluster.hub.address or None
 
     @property
     def uptime_s(self) -> float:
@@ -120,6 +137,7 @@ class Node:
         """
         self.health.phase = "stopping"
         await self._requests.finish(self.settings.stop_s / 2)
+        await self._cluster.hand_over()
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
         await self._abandon()
 
@@ -145,7 +163,7 @@ class Node:
 
     @property
     def _identity(self) -> Any:
-        assert self._directory is not None, "the node is not started"
+        assert isinstance(self._directory, DataDirectory), "the node is not started"
         return self._directory.identity
 
     def _native(self, directory: DataDirectory) -> _node.Node:
@@ -176,7 +194,8 @@ class Node:
             self._identity,
             self.settings.advertise or addresses.advertised(self.settings.listen),
         )
-        if not self.proposer.state.cluster:
+        await self._cluster.catch_up()
+        if not self.proposer.state.cluster and identity.node == NODE_FIRST:
             await self.proposer.propose(
                 InitCluster(
                     cluster=identity.cluster,
@@ -186,8 +205,9 @@ class Node:
                 )
             )
         restart = RestartNode(
-            node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM
-        )
+            node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
+            control=self._cluster.control, zone=self.settings.zone or None,
+        )  # fmt: skip
         restarted = (await self.proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
@@ -223,8 +243,9 @@ class Node:
             await self._follower.until(applied.index)
 
     def _routes(self) -> dict[int, Route]:
-        topics = TopicRequests(self.proposer, self._follower, self.native, self._here.node)
-        producers = ProducerRequests(self.proposer, self._driver, self._here.node)
+        others = self._cluster.others
+        topics = TopicRequests(self.proposer, self._follower, self.native, others)
+        producers = ProducerRequests(self.proposer, self._driver, others)
 
         async def status(_: None) -> messages.Message:
             return self.status()
@@ -274,8 +295,9 @@ class Node:
             self._burials.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
-        if self._proposer is not None:
-            await self._proposer.close()
+        await self._cluster.close()
+        if self._store is not None:
+            self._store.close()
         if hasattr(self, "_driver"):
             self._driver.close()
         if hasattr(self, "native"):

@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 from ringfence.control.model.commands import OpenNamedProducer, OpenProducers
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import Topic
+from ringfence.control.runtime import calls
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.proposals import Proposer
+from ringfence.control.runtime.others import Others
+from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.topic_requests import full_name
 from ringfence.native import messages
 from ringfence.native.wire import Code
@@ -24,11 +26,15 @@ ROUNDS_MAX = 8
 class ProducerRequests:
     """Handlers; each returns the answer's body or raises RequestRefused."""
 
-    def __init__(self, proposer: Proposer, driver: Driver, here: NodeId) -> None:
-        self._proposer, self._driver, self._here = proposer, driver, here
+    def __init__(self, proposer: RaftProposer, driver: Driver, others: Others) -> None:
+        self._proposer, self._driver, self._others = proposer, driver, others
 
     async def open(self, request: messages.ProducerOpen) -> messages.ProducerOpened:
         topic = self._proposer.state.topic_named(full_name(request.topic))
+        if topic is None:
+            # Another node may have created it just now.
+            await self._proposer.fresh()
+            topic = self._proposer.state.topic_named(full_name(request.topic))
         if topic is None:
             raise RequestRefused(
                 Code.UNKNOWN_TOPIC, f"no topic is named {request.topic!r}", name=request.topic
@@ -71,24 +77,12 @@ class ProducerRequests:
         """Write the producer record into every ACTIVE partition; the predecessor's last batch in each."""
         partitions = [part.partition for part in topic.layout.active()]
         outcomes = await asyncio.gather(
-            *(
-                self._driver.order(
-                    partial(
-                        self._driver.node.open_producer,
-                        topic.topic,
-                        partition,
-                        opened.producer,
-                        opened.epoch,
-                        name.encode(),
-                    )
-                )
-                for partition in partitions
-            ),
+            *(self._raise_epoch(topic, partition, name, opened) for partition in partitions),
             return_exceptions=True,
         )
         resume: dict[int, messages.ResumePoint] = {}
         for partition, outcome in zip(partitions, outcomes, strict=True):
-            if isinstance(outcome, OrderError):
+            if isinstance(outcome, OrderError | RequestRefused):
                 message = f"producer {name!r} is not open: partition {partition}: {outcome}"
                 raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
             if isinstance(outcome, BaseException):
@@ -97,6 +91,28 @@ class ProducerRequests:
             if point is not None:
                 resume[partition] = point
         return resume
+
+    async def _raise_epoch(
+        self, topic: Topic, partition: PartitionId, name: str, opened: ProducersOpened
+    ) -> dict[str, Any]:
+        """At the partition's owner, here or elsewhere."""
+        owner = topic.assignments[partition].owner.node
+        if owner != self._others.here:
+            call = calls.OpenProducer(
+                topic=topic.topic, partition=partition, producer=opened.producer, epoch=opened.epoch,
+                name=name.encode(),
+            )  # fmt: skip
+            return await self._others.open_producer(owner, call)
+        return await self._driver.order(
+            partial(
+                self._driver.node.open_producer,
+                topic.topic,
+                partition,
+                opened.producer,
+                opened.epoch,
+                name.encode(),
+            )
+        )
 
 
 def _resume_point(partition: int, result: dict[str, Any]) -> messages.ResumePoint | None:

@@ -78,6 +78,17 @@ class Settings(BaseSettings):
         default=False,
         text="allow addresses off loopback without encryption and tokens; off, so that it is a decision",
     )
+    control: str | None = _setting(
+        None,
+        "address for other nodes, tcp://HOST:PORT; none: a node alone, that nobody can join; with --join the "
+        "one it had, or a free port of loopback",
+    )
+    join: Addresses = _setting(
+        (), "control addresses of nodes of a cluster; an empty data directory becomes a node of it"
+    )
+    zone: str = _setting(
+        "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
+    )
     http: str | None = _setting(
         None, "HOST:PORT of the HTTP endpoint for health and metrics; none, because not everybody needs one"
     )

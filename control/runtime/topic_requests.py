@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ringfence.control.machines.placement import TooFewNodesError, place_in
 from ringfence.control.model import names
 from ringfence.control.model.commands import AddSchema, CreateTopic, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import NodeId, PartitionId
@@ -13,7 +14,8 @@ from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.follower import Follower
-from ringfence.control.runtime.proposals import Proposer
+from ringfence.control.runtime.others import Others
+from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.schemas import columns_of, key_fault
 from ringfence.native import messages
 from ringfence.native._node import Node
@@ -27,8 +29,8 @@ LIST_MAX: Final = 1_000
 class TopicRequests:
     """Handlers; each returns the answer's body or raises RequestRefused."""
 
-    def __init__(self, proposer: Proposer, follower: Follower, node: Node, here: NodeId) -> None:
-        self._proposer, self._follower, self._node, self._here = proposer, follower, node, here
+    def __init__(self, proposer: RaftProposer, follower: Follower, node: Node, others: Others) -> None:
+        self._proposer, self._follower, self._node, self._others = proposer, follower, node, others
 
     async def create(self, request: messages.TopicCreate) -> messages.TopicInfo:
         name = full_name(request.name)
@@ -39,7 +41,7 @@ class TopicRequests:
             message = f"partitions={request.partitions}: 1 to {SLOT_LAST + 1}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         if request.replication != 1:
-            message = f"replication={request.replication}: the cluster has 1 node"
+            message = f"replication={request.replication}: this version keeps 1 replica"
             raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
         columns = columns_of(request.schema)
         fault = key_fault(columns, request.key)
@@ -51,7 +53,7 @@ class TopicRequests:
             schema=request.schema,
             columns=columns,
             ranges=tile(request.partitions),
-            nodes=((self._here,),) * request.partitions,
+            nodes=self._placed(request.partitions),
             retention_bytes=request.retention_bytes,
             retention_ms=request.retention_ms,
             properties=request.properties,
@@ -65,22 +67,23 @@ class TopicRequests:
                 return await self._existing(raced, request)
             raise
         assert isinstance(applied.result, TopicCreated), applied.result
-        await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served")
-        return self._info(self._proposer.state.topics[applied.result.topic], created=True)
+        topic = self._proposer.state.topics[applied.result.topic]
+        await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
+        return await self._info(topic, created=True)
 
     async def describe(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = self._named(request.name)
+        topic = await self._named(request.name)
         await self._served(topic)
-        return self._info(topic)
+        return await self._info(topic)
 
     async def list_topics(self, request: messages.TopicList) -> messages.Topics:
         prefix = request.prefix
         limit = min(request.limit, LIST_MAX)
         if limit < 1:
             raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: 1 to {LIST_MAX}")
+        hosted = await self._hosted()
         state = self._proposer.state
         matching = sorted(name for name in state.names if name.startswith(prefix) and name > request.after)
-        hosted = self._hosted()
         topics: list[messages.TopicInfo] = []
         size = 0
         for name in matching[:limit]:
@@ -92,11 +95,15 @@ class TopicRequests:
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
 
     async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
-        topic = self._named(request.name)
+        topic = await self._named(request.name)
         chosen = self._chosen(topic, request.partition)
-        hosted = self._hosted()
+        hosted = await self._hosted(topic)
         starts: dict[PartitionId, int] = {}
         for partition in chosen:
+            owner = topic.assignments[partition].owner.node
+            if owner != self._others.here and (topic.topic, partition) not in hosted:
+                message = f"node {owner}, which owns partition {partition}, does not answer"
+                raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
             known = hosted.get((topic.topic, partition), {})
             if known.get("quarantined"):
                 message = (
@@ -112,21 +119,21 @@ class TopicRequests:
             starts[partition] = before
         applied = await self._proposer.propose(TruncateTopic(topic=topic.topic, starts=starts))
         await self._carried_out(
-            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk"
+            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
         )
-        return self._info(self._named(request.name))
+        return await self._info(await self._named(request.name))
 
     async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = self._named(request.name)
-        last = self._info(topic)
+        topic = await self._named(request.name)
+        last = await self._info(topic)
         applied = await self._proposer.propose(DeleteTopic(topic=topic.topic))
         await self._carried_out(
-            applied.index, f"topic {request.name!r} is deleted, its space is not given back"
+            applied.index, f"topic {request.name!r} is deleted, its space is not given back", topic
         )
         return last
 
     async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        topic = self._named(request.name)
+        topic = await self._named(request.name)
         columns = columns_of(request.schema)
         for schema_id, known in enumerate(topic.schemas):
             if known.columns == columns:
@@ -137,7 +144,7 @@ class TopicRequests:
         applied = await self._proposer.propose(command)
         assert isinstance(applied.result, SchemaAdded), applied.result
         await self._carried_out(
-            applied.index, f"topic {request.name!r} has the schema, its node does not use it"
+            applied.index, f"topic {request.name!r} has the schema, its node does not use it", topic
         )
         return messages.SchemaAdded(schema_id=applied.result.schema_id)
 
@@ -158,17 +165,28 @@ class TopicRequests:
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message)
         await self._served(topic)
-        return self._info(topic)
+        return await self._info(topic)
 
     async def _served(self, topic: Topic) -> None:
         """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
         await self._follower.until(topic.changed)
 
-    def _named(self, name: str) -> Topic:
+    async def _named(self, name: str) -> Topic:
         topic = self._proposer.state.topic_named(full_name(name))
+        if topic is None:
+            # Another node may have created it just now.
+            await self._proposer.fresh()
+            topic = self._proposer.state.topic_named(full_name(name))
         if topic is None:
             raise RequestRefused(Code.UNKNOWN_TOPIC, f"no topic is named {name!r}", name=name)
         return topic
+
+    def _placed(self, partitions: int) -> tuple[tuple[NodeId, ...], ...]:
+        """The owners of a new topic's partitions, spread over zones and nodes."""
+        try:
+            return place_in(self._proposer.state, partitions, 1)
+        except TooFewNodesError as error:
+            raise RequestRefused(Code.TOO_FEW_REPLICAS, str(error), retry_after_ms=1_000) from error
 
     def _chosen(self, topic: Topic, partition: int | None) -> list[PartitionId]:
         if partition is None:
@@ -178,16 +196,21 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=partition)
         return [PartitionId(partition)]
 
-    async def _carried_out(self, index: int, but: str) -> None:
-        faults = await self._follower.until(index)
+    async def _carried_out(self, index: int, but: str, topic: Topic) -> None:
+        """Wait for this node's orders, and for those of the partitions' owners."""
+        owners = {assignment.owner.node for assignment in topic.assignments.values()}
+        faults = await self._follower.until(index) or await self._others.settle(owners, index)
         if faults:
             raise RequestRefused(Code.INTERNAL, f"{but}: {faults[0]}", retry_after_ms=1_000)
 
-    def _info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
-        return bodies.topic_info(topic, self._hosted(), created=created)
+    async def _info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
+        return bodies.topic_info(topic, await self._hosted(topic), created=created)
 
-    def _hosted(self) -> dict[tuple[int, int], dict[str, Any]]:
-        return {(known["topic"], known["partition"]): known for known in self._node.partitions()}
+    async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
+        """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
+        told = await self._others.hosted(0 if topic is None else topic.topic)
+        mine = self._node.partitions()
+        return {(known["topic"], known["partition"]): known for known in (*told, *mine)}
 
 
 def full_name(name: str) -> str:

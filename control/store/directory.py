@@ -8,14 +8,14 @@ from typing import Final
 
 from ringfence.control.model.ids import UUID_BYTES
 from ringfence.control.store import identity as identities
-from ringfence.control.store.files import sync_directory
+from ringfence.control.store.files import sync_directory, write_atomically
 from ringfence.control.store.identity import Identity
 from ringfence.control.store.journal import Journal, remove_leftover
 from ringfence.control.store.lock import DirectoryLock
 from ringfence.native.errors import StorageError
 
 NODE_FIRST: Final = 1
-_OURS: Final = frozenset({"lock", "store.toml.new"})
+_OURS: Final = frozenset({"lock", "store.toml.new", "joining", "joining.new"})
 _NEUTRAL: Final = frozenset({"lost+found"})
 
 
@@ -64,6 +64,57 @@ def open_directory(root: Path) -> DataDirectory:
         raise
 
 
+class JoiningDirectory:
+    """A locked directory whose store asks to become a node of a cluster; `close` gives the lock back.
+
+    `store` was drawn once: who asks again after a crash is the one that asked before.
+    """
+
+    def __init__(self, root: Path, lock: DirectoryLock) -> None:
+        """Raises StorageError, OSError."""
+        self.root, self._lock = root, lock
+        path = root / "joining"
+        _check_strangers(root)
+        if not path.exists():
+            write_atomically(path, secrets.token_hex(UUID_BYTES).encode())
+        try:
+            self.store = bytes.fromhex(path.read_text("ascii"))
+        except ValueError as error:
+            raise StorageError(f"{path} cannot be read: {error}; remove it and join again") from error
+        if len(self.store) != UUID_BYTES:
+            raise StorageError(f"{path} holds no store id; remove it and join again")
+
+    def settle(self, *, cluster: bytes, history: bytes, node: int) -> DataDirectory:
+        """The cluster has taken the store: from now on this is a node's directory, with an empty journal."""
+        made = Identity(cluster=cluster, history=history, store=self.store, node=node)
+        identities.write(self.root / "store.toml", made)
+        (self.root / "joining").unlink()
+        sync_directory(self.root)
+        return _opened(self.root, self._lock)
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def open_or_join(root: Path) -> DataDirectory | JoiningDirectory:
+    """Open a data directory; an empty or absent one asks to join. Raises as `open_directory`."""
+    if (root / "store.toml").exists():
+        return open_directory(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = DirectoryLock(root / "lock")
+    except OSError as error:
+        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
+    try:
+        return JoiningDirectory(root, lock)
+    except OSError as error:
+        lock.close()
+        raise StorageError(f"data directory {root}: {error}") from error
+    except BaseException:
+        lock.close()
+        raise
+
+
 def open_existing(root: Path) -> DataDirectory:
     """Lock a data directory that must exist, changing nothing else in it.
 
@@ -94,7 +145,7 @@ def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
     return directory
 
 
-def _make_identity(root: Path) -> None:
+def _check_strangers(root: Path) -> None:
     strangers = sorted(path.name for path in root.iterdir() if path.name not in _OURS | _NEUTRAL)
     if strangers:
         raise StorageError(
@@ -102,6 +153,10 @@ def _make_identity(root: Path) -> None:
             "identity is "
             "lost; restore store.toml from a backup, or choose an empty directory"
         )
+
+
+def _make_identity(root: Path) -> None:
+    _check_strangers(root)
     cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
     made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST)
     identities.write(root / "store.toml", made)

@@ -6,6 +6,8 @@ A group of entries is written and synced at once, then followed by a seal (see `
   cut it, say so.
 - an unreadable place *before* durable records is damage. Refuse to start, change nothing, name the position.
 
+A group may end with a record of the hard state of consensus: what it promises is as durable as its entries.
+
 A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses
 everything.
 """
@@ -26,10 +28,14 @@ from ringfence.control.store.files import sync_directory, write_all, write_atomi
 from ringfence.native._node import crc32c
 from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
 
-JOURNAL_FORMAT: Final = 1
+JOURNAL_FORMAT: Final = 2
+"""2 added to 1: hard states and changes of the configuration. A journal of format 1 opens, and is written
+anew as one of format 2 with the first group."""
 _MAGIC: Final = b"RFJL"
 _HEAD: Final = struct.Struct("<4sHH16s16sQQ4xI")
 _HEAD_BYTES: Final = _HEAD.size
+_HARD: Final = struct.Struct("<QQQ")
+_ENTRIES: Final = frozenset({records.ENTRY, records.CHANGE})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,6 +56,16 @@ class Payload:
     index: int
     term: int
     data: bytes
+    kind: int = records.ENTRY
+
+
+@dataclass(frozen=True, slots=True)
+class Hard:
+    """What consensus promised: `vote` is 0 while nobody got this term's vote. A lost `commit` is harmless."""
+
+    term: int
+    vote: int
+    commit: int
 
 
 class Journal:
@@ -57,6 +73,8 @@ class Journal:
 
     def __init__(self, path: Path, *, history: bytes, read_only: bool = False) -> None:
         """Open `path`; `entries` holds what it has, `cut_bytes` how much of a torn group was cut.
+
+        `hard` is the last hard state, None in a journal that consensus never wrote.
 
         Raises:
             RecordError: it is damaged; it was left as it is.
@@ -67,8 +85,8 @@ class Journal:
         self.failed: str | None = f"{path} is open for reading only" if read_only else None
         self._descriptor = -1
         data = path.read_bytes()
-        self._nonce, self.base = _unpack_head(path, data, history)
-        self.entries, end = _scan(path, data, self._nonce, self.base)
+        self._nonce, self.base, self.format = _unpack_head(path, data, history)
+        self.entries, self.hard, end = _scan(path, data, self._nonce, self.base)
         self.cut_bytes = len(data) - end
         self._end = end
         if read_only:
@@ -81,13 +99,20 @@ class Journal:
 
     @staticmethod
     def create(
-        path: Path, *, history: bytes, base: Position = START, entries: Sequence[Payload] = ()
+        path: Path,
+        *,
+        history: bytes,
+        base: Position = START,
+        entries: Sequence[Payload] = (),
+        hard: Hard | None = None,
     ) -> None:
         """Write a journal that begins behind `base`, in place of whatever `path` names."""
         nonce = secrets.token_bytes(16)
         parts = [_pack_head(nonce, history, base)]
         parts += [_pack_entry(nonce, entry, synced=base.index) for entry in entries]
         last = Position(entries[-1].index, entries[-1].term) if entries else base
+        if hard is not None:
+            parts.append(_pack_hard(nonce, hard, last, synced=base.index))
         parts.append(_pack_seal(nonce, last))
         write_atomically(path, *parts)
 
@@ -99,20 +124,26 @@ class Journal:
     def size_bytes(self) -> int:
         return self._end
 
-    def append(self, entries: Sequence[Payload]) -> None:
-        """Write and sync a group. When this returns the entries are durable; when it raises they are gone.
+    def append(self, entries: Sequence[Payload], hard: Hard | None = None) -> None:
+        """Write and sync a group. When this returns it is durable; when it raises it is gone.
 
         Raises:
             OSError: ENOSPC or EDQUOT; the file is as before and may be tried again.
             StorageError: the disk failed; the journal takes nothing more.
         """
         self._check_alive()
+        if not entries and hard is None:
+            return
+        if self.format < JOURNAL_FORMAT:
+            self.rewrite(self.base, self.entries)
         last = self.last
         for entry in entries:
             assert entry.index == last.index + 1, f"entry {entry.index} does not follow {last.index}"
             assert entry.term >= last.term, f"entry {entry.index}: term {entry.term} is below {last.term}"
             last = Position(entry.index, entry.term)
         group = b"".join(_pack_entry(self._nonce, entry, synced=self.last.index) for entry in entries)
+        if hard is not None:
+            group += _pack_hard(self._nonce, hard, last, synced=self.last.index)
         try:
             write_all(self._descriptor, group)
         except OSError as error:
@@ -124,6 +155,7 @@ class Journal:
             raise self._fail("sync", error) from error
         self._end += len(group)
         self.entries.extend(entries)
+        self.hard = self.hard if hard is None else hard
         self._seal()
 
     def truncate_after(self, index: int) -> None:
@@ -132,13 +164,24 @@ class Journal:
         kept = [entry for entry in self.entries if entry.index <= index]
         self.rewrite(self.base, kept)
 
-    def rewrite(self, base: Position, entries: Sequence[Payload]) -> None:
-        """Replace the file by one that begins behind `base`. A crash leaves the old one or the new one."""
+    def rewrite(self, base: Position, entries: Sequence[Payload], hard: Hard | None = None) -> None:
+        """Replace the file by one that begins behind `base`. A crash leaves the old one or the new one.
+
+        Without `hard` the hard state stays. Raises as `append`.
+        """
         self._check_alive()
-        Journal.create(self.path, history=self.history, base=base, entries=entries)
+        kept = self.hard if hard is None else hard
+        try:
+            Journal.create(self.path, history=self.history, base=base, entries=entries, hard=kept)
+        except OSError as error:
+            # Up to the rename the old file stands, and a full disk may have room later.
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            raise self._fail("rewriting", error) from error
         os.close(self._descriptor)
         fresh = Journal(self.path, history=self.history)
         self._nonce, self.base, self.entries = fresh._nonce, fresh.base, fresh.entries
+        self.format, self.hard = fresh.format, fresh.hard
         self._descriptor, self._end = fresh._descriptor, fresh._end
 
     def close(self) -> None:
@@ -195,11 +238,22 @@ def _pack_head(nonce: bytes, history: bytes, base: Position) -> bytes:
 def _pack_entry(nonce: bytes, entry: Payload, *, synced: int) -> bytes:
     return records.pack(
         nonce=nonce,
-        kind=records.ENTRY,
+        kind=entry.kind,
         term=entry.term,
         index=entry.index,
         synced=synced,
         payload=entry.data,
+    )
+
+
+def _pack_hard(nonce: bytes, hard: Hard, last: Position, *, synced: int) -> bytes:
+    return records.pack(
+        nonce=nonce,
+        kind=records.HARD,
+        term=last.term,
+        index=last.index,
+        synced=synced,
+        payload=_HARD.pack(hard.term, hard.vote, hard.commit),
     )
 
 
@@ -209,7 +263,7 @@ def _pack_seal(nonce: bytes, last: Position) -> bytes:
     )
 
 
-def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Position]:
+def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Position, int]:
     if len(data) < _HEAD_BYTES or data[:4] != _MAGIC:
         raise RecordError(f"{path} is no journal; restore it from a backup", position=0)
     _, version, zero, nonce, found, index, term, crc = _HEAD.unpack_from(data)
@@ -218,19 +272,20 @@ def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Positi
         raise NewerFormatError(
             f"{path} has format {version}, this program knows up to {JOURNAL_FORMAT}; use a newer one"
         )
-    if crc != crc32c(data[: _HEAD_BYTES - 4]) or zero or version != JOURNAL_FORMAT:
+    if crc != crc32c(data[: _HEAD_BYTES - 4]) or zero or version < 1:
         raise RecordError(f"the head of {path} is damaged; restore it from a backup", position=0)
     if found != history:
         raise StoreIdentityError(
             f"{path} is of history {found.hex()}, the data directory of {history.hex()}; put the right one "
             "back"
         )
-    return nonce, Position(index, term)
+    return nonce, Position(index, term), version
 
 
-def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[Payload], int]:
-    """The entries, and where the durable part ends. RecordError where durable bytes cannot be read."""
+def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[Payload], Hard | None, int]:
+    """Entries, hard state, where the durable part ends. RecordError where durable bytes cannot be read."""
     entries: list[Payload] = []
+    hard: Hard | None = None
     position, last = _HEAD_BYTES, base
     while position < len(data):
         record = records.unpack(data, position, nonce)
@@ -244,24 +299,33 @@ def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[P
                 "durable; restore the file from a backup or a replica. Nothing was changed",
                 position=position,
             )
-        expected = last.index + (record.kind == records.ENTRY)
+        expected = last.index + (record.kind in _ENTRIES)
         if record.index != expected or record.term < last.term:
             raise RecordError(
                 f"{path}: index {record.index} stands where {expected} must be", position=position
             )
         last = Position(record.index, record.term)
-        if record.kind == records.ENTRY:
-            entries.append(Payload(record.index, record.term, record.payload))
+        if record.kind in _ENTRIES:
+            entries.append(Payload(record.index, record.term, record.payload, record.kind))
+        elif record.kind == records.HARD:
+            hard = Hard(*_HARD.unpack(record.payload))
         position = record.end
-    return entries, position
+    return entries, hard, position
 
 
 def _proof_of_damage(data: bytes, position: int, nonce: bytes, expected: int) -> int | None:
-    """The position of a later record that shows that `position` had been durable; None if none does."""
+    """The position of a later record that shows that `position` had been durable; None if none does.
+
+    A seal does, always: it was written when all before it was synced.
+    """
     at = data.find(records.MAGIC, position + 1)
     while at >= 0:
         record = records.unpack(data, at, nonce)
-        if not isinstance(record, str) and (record.synced >= expected or record.index == expected):
+        if not isinstance(record, str) and (
+            record.kind == records.SEAL
+            or record.synced >= expected
+            or (record.kind in _ENTRIES and record.index == expected)
+        ):
             return at
         at = data.find(records.MAGIC, at + 1)
     return None

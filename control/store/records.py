@@ -19,6 +19,10 @@ MAGIC: Final = b"RFJR"
 ENTRY: Final = 1
 SEAL: Final = 2
 """Follows each durable group without a sync of its own. It tells a torn last group from a damaged one."""
+CHANGE: Final = 3
+"""An entry that changes the configuration of consensus; ENTRY is one of the application, empty for none."""
+HARD: Final = 4
+"""Term, vote and commit of consensus; the last one in a file holds. It stands behind its group's entries."""
 HEAD: Final = struct.Struct("<4sIIIQQQ")
 HEAD_BYTES: Final = HEAD.size
 ALIGN: Final = 8
@@ -67,6 +71,6 @@ def unpack(data: bytes, position: int, nonce: bytes) -> Record | str:
         return f"CRC {crc:08x} in the head, {found:08x} of the bytes"
     if any(data[payload_at + size : end]):
         return "padding is not zero"
-    if kind not in {ENTRY, SEAL}:
+    if kind not in {ENTRY, SEAL, CHANGE, HARD}:
         return f"kind {kind} is unknown"
     return Record(kind, term, index, synced, payload, end)

@@ -55,7 +55,7 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name != "topic":
+    if name not in {"topic", "node"}:
         assert "--json" in done.stdout
 
 
@@ -64,6 +64,14 @@ def test_every_topic_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("topic", name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"ringfence topic {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["list", "promote", "demote", "auto", "remove"])
+def test_every_node_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("node", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence node {name}" in done.stdout
     assert "--json" in done.stdout
 
 

@@ -118,9 +118,9 @@ def test_a_newer_format_is_refused_untouched(tmp_path: Path) -> None:
     path = tmp_path / "j"
     made(path, ENTRIES)
     data = bytearray(path.read_bytes())
-    data[4:6] = (2).to_bytes(2, "little")
+    data[4:6] = (3).to_bytes(2, "little")
     path.write_bytes(data)
-    with pytest.raises(NewerFormatError, match="format 2"):
+    with pytest.raises(NewerFormatError, match="format 3"):
         Journal(path, history=HISTORY)
     assert path.read_bytes() == data
 

@@ -1,0 +1,185 @@
+"""Answers to what other nodes and administrators ask over the control address."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.node_commands import RegisterNode, RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.nodes import Vote
+from ringfence.control.model.results import NodeRegistered
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.members import Members
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.transport.envelope import Envelope
+from ringfence.control.transport.hub import ANSWER_BYTES_MAX
+from ringfence.native.wire import Code
+
+_LOG = structlog.get_logger("ringfence.control")
+ANSWER_S: Final = 10.0
+"""How long one question may take: an election, a commit and a group of orders. Then others get its place."""
+VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
+
+
+class Answers:
+    """Handlers; what they raise becomes a refusal."""
+
+    def __init__(self, proposer: RaftProposer, members: Members) -> None:
+        self._proposer, self._members = proposer, members
+        self._follower: Follower | None = None
+        self._driver: Driver | None = None
+
+    def serve_data(self, follower: Follower, driver: Driver) -> None:
+        """From now on orders are carried out here."""
+        self._follower, self._driver = follower, driver
+
+    async def answer(self, envelope: Envelope) -> bytes:
+        """The answer to one question, whatever it holds."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reply = await self._reply(calls.decode_call(envelope.body))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            reply = calls.Refusal(code=Code.BAD_BODY, message=f"no question: {error}"[:1_000])
+        except RequestRefused as refusal:
+            reply = calls.Refusal(
+                code=refusal.code, message=refusal.message[:4_000], retry_after_ms=refusal.retry_after_ms
+            )
+        except TimeoutError:
+            message = f"not done within {ANSWER_S:g} s, and maybe going on; ask again"
+            reply = calls.Refusal(code=Code.UNKNOWN_OUTCOME, message=message, retry_after_ms=1_000)
+        except Exception:  # noqa: BLE001 - a defect must cost one question, not the node
+            _LOG.exception("question failed", sender=envelope.sender)
+            reply = calls.Refusal(code=Code.INTERNAL, message="a defect of the node; its log says more")
+        body = calls.encode(reply)
+        if len(body) > ANSWER_BYTES_MAX:
+            message = f"an answer of {len(body)} bytes, {ANSWER_BYTES_MAX} is the limit; ask for less"
+            body = calls.encode(calls.Refusal(code=Code.TOO_LARGE, message=message))
+        return body
+
+    async def _reply(self, call: calls.Call) -> calls.Reply:
+        match call:
+            case calls.Join():
+                return await self._join(call)
+            case calls.ListNodes():
+                return self._nodes()
+            case calls.ChangeNode(node=node, change=change):
+                return await self._change(NodeId(node), change)
+            case calls.Settle(index=index):
+                return await self._settle(index)
+            case calls.Hosted(topic=topic):
+                return self._hosted(topic)
+            case calls.OpenProducer():
+                return await self._open_producer(call)
+
+    async def _join(self, call: calls.Join) -> calls.Joined:
+        state = self._proposer.state
+        command = RegisterNode(
+            cluster=state.cluster,
+            store=call.store,
+            control=call.control,
+            addresses=call.addresses,
+            zone=call.zone,
+            program=call.program,
+        )
+        registered = (await self._proposer.propose(command)).result
+        assert isinstance(registered, NodeRegistered), registered
+        return calls.Joined(
+            cluster=state.cluster,
+            history=state.history,
+            node=registered.node,
+            peers={int(number): node.control for number, node in state.nodes.items() if node.control},
+        )
+
+    def _nodes(self) -> calls.Nodes:
+        replica, state = self._proposer.replica, self._proposer.state
+        configuration = replica.configuration
+        owned: dict[int, int] = {}
+        for topic in state.topics.values():
+            for assignment in topic.assignments.values():
+                owned[assignment.owner.node] = owned.get(assignment.owner.node, 0) + 1
+        voters = {*configuration.voters, *configuration.voters_outgoing}
+
+        def role(node: int) -> str:
+            if node == replica.leader:
+                return "leader"
+            return "voter" if node in voters else "learner" if node in configuration.learners else "none"
+
+        infos = tuple(
+            calls.NodeInfo(
+                node=number, life=str(node.life), role=role(number), vote=str(node.vote),
+                draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
+                addresses=node.addresses, control=node.control, program=node.program,
+                partitions=owned.get(number, 0),
+            )
+            for number, node in sorted(state.nodes.items())
+        )  # fmt: skip
+        index, digest = self._members.digest
+        return calls.Nodes(cluster=state.cluster, node=replica.id, leader=replica.leader, term=replica.term,
+                           index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
+
+    async def _change(self, node: NodeId, change: str) -> calls.Done:
+        commands: list[Command] = []
+        if change in VOTES:
+            commands = [SetNode(node=node, vote=VOTES[change])]
+        elif change == "remove":
+            await self._proposer.fresh()
+            ring = self._proposer.state.ring
+            if node in ring.members:
+                commands.append(RemoveFromRing(node=node, version=ring.version))
+            commands.append(RemoveNode(node=node))
+        else:
+            message = f"change={change!r}: promote, demote, auto or remove"
+            raise RequestRefused(Code.INVALID_ARGUMENT, message)
+        for command in commands:
+            await self._proposer.propose(command)
+        return calls.Done()
+
+    async def _settle(self, index: int) -> calls.Done:
+        await self._proposer.reached(index)
+        return calls.Done(faults=tuple(await self._carried_out().until(index)))
+
+    def _hosted(self, topic: int) -> calls.Figures:
+        values = []
+        for known in self._native().node.partitions():
+            if topic in {0, known["topic"]}:
+                why = known.get("quarantined")
+                kept = {key: known.get(key, 0) for key in
+                        ("topic", "partition", "start_offset", "end_offset", "bytes")}  # fmt: skip
+                values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
+        return calls.Figures(values=tuple(values))
+
+    async def _open_producer(self, call: calls.OpenProducer) -> calls.Figures:
+        driver = self._native()
+        try:
+            result = await driver.order(
+                partial(
+                    driver.node.open_producer,
+                    call.topic,
+                    call.partition,
+                    call.producer,
+                    call.epoch,
+                    call.name,
+                )
+            )
+        except OrderError as error:
+            raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=1_000) from error
+        return calls.Figures(values=(result,))
+
+    def _carried_out(self) -> Follower:
+        if self._follower is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._follower
+
+    def _native(self) -> Driver:
+        if self._driver is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._driver

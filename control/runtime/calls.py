@@ -1,0 +1,144 @@
+"""Questions that nodes and administrators put to a node at its control address: bodies and their limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Struct
+
+Text = Annotated[str, Meta(max_length=256)]
+Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
+Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+PARTITIONS_MAX: Final = 4_096
+
+
+class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
+    """Base of all questions."""
+
+
+class Join(_Call, frozen=True, kw_only=True, tag="join"):
+    """A store asks to be a node."""
+
+    store: Id
+    control: Addresses
+    addresses: Addresses = ()
+    program: Text = ""
+    zone: Text = ""
+
+
+class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
+    """All members, as this node knows them."""
+
+
+class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
+    """`promote`, `demote`, `auto` or `remove` a member."""
+
+    node: Number
+    change: Text
+
+
+class Settle(_Call, frozen=True, kw_only=True, tag="settle"):
+    """Answer once the orders of the entry at `index` are carried out here."""
+
+    index: Number
+
+
+class Hosted(_Call, frozen=True, kw_only=True, tag="hosted"):
+    """Figures of the partitions of one topic that are here."""
+
+    topic: Number
+
+
+class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
+    """Write a named producer's epoch into one partition that is owned here."""
+
+    topic: Number
+    partition: Number
+    producer: Number
+    epoch: Number
+    name: Annotated[bytes, Meta(max_length=1_024)]
+
+
+Call = Join | ListNodes | ChangeNode | Settle | Hosted | OpenProducer
+
+
+class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
+    """Base of all answers."""
+
+
+class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
+    code: int
+    message: Annotated[str, Meta(max_length=4_096)]
+    retry_after_ms: int = 0
+
+
+class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
+    """Who the store is from now on; `peers` are the members' control addresses."""
+
+    cluster: Id
+    history: Id
+    node: Number
+    peers: dict[int, Addresses]
+
+
+class NodeInfo(Struct, frozen=True, kw_only=True):
+    """One member. `role` is what it is in consensus: leader, voter, learner, or none yet."""
+
+    node: int
+    life: str
+    role: str
+    vote: str
+    draining: bool
+    in_ring: bool
+    zone: str
+    addresses: tuple[str, ...]
+    control: tuple[str, ...]
+    program: str
+    partitions: int
+
+
+class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
+    """`index` and `hash` are of the metadata of the node that answered."""
+
+    cluster: bytes
+    node: int
+    leader: int
+    term: int
+    index: int
+    hash: str
+    nodes: tuple[NodeInfo, ...]
+
+
+class Done(_Reply, frozen=True, kw_only=True, tag="done"):
+    """`faults` say what of it failed."""
+
+    faults: tuple[str, ...] = ()
+
+
+class Figures(_Reply, frozen=True, kw_only=True, tag="figures"):
+    """A list of what the native node says of partitions, or of a producer's last batch."""
+
+    values: tuple[dict[str, Any], ...]
+
+
+Reply = Refusal | Joined | Nodes | Done | Figures
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)
+_REPLIES: Final[msgspec.msgpack.Decoder[Reply]] = msgspec.msgpack.Decoder(Reply)
+
+
+def encode(body: Call | Reply) -> bytes:
+    return _ENCODER.encode(body)
+
+
+def decode_call(body: bytes) -> Call:
+    """Raises msgspec.MsgspecError, RecursionError, UnicodeDecodeError."""
+    return _CALLS.decode(body)
+
+
+def decode_reply(body: bytes) -> Reply:
+    """Raises as `decode_call`."""
+    return _REPLIES.decode(body)

@@ -1,0 +1,241 @@
+"""The control plane of one node, put together: durable log, consensus, transport, members, questions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import structlog
+
+from ringfence.control.consensus import events
+from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Replica as Place
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.addresses import advertised
+from ringfence.control.runtime.answers import Answers
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.members import Members
+from ringfence.control.runtime.others import Others
+from ringfence.control.runtime.peers import Peers
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.settings import Settings
+from ringfence.control.store.directory import DataDirectory, JoiningDirectory
+from ringfence.control.store.raft_store import RaftStore
+from ringfence.control.transport.envelope import Envelope
+from ringfence.control.transport.hub import ForeignClusterError, Hub, NoAnswerError
+from ringfence.native.errors import ConfigError, StorageError
+from ringfence.native.wire import Code
+
+_LOG = structlog.get_logger("ringfence.cluster")
+CONTROL_DEFAULT: Final = "tcp://127.0.0.1:0"
+JOIN_TRY_S: Final = 2.0
+"""How long one question to join waits; it is asked again until there is an answer."""
+HAND_OVER_S: Final = 1.0
+"""How long a stop waits for another leader; then the others elect one."""
+AGAIN: Final = frozenset(
+    {
+        Code.TOO_FEW_REPLICAS,
+        Code.UNKNOWN_OUTCOME,
+        Code.STOPPING,
+        Code.OVERLOADED,
+        Code.INTERNAL,
+        Code.DISK_FULL,
+    }
+)
+"""Refusals that a joining node outlives; others name what is wrong with it."""
+
+Applier = Callable[[MetadataState, MetadataState, Index], None]
+
+
+class Cluster:
+    """`open`, then `start`, in the end `close`. Metadata may be asked for after `catch_up`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        health: Health,
+        *,
+        on_applied: Applier,
+        on_failed: Callable[[Exception], None],
+    ) -> None:
+        self._settings, self._health = settings, health
+        self._on_applied, self._on_failed = on_applied, on_failed
+        self.hub = Hub(on_message=self._take, on_ask=self._ask)
+        self.proposer = RaftProposer(on_applied=self._applied)
+        self._peers: Peers | None = None
+        self._members: Members | None = None
+        self._answers: Answers | None = None
+        self._seeds: dict[int, tuple[str, ...]] = {}
+
+    async def join(self, directory: JoiningDirectory) -> DataDirectory:
+        """Ask the cluster to take this store as a node, for as long as it takes.
+
+        Raises:
+            ConfigError: the control address cannot be bound.
+            StorageError: the cluster refuses it.
+        """
+        control = self._bind(self._settings.control or CONTROL_DEFAULT)
+        call = calls.Join(
+            store=directory.store, control=control, addresses=self._settings.advertise,
+            zone=self._settings.zone,
+        )  # fmt: skip
+        while True:
+            joined = await self._ask_to_join(call)
+            if joined is not None:
+                break
+        self._seeds = dict(joined.peers)
+        _LOG.info("joined", node=joined.node, cluster=joined.cluster.hex())
+        return directory.settle(cluster=joined.cluster, history=joined.history, node=joined.node)
+
+    async def open(self, directory: DataDirectory, store: RaftStore) -> None:
+        """Put everything together over an open store; nothing runs yet. Raises as `join`."""
+        identity, known = directory.identity, store.end_state()
+        here = Place(node=NodeId(identity.node), store=identity.store)
+        self.hub.identify(identity.cluster, identity.node)
+        before = known.nodes.get(here.node)
+        if not self.hub.address:
+            self._bind_again(before.control if before is not None else ())
+        peers = self._peers = Peers(self.hub, store, on_beat=self._beat)
+        replica = Replica(
+            store, identity.node, listener=self.proposer, send=peers.send_message,
+            before_tick=self.hub.drain, on_failed=self._on_failed,
+        )  # fmt: skip
+        self.proposer.attach(replica)
+        peers.attach(replica)
+        peers.know(self._seeds.items())
+        peers.know((number, node.control) for number, node in known.nodes.items())
+        self._members = Members(self.proposer, peers, here, self._health)
+        self._answers = Answers(self.proposer, self._members)
+        self.others = Others(self.hub, peers, self.proposer, here.node)
+        if self._settings.join and not self._seeds:
+            await self._check_cluster(peers)
+
+    @property
+    def control(self) -> tuple[str, ...] | None:
+        """What other nodes are told; None while nobody can reach this one."""
+        return advertised((self.hub.address,)) if self.hub.address else None
+
+    @property
+    def answers(self) -> Answers:
+        assert self._answers is not None, "the cluster is not open"
+        return self._answers
+
+    def start(self) -> None:
+        assert self._members is not None, "the cluster is not open"
+        self.proposer.start()
+        self._members.start()
+
+    async def catch_up(self) -> None:
+        """Wait until this node's state is what a majority has, for as long as it takes."""
+        while True:
+            try:
+                await self.proposer.fresh()
+            except RequestRefused as refusal:
+                _LOG.warning("waiting for a majority", why=refusal.message)
+            else:
+                return
+
+    async def hand_over(self) -> None:
+        """Before a stop: let another voter lead, so that nobody waits for an election."""
+        replica = self.proposer.replica
+        others = [node for node in replica.configuration.voters if node != replica.id]
+        if not replica.leads or not others:
+            return
+        members = replica.node.status().members
+        best = max(others, key=lambda node: (members[node].recent_active, members[node].match))
+        try:
+            replica.step(events.Transfer(best))
+        except ConsensusError:
+            return
+        for _ in range(round(HAND_OVER_S / 0.01)):
+            if replica.leader != replica.id:
+                return
+            await asyncio.sleep(0.01)
+
+    async def close(self) -> None:
+        if self._members is not None:
+            await self._members.close()
+        if self._peers is not None:
+            self._peers.close()
+            await self.proposer.close()
+        self.hub.close()
+
+    # ---- parts --------------------------------------------------------------------------------------
+
+    def _bind(self, address: str) -> tuple[str, ...]:
+        return advertised((self.hub.bind(address),))
+
+    def _bind_again(self, before: tuple[str, ...]) -> None:
+        """Where it is told to; else where others look for it; else, if it is to have company, anywhere."""
+        wanted = self._settings.control
+        if wanted is None and before:
+            try:
+                self._bind(before[0])
+            except ConfigError as error:
+                _LOG.warning("another control address", before=before[0], why=str(error))
+            else:
+                return
+        if wanted is not None or before or self._settings.join:
+            self._bind(wanted or CONTROL_DEFAULT)
+
+    async def _ask_to_join(self, call: calls.Join) -> calls.Joined | None:
+        for address in self._settings.join:
+            try:
+                reply = calls.decode_reply(await self.hub.ask(address, calls.encode(call), JOIN_TRY_S))
+            except NoAnswerError as error:
+                _LOG.warning("waiting to join", why=str(error))
+                continue
+            except ForeignClusterError as error:
+                raise StorageError(str(error)) from error
+            except msgspec.MsgspecError as error:
+                raise StorageError(
+                    f"{address} gave no answer that is one: {error}; name a control address"
+                ) from error
+            if isinstance(reply, calls.Joined):
+                return reply
+            if isinstance(reply, calls.Refusal):
+                if Code(reply.code) not in AGAIN:
+                    raise StorageError(f"the cluster at {address} refuses this node: {reply.message}")
+                _LOG.warning("waiting to join", why=reply.message)
+                await asyncio.sleep(max(reply.retry_after_ms, 200) / 1_000)
+        return None
+
+    async def _check_cluster(self, peers: Peers) -> None:
+        """A directory that has a cluster was told to join one: is it the same? Nobody there is no answer."""
+        question = calls.encode(calls.ListNodes())
+        for address in self._settings.join:
+            try:
+                reply = calls.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
+            except NoAnswerError as error:
+                _LOG.warning("not asked", why=str(error))
+                continue
+            except ForeignClusterError as error:
+                raise StorageError(str(error)) from error
+            if isinstance(reply, calls.Nodes):
+                peers.know((node.node, node.control) for node in reply.nodes)
+                return
+
+    def _take(self, envelope: Envelope) -> None:
+        if self._peers is not None:
+            self._peers.take(envelope)
+
+    async def _ask(self, envelope: Envelope) -> bytes:
+        if self._answers is None:
+            refusal = calls.Refusal(code=Code.STOPPING, message="the node is starting", retry_after_ms=500)
+            return calls.encode(refusal)
+        return await self._answers.answer(envelope)
+
+    def _beat(self, sender: int, body: bytes) -> None:
+        if self._members is not None:
+            self._members.beat(sender, body)
+
+    def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
+        if self._members is not None:
+            self._members.hash_if_due(index)
+        self._on_applied(before, after, index)

@@ -1,0 +1,216 @@
+"""What a node does for the cluster: it beats; and while it leads, it decides about members and voters.
+
+Decisions are taken by pure machines (`machines.liveness`, `machines.voters`); here they get time, heartbeats
+and a way into the log. One that is lost or refused is taken again on the newer state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Annotated, Final
+
+import msgspec
+import structlog
+from msgspec import Meta, Struct
+
+from ringfence.control.consensus import events
+from ringfence.control.consensus.changes import Change, NodeChange, Operation
+from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.machines.agreement import Agreement, Diverged
+from ringfence.control.machines.config import limit
+from ringfence.control.machines.digests import StateDigests
+from ringfence.control.machines.liveness import Heartbeat, Liveness
+from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, next_change
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.topics import Replica as Place
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.peers import Peers
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.transport.envelope import Kind
+
+_LOG = structlog.get_logger("ringfence.members")
+CAUGHT_UP_ENTRIES: Final = 64
+"""A learner that lacks no more is ready to vote: it has the rest in a round trip."""
+CHANGE_S: Final = 1.0
+"""The next change of the configuration is not tried sooner: the last one is being applied."""
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
+
+
+class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """`at` and `digest` are the newest index that was hashed, and the state's hash there."""
+
+    store: Bytes16
+    index: Number
+    started: Number
+    at: Number
+    digest: Bytes16
+
+
+_BEATS: Final = msgspec.msgpack.Decoder(Beat)
+
+
+class Members:
+    """Runs beside the replica on the loop."""
+
+    def __init__(self, proposer: RaftProposer, peers: Peers, here: Place, health: Health) -> None:
+        self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
+        self._liveness = Liveness(here.node)
+        self._agreement, self._digests = Agreement(), StateDigests()
+        self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
+        self._changed_s = 0.0
+        self._proposing: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="members")
+
+    async def close(self) -> None:
+        for task in [*self._proposing, *([self._task] if self._task else [])]:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    @property
+    def digest(self) -> tuple[Index, bytes]:
+        """The newest index that was hashed, and the hash."""
+        return self._newest
+
+    def hash_if_due(self, index: Index) -> None:
+        """Called for every applied entry: all nodes hash at the same indexes."""
+        if self._agreement.is_due(index):
+            self._hash(index)
+
+    def beat(self, sender: int, body: bytes) -> None:
+        """A heartbeat came. Raises msgspec.MsgspecError."""
+        beat = _BEATS.decode(body)
+        node = NodeId(sender)
+        heartbeat = Heartbeat(
+            node=node, store=beat.store, index=Index(beat.index), started=Index(beat.started)
+        )
+        stranger = self._liveness.beat(self._proposer.state, heartbeat, _now_ms())
+        if stranger is not None:
+            self._health.worsen(
+                f"stranger {sender}",
+                f"store {beat.store.hex()} beats as node {sender}, which it is not: a copied data directory, "
+                "or a node that was removed; stop it",
+            )
+            return
+        self._health.mend(f"stranger {sender}")
+        if beat.at:
+            self._compare(self._agreement.heard(node, Index(beat.at), beat.digest))
+
+    # ---- parts --------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(limit(self._proposer.state, "heartbeat_ms") / 1_000)
+            try:
+                self._round()
+            except ConsensusError as error:
+                _LOG.debug("not taken", why=str(error))
+
+    def _round(self) -> None:
+        replica, state = self._proposer.replica, self._proposer.state
+        self._peers.know((number, node.control) for number, node in state.nodes.items())
+        if state.nodes:
+            members = {*state.nodes, *replica.configuration.voters, *replica.configuration.voters_outgoing}
+            self._peers.forget_others(members)
+        self._hash(Index(replica.applied.index))
+        if not replica.leads:
+            self._liveness.end()
+            self._send_beat()
+            return
+        if replica.term > self._liveness.term:
+            self._liveness.begin(replica.term, _now_ms())
+        for command in self._liveness.tick(state, _now_ms()):
+            self._propose(command)
+        if time.monotonic() - self._changed_s >= CHANGE_S:
+            self._change_voters()
+
+    def _send_beat(self) -> None:
+        replica, state = self._proposer.replica, self._proposer.state
+        me = state.nodes.get(self._here.node)
+        at, digest = self._newest
+        started = Index(0) if me is None else me.started
+        beat = Beat(self._here.store, replica.applied.index, started, at, digest)
+        if replica.leader:
+            self._peers.send(replica.leader, Kind.BEAT, msgspec.msgpack.encode(beat))
+
+    def _hash(self, index: Index) -> None:
+        if index > self._newest[0]:
+            self._newest = (index, self._digests.of(self._proposer.state))
+            for diverged in self._agreement.mine(*self._newest):
+                self._compare(diverged)
+
+    def _compare(self, diverged: Diverged | None) -> None:
+        if diverged is not None:
+            self._health.worsen(
+                f"diverged {diverged.node}",
+                f"node {diverged.node} has another state than this one at index {diverged.at}: "
+                f"{diverged.its.hex()}, here {diverged.mine.hex()}; stop one, let it join anew",
+            )
+
+    def _propose(self, command: Command) -> None:
+        task = asyncio.get_running_loop().create_task(self._proposed(command))
+        self._proposing.add(task)
+        task.add_done_callback(self._proposing.discard)
+
+    async def _proposed(self, command: Command) -> None:
+        try:
+            await self._proposer.propose(command)
+            _LOG.info("decided", command=repr(command))
+        except RequestRefused as refusal:
+            _LOG.info("decision refused", command=repr(command), why=refusal.message)
+
+    def _change_voters(self) -> None:
+        """One step of the configuration towards what the metadata says of members."""
+        replica, state = self._proposer.replica, self._proposer.state
+        configuration = replica.configuration
+        if configuration.voters_outgoing or replica.applied.index < replica.node.core.log.commit:
+            return
+        voters = {NodeId(node) for node in configuration.voters}
+        learners = {NodeId(node) for node in configuration.learners}
+        members = set(state.nodes)
+        if members - voters - learners:
+            self._change(NodeChange(Operation.LEARNER, min(members - voters - learners)))
+        elif learners - members:
+            self._change(NodeChange(Operation.REMOVE, min(learners - members)))
+        else:
+            change = next_change(state, voters=voters, caught_up=self._caught_up(), leader=self._here.node)
+            if isinstance(change, TransferLeadership):
+                replica.step(events.Transfer(change.to))
+                self._changed_s = time.monotonic()
+            elif isinstance(change, ChangeVoters):
+                joining = [NodeChange(Operation.VOTER, node) for node in sorted(change.voters - voters)]
+                leaving = [
+                    NodeChange(Operation.LEARNER if node in members else Operation.REMOVE, node)
+                    for node in sorted(voters - change.voters)
+                ]
+                self._change(*joining, *leaving)
+
+    def _change(self, *operations: NodeChange) -> None:
+        _LOG.info(
+            "changing the configuration", operations=[(op.operation.name, op.node) for op in operations]
+        )
+        self._changed_s = time.monotonic()
+        self._proposer.replica.step(events.ProposeChange(Change(operations)))
+
+    def _caught_up(self) -> set[NodeId]:
+        status = self._proposer.replica.node.status()
+        return {
+            NodeId(node)
+            for node, member in status.members.items()
+            if member.is_learner
+            and member.recent_active
+            and status.commit - member.match <= CAUGHT_UP_ENTRIES
+        }
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,87 @@
+"""Questions to other nodes: what a request needs of the owners of partitions that are not here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.nodes import Life
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.peers import Peers
+from ringfence.control.runtime.proposals import Proposer
+from ringfence.control.transport.hub import ForeignClusterError, Hub, NoAnswerError
+from ringfence.native.wire import Code
+
+_LOG = structlog.get_logger("ringfence.others")
+SETTLE_S: Final = 3.0
+"""How long a request waits for another node's orders: a few group commits, or a restart's first second."""
+FIGURES_S: Final = 1.0
+"""How long a description waits for figures of others."""
+
+
+class Others:
+    """Asks. A node that does not answer is a refusal, or a missing figure: the caller says which."""
+
+    def __init__(self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId) -> None:
+        self._hub, self._peers, self._proposer, self.here = hub, peers, proposer, here
+
+    async def ask(self, node: NodeId, call: calls.Call, timeout_s: float) -> calls.Reply:
+        """One question.
+
+        Raises:
+            RequestRefused: no answer, or the other node refused.
+        """
+        try:
+            body = await self._hub.ask(self._peers.address(node), calls.encode(call), timeout_s, to=node)
+            reply = calls.decode_reply(body)
+        except (NoAnswerError, ForeignClusterError, msgspec.MsgspecError) as error:
+            message = f"node {node}: {error}"
+            raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, node=node) from error
+        if isinstance(reply, calls.Refusal):
+            raise RequestRefused(Code(reply.code), reply.message, retry_after_ms=reply.retry_after_ms)
+        return reply
+
+    async def settle(self, nodes: Iterable[NodeId], index: int) -> list[str]:
+        """Wait until these nodes have carried out the entry at `index`; what of it failed.
+
+        One that does not answer is no fault: what is committed it carries out when it is back.
+        """
+        state = self._proposer.state
+        others = sorted(
+            node
+            for node in set(nodes) - {self.here}
+            if node in state.nodes and state.nodes[node].life is Life.LIVE
+        )
+        replies = await asyncio.gather(*(self._settle(node, index) for node in others))
+        return [fault for faults in replies for fault in faults]
+
+    async def _settle(self, node: NodeId, index: int) -> list[str]:
+        try:
+            reply = await self.ask(node, calls.Settle(index=index), SETTLE_S)
+        except RequestRefused as refusal:
+            _LOG.warning("not waited for", node=node, index=index, why=refusal.message)
+            return []
+        return list(reply.faults) if isinstance(reply, calls.Done) else []
+
+    async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
+        """Figures of the partitions of a topic, or of all, that live nodes other than this one have."""
+        nodes = [
+            number
+            for number, node in sorted(self._proposer.state.nodes.items())
+            if number != self.here and node.life is Life.LIVE
+        ]
+        replies = await asyncio.gather(
+            *(self.ask(node, calls.Hosted(topic=topic), FIGURES_S) for node in nodes), return_exceptions=True
+        )
+        return [figures for reply in replies if isinstance(reply, calls.Figures) for figures in reply.values]
+
+    async def open_producer(self, node: NodeId, call: calls.OpenProducer) -> dict[str, Any]:
+        """A named producer's epoch at the owner; what the owner knows of its last batch. RequestRefused."""
+        reply = await self.ask(node, call, SETTLE_S)
+        return reply.values[0] if isinstance(reply, calls.Figures) and reply.values else {}

@@ -1,0 +1,249 @@
+"""Three real processes agree on one metadata log, and lose nothing of it when they are killed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+import ringfence
+from ringfence.control.cli.exits import Exit
+from ringfence.control.transport import envelope
+from ringfence.control.transport.envelope import Envelope, Kind
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
+
+ELECTION_S = 2.0  # the promise: metadata goes on 2 s after a kill of the leader
+
+
+class Three:
+    """A cluster of three; `nodes[0]` began it, the others joined."""
+
+    def __init__(self, root: Path) -> None:
+        self.controls = [f"tcp://127.0.0.1:{free_port()}" for _ in range(3)]
+        self.nodes = [
+            NodeProcess(root / name, options=("--control", control, *self._join(place)))
+            for place, (name, control) in enumerate(zip("abc", self.controls, strict=True))
+        ]
+
+    def _join(self, place: int) -> tuple[str, ...]:
+        return ("--join", self.controls[0]) if place else ()
+
+    def start(self) -> Three:
+        for node in self.nodes:
+            node.start()
+        until(lambda: self.roles(0) == ["leader", "voter", "voter"], what="three voters")
+        return self
+
+    def listed(self, place: int) -> dict[str, Any]:
+        done = cli("node", "list", "--json", "--control", self.controls[place], "--timeout", "2")
+        return json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "leader": 0}
+
+    def roles(self, place: int) -> list[str]:
+        return sorted(node["role"] for node in self.listed(place)["nodes"])
+
+    def leader(self) -> int:
+        """The place of the node that leads."""
+        for place in range(3):
+            if self.alive(place):
+                leads = self.listed(place)["leader"]
+                for other, node in enumerate(self.nodes):
+                    if leads and node.ready.get("node") == leads:
+                        return other
+        raise AssertionError("nobody leads")
+
+    def alive(self, place: int) -> bool:
+        process = self.nodes[place].process
+        return process is not None and process.poll() is None
+
+    def create(self, place: int, name: str, partitions: int = 6) -> dict[str, Any]:
+        columns = [
+            f"--column={field.name}:{field.type}" + ("" if field.nullable else "!") for field in SCHEMA
+        ]
+        done = cli("topic", "create", name, *columns, "--key", "id", "--partitions", str(partitions),
+                   "--json", address=self.nodes[place].address)  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        created: dict[str, Any] = json.loads(done.stdout)
+        return created
+
+    def topics(self, place: int) -> list[str]:
+        with ringfence.connect(self.nodes[place].address, timeout_s=10) as client:
+            return [topic.name for topic in client.topics()]
+
+    def kill_all(self) -> None:
+        for place in range(3):
+            if self.alive(place):
+                self.nodes[place].kill()
+
+    def restart_all(self) -> None:
+        """At once: one alone has no majority, and does not serve before it has."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(NodeProcess.start, self.nodes))
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    cluster = Three(tmp_path)
+    try:
+        yield cluster.start()
+    finally:
+        for place in range(3):
+            if cluster.alive(place):
+                cluster.nodes[place].kill()
+
+
+def names(*short: str) -> list[str]:
+    return [f"public/default/{name}" for name in short]
+
+
+def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three) -> None:
+    until(lambda: all(node["in_ring"] for node in three.listed(0)["nodes"]), what="all in the ring")
+    created = three.create(1, "t")
+    owners = [partition["owner"] for partition in created["partitions"]]
+    assert sorted(owners.count(node.ready["node"]) for node in three.nodes) == [2, 2, 2]
+    for place in range(3):
+        until(lambda place=place: three.topics(place) == names("t"), what=f"the topic on node {place}")
+    with ringfence.connect(three.nodes[2].address) as client:
+        producer = client.producer("t")
+        for start in range(0, 3_000, 1_000):
+            producer.send(batch(start, 1_000))
+        producer.flush()
+        producer.close()
+    with ringfence.connect(three.nodes[0].address) as client:
+        rows = read_ids(client, "t")
+        assert sum(partition.end_offset for partition in client.topic("t").partitions) == 3_000
+    check_identity(rows, {0: range(3_000)}, {0: 3_000})
+    states = [three.listed(place) for place in range(3)]
+    until(
+        lambda: len({(state["index"], state["hash"]) for state in map(three.listed, range(3))}) == 1,
+        what=f"equal hashes at equal indexes, {states}",
+    )
+
+
+def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
+    three.create(0, "before")
+    leader = three.leader()
+    rest = [place for place in range(3) if place != leader]
+    three.nodes[leader].kill()
+    began = time.monotonic()
+    until(lambda: three.listed(rest[0])["leader"] in {three.nodes[place].ready["node"] for place in rest},
+          what="a new leader")  # fmt: skip
+    elected_s = time.monotonic() - began
+    with ringfence.connect(three.nodes[rest[1]].address) as client:
+        client.create_topic("after", schema=SCHEMA, key=["id"], partitions=3)
+    assert elected_s <= ELECTION_S + 1.0, (
+        elected_s
+    )  # a question through the command line takes up to a second
+    for place in rest:
+        until(lambda place=place: three.topics(place) == names("after", "before"), what="both topics")
+    three.nodes[leader].restart()
+    assert three.topics(leader) == names("after", "before")
+
+
+def test_all_killed_and_restarted_keep_their_metadata(three: Three) -> None:
+    for number in range(5):
+        three.create(number % 3, f"t{number}", partitions=2)
+    three.kill_all()
+    three.restart_all()
+    for place in range(3):
+        until(lambda place=place: len(three.topics(place)) == 5, what=f"topics on node {place}")
+    three.create(2, "more", partitions=1)
+
+
+def test_one_alone_of_three_neither_leads_nor_takes_commands(three: Three) -> None:
+    for place in (1, 2):
+        three.nodes[place].kill()
+    time.sleep(2)
+    assert three.listed(0)["leader"] == 0
+    with (
+        ringfence.connect(three.nodes[0].address, timeout_s=2) as client,
+        pytest.raises(ringfence.RingfenceError),
+    ):
+        client.create_topic("lonely", schema=SCHEMA, key=["id"])
+    for place in (1, 2):
+        three.nodes[place].start()
+    until(lambda: three.listed(0)["leader"] != 0, what="a leader again")
+
+
+def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
+    node = three.nodes[2].ready["node"]
+    assert cli("node", "demote", str(node), "--control", three.controls[0]).returncode == 0
+    until(lambda: "learner" in three.roles(0), what="a learner")
+    assert cli("node", "promote", str(node), "--control", three.controls[1]).returncode == 0
+    until(lambda: three.roles(0) == ["leader", "voter", "voter"], what="a voter again")
+    until(lambda: all(known["in_ring"] for known in three.listed(0)["nodes"]), what="all in the ring")
+    assert cli("node", "remove", str(node), "--control", three.controls[0]).returncode == 0
+    until(lambda: len(three.listed(0)["nodes"]) == 2, what="two members")
+    assert cli("node", "remove", "77", "--control", three.controls[0]).returncode == Exit.REFUSED
+
+
+def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "foreign"):
+        pass
+    done = cli("serve", "--data", str(tmp_path / "foreign"), "--listen", "tcp://127.0.0.1:0",
+               "--join", three.controls[0])  # fmt: skip
+    assert done.returncode == Exit.STORAGE, done.stderr
+    assert "belongs to cluster" in done.stderr
+
+
+def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
+    leader = three.leader()
+    term = three.listed(leader)["term"]
+    cluster = bytes.fromhex(three.nodes[0].ready["cluster"])
+    me = three.nodes[leader].ready["node"]
+    deep = b"\x91" * 100_000
+    good = Envelope(envelope.VERSION, Kind.RAFT, cluster, 4_711, me, "", 0, b"")
+
+    def frame(**changes: Any) -> bytes:
+        return envelope.encode(msgspec.structs.replace(good, **changes))
+
+    frames = [
+        b"", b"\0", b"garbage" * 1_000, deep, bytes(1 << 20), frame(version=99), frame(cluster=b"x" * 16),
+        frame(to=me + 1), frame(body=deep), frame(body=b"\xc1"), frame(kind=Kind.BEAT, body=deep),
+        frame(kind=Kind.CHUNK, body=b"\x94\x01\x00\x01\xc4\x02xx"), frame(kind=Kind.CHUNK, body=deep),
+        frame(kind=Kind.ASK, cluster=b"", body=deep), frame(kind=Kind.ASK, body=b"\x80"),
+        frame(kind=Kind.ANSWER), frame(kind=Kind.FOREIGN), frame(kind=Kind.BEAT, body=b""),
+    ]  # fmt: skip
+    with zmq.Context() as context, context.socket(zmq.DEALER) as place:
+        place.setsockopt(zmq.LINGER, 1_000)
+        place.connect(three.controls[leader])
+        for _ in range(20):
+            for data in frames:
+                place.send(data)
+            place.send_multipart([b"two", b"frames"])
+    with zmq.Context() as context, context.socket(zmq.DEALER) as place:
+        place.setsockopt(zmq.LINGER, 1_000)
+        place.connect(three.controls[leader])
+        place.send(bytes(envelope.ENVELOPE_BYTES_MAX + 1))  # libzmq ends the connection
+        time.sleep(0.2)
+    three.create(leader, "afterwards")
+    assert three.listed(leader)["term"] == term
+    assert three.leader() == leader
+
+
+def test_dev_runs_a_cluster_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    import signal
+    import subprocess
+
+    from tests.system.harness import PROGRAM
+
+    for round_number in range(2):
+        command = [str(PROGRAM), "dev", "--nodes", "3", "--data", str(tmp_path / "dev"), "--json"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            with ringfence.connect(told["nodes"][2]["address"]) as client:
+                if round_number == 0:
+                    client.create_topic("kept", schema=SCHEMA, key=["id"], partitions=3)
+                assert [topic.name for topic in client.topics()] == names("kept")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        for node in told["nodes"]:
+            assert not Path(f"/proc/{node['pid']}").exists()
