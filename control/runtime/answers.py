@@ -82,6 +82,8 @@ class Answers:
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state
+        if not state.cluster:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         command = RegisterNode(
             cluster=state.cluster,
             store=call.store,

@@ -106,6 +106,7 @@ class Replica:
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringfence-journal")
         self._tasks: list[asyncio.Task[None]] = []
         self._compacting: asyncio.Task[None] | None = None
+        self._applies_waiting = 0
         self._pumping = False
         self._failed = False
 
@@ -139,8 +140,10 @@ class Replica:
         ]
         for task in self._tasks:
             task.add_done_callback(self._ended)
+        self._pump()
         if self.is_alone:
-            # Nobody else could lead: there is nothing to wait for.
+            # Nobody else could lead: there is nothing to wait for. Consensus refuses while a change of the
+            # configuration is committed, but not yet applied.
             self.step(events.Campaign())
 
     def step(self, event: Event) -> None:
@@ -190,8 +193,7 @@ class Replica:
                         self._some_work.set()
                     elif message.to == APPLY_THREAD:
                         assert isinstance(message, StorageMessage), message
-                        self._apply(message.entries)
-                        self._respond(message)
+                        self._apply_in_turn(message)
                     else:
                         self._send(message)
         except AssertionError as error:
@@ -203,6 +205,21 @@ class Replica:
         if not self._failed and self._compacting is None and self._is_compaction_due():
             self._compacting = asyncio.get_running_loop().create_task(self._compact(), name="compaction")
             self._compacting.add_done_callback(self._compacted)
+
+    def _apply_in_turn(self, work: StorageMessage) -> None:
+        """Apply entries, at once or after the disk.
+
+        A change of the configuration takes effect only once it is durable here that it is committed: who
+        started anew in the configuration before it might be a majority there, alone.
+        """
+        waits = self._applies_waiting or any(entry.type is not EntryType.NORMAL for entry in work.entries)
+        if waits:
+            self._applies_waiting += 1
+            self._work.append(work)
+            self._some_work.set()
+        else:
+            self._apply(work.entries)
+            self._respond(work)
 
     def _respond(self, work: StorageMessage) -> None:
         for response in work.responses:
@@ -259,6 +276,9 @@ class Replica:
             for work in batch:
                 if work.snapshot is not None:
                     await self._installed(work)
+                if work.to == APPLY_THREAD:
+                    self._applies_waiting -= 1
+                    self._apply(work.entries)
                 self._respond(work)
             self._pump()
 

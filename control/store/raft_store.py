@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from ringfence.control.consensus.messages import (
     Entry,
     EntryType,
     HardState,
+    MessageType,
     Snapshot,
     StorageMessage,
 )
@@ -99,24 +101,30 @@ class RaftStore:
     def persist(self, work: Sequence[StorageMessage]) -> None:
         """Make a batch of work durable, in order. The barrier: only then may its responses leave.
 
+        Work of the kind STORAGE_APPLY holds nothing to store; the commit index reaches its last entry then.
+
         Raises:
             OSError: ENOSPC or EDQUOT; nothing of the rest was written, and it may be tried again.
             StorageError: the disk failed; the journal takes nothing more.
         """
         group: list[Payload] = []
-        hard = self._hard
+        hard, must = self._hard, False
         for message in work:
+            if message.type is MessageType.STORAGE_APPLY:
+                must = True
+                hard = replace(hard, commit=max(hard.commit, message.entries[-1].index))
+                continue
             if message.term or message.vote or message.commit:
                 hard = Hard(message.term, message.vote, message.commit)
             if message.snapshot is not None:
-                self._write(group, hard)
+                self._write(group, hard, must=must)
                 group = []
                 self._install(message.snapshot, hard)
             if message.entries:
                 first = message.entries[0].index
                 group = [payload for payload in group if payload.index < first]
                 group += [_payload(entry) for entry in message.entries]
-        self._write(group, hard)
+        self._write(group, hard, must=must)
 
     def write_snapshot(
         self, position: Position, state: MetadataState, configuration: ConfigurationState
@@ -149,7 +157,8 @@ class RaftStore:
         for message in work:
             if message.snapshot is not None:
                 self._memory.install(msgspec.structs.replace(message.snapshot, data=b""))
-            self._memory.append(message.entries)
+            if message.type is not MessageType.STORAGE_APPLY:
+                self._memory.append(message.entries)
 
     def note_snapshot(
         self, position: Position, configuration: ConfigurationState, begins_behind: Position
@@ -223,11 +232,11 @@ class RaftStore:
         if self.base.index:
             self._memory.set_snapshot(Snapshot(self.base.index, self.base.term, self.configuration))
 
-    def _write(self, group: Sequence[Payload], hard: Hard) -> None:
+    def _write(self, group: Sequence[Payload], hard: Hard, *, must: bool) -> None:
         old, journal = self._hard, self.journal
         promised = (hard.term, hard.vote) != (old.term, old.vote) or journal.hard is None
-        lags = journal.hard is not None and hard.commit - journal.hard.commit >= COMMIT_LAG_MAX
-        written = hard if promised or (lags and group) else None
+        lag = 0 if journal.hard is None else hard.commit - journal.hard.commit
+        written = hard if promised or (must and lag > 0) or (group and lag >= COMMIT_LAG_MAX) else None
         if group and group[0].index <= journal.last.index:
             at = max(0, group[0].index - journal.base.index - 1)
             group = group[max(0, journal.base.index + 1 - group[0].index) :]
