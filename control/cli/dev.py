@@ -39,7 +39,7 @@ class _Local(msgspec.Struct):
 @click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True,
               help="Processes.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False),
-              help="Folder for data and logs, kept for the next time; by default a temporary one.")  # fmt: skip
+              help="Folder for data and logs that stays; by default a temporary one.")  # fmt: skip
 @json_option
 def command(count: int, data: Path | None, as_json: bool) -> int:  # noqa: FBT001 - click's
     """Run a cluster of local processes until Ctrl-C.

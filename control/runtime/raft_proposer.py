@@ -23,7 +23,7 @@ from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.reads import ReadState
 from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.machines.metadata import validate
-from ringfence.control.model.commands import Command, OpenSession
+from ringfence.control.model.commands import Command, InitCluster, OpenSession
 from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.results import Refused, Result, SessionOpened
@@ -216,7 +216,7 @@ class RaftProposer(Listener):
     async def _check(self, command: Command) -> None:
         """Refuse early what the state does not allow: on the newest state, for a follower's may lag."""
         refusal = validate(self.state, command)
-        if refusal is not None and self.state.cluster:
+        if refusal is not None and not isinstance(command, InitCluster):
             with contextlib.suppress(RequestRefused):
                 await self.fresh()
             refusal = validate(self.state, command)

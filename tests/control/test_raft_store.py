@@ -130,7 +130,7 @@ def test_every_flipped_byte_of_a_durable_journal_is_damage_and_changes_nothing(t
     journal = tmp_path / "d" / "metadata" / "journal"
     whole = journal.read_bytes()
     durable = len(whole) - records.HEAD_BYTES  # the last seal may be lost
-    for position in range(0, durable):
+    for position in range(durable):
         damaged = bytearray(whole)
         damaged[position] ^= 0x10
         journal.write_bytes(damaged)
