@@ -195,7 +195,7 @@ def check_identity(
         )
 
 
-def until(condition: Any, timeout_s: float = 20, what: str = "condition") -> None:
+def until(condition: Any, timeout_s: float = 60, what: str = "condition") -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, f"{what} did not hold within {timeout_s} s"
