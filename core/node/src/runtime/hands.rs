@@ -14,7 +14,7 @@ use super::workers::{Ended, Handed, Inbox, Perform};
 
 /// A larger group takes so long to write that receiving should go on beside it.
 const HERE_BYTES_MAX: u64 = 256 << 10;
-/// A slower disk would hold up fetches and the control plane's orders for too long. Local NVMe syncs in 0.1-0.3 ms,
+/// A slower disk would hold up fetches and the control plane's orders for too long. Local flash syncs in 0.1-0.3 ms,
 /// network volumes in 1-3 ms, disks that turn in 10.
 const HERE_TOOK_MAX: Duration = Duration::from_micros(800);
 /// An old figure counts for 7/8 of the new one: a single slow sync closes this way for about ten groups.
