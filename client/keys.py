@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ringfence.kinds import is_bytes, is_text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -41,16 +43,7 @@ def _values(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
+    return is_text(kind) or is_bytes(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _cast(column: pa.Array, stored: pa.DataType) -> pa.Array:

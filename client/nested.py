@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+from ringfence.kinds import is_bytes, is_text
 
 
 def exact_columns(schema: pa.Schema) -> tuple[str, ...]:
@@ -51,10 +45,6 @@ def _differs_in_form(given: pa.DataType, stored: pa.DataType) -> bool:
     """Whether equal values mean the same in both, and the encoder would still stumble."""
     if given == stored:
         return given.num_fields > 0 and not given.equals(stored, check_metadata=True)
-    if _one_of(_TEXT, given):
-        return _one_of(_TEXT, stored) or _one_of(_BYTES, stored)
-    return _one_of(_BYTES, given) and _one_of(_BYTES, stored)
-
-
-def _one_of(kinds: tuple[Callable[[pa.DataType], bool], ...], given: pa.DataType) -> bool:
-    return any(kind(given) for kind in kinds)
+    if is_text(given):
+        return is_text(stored) or is_bytes(stored)
+    return is_bytes(given) and is_bytes(stored)

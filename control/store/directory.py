@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ringfence.control.model.ids import UUID_BYTES
 from ringfence.control.store import identity as identities
@@ -14,6 +15,7 @@ from ringfence.control.store.journal import Journal, remove_leftover
 from ringfence.control.store.lock import DirectoryLock
 from ringfence.native.errors import StorageError
 
+Opened = TypeVar("Opened")
 NODE_FIRST: Final = 1
 _OURS: Final = frozenset({"lock", "store.toml.new", "joining", "joining.new"})
 _NEUTRAL: Final = frozenset({"lost+found"})
@@ -49,19 +51,7 @@ def open_directory(root: Path) -> DataDirectory:
         NewerFormatError: a newer program made it.
         StorageError: it holds files but no identity, or a log but no metadata. Nothing is changed then.
     """
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = DirectoryLock(root / "lock")
-    except OSError as error:
-        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
-    try:
-        return _opened(root, lock)
-    except OSError as error:
-        lock.close()
-        raise StorageError(f"data directory {root}: {error}") from error
-    except BaseException:
-        lock.close()
-        raise
+    return _locked(root, _opened)
 
 
 class JoiningDirectory:
@@ -100,19 +90,7 @@ def open_or_join(root: Path) -> DataDirectory | JoiningDirectory:
     """Open a data directory; an empty or absent one asks to join. Raises as `open_directory`."""
     if (root / "store.toml").exists():
         return open_directory(root)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock = DirectoryLock(root / "lock")
-    except OSError as error:
-        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
-    try:
-        return JoiningDirectory(root, lock)
-    except OSError as error:
-        lock.close()
-        raise StorageError(f"data directory {root}: {error}") from error
-    except BaseException:
-        lock.close()
-        raise
+    return _locked(root, JoiningDirectory)
 
 
 def open_existing(root: Path) -> DataDirectory:
@@ -128,6 +106,23 @@ def open_existing(root: Path) -> DataDirectory:
     lock = DirectoryLock(root / "lock")
     try:
         return DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=False)
+    except BaseException:
+        lock.close()
+        raise
+
+
+def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Opened:
+    """Make `root` where it is absent, lock it and open it; what fails gives the lock back."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = DirectoryLock(root / "lock")
+    except OSError as error:
+        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
+    try:
+        return opened(root, lock)
+    except OSError as error:
+        lock.close()
+        raise StorageError(f"data directory {root}: {error}") from error
     except BaseException:
         lock.close()
         raise
