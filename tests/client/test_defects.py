@@ -168,6 +168,7 @@ def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.Monke
         until(lambda: producer._closed)
         go_on.set()
         assert isinstance(closing.error(5), ringfence.ClosedError)
+        sender.join(5)
         with pytest.raises(ringfence.ClosedError):
             sent[0].result(1)
         assert [part.rows for part in sent[0].appended] == [10]
@@ -241,7 +242,14 @@ def test_a_request_that_waits_for_its_next_try_ends_with_the_client() -> None:
 
 
 def test_a_callback_that_would_wait_for_its_own_thread_is_told() -> None:
-    with node_with_topic() as (_, client):
+    added = threading.Event()
+
+    def hook(header: wire.RequestHeader) -> Fault:
+        # A callback that comes after the answer runs on its caller's thread, which may wait.
+        assert header.opcode != Opcode.PUBLISH or added.wait(5)
+        return None
+
+    with node_with_topic(hook=hook) as (_, client):
         producer = client.producer("t", bytes_in_flight_max=2000)
         told: list[BaseException] = []
         ended = threading.Event()
@@ -266,6 +274,7 @@ def test_a_callback_that_would_wait_for_its_own_thread_is_told() -> None:
             ended.set()
 
         producer.send(rows(0)).add_done_callback(callback)
+        added.set()
         assert ended.wait(5), "it waits for itself"
         assert [type(error) for error in told] == [INVALID] * 5 + [ringfence.OverloadedError]
         within(5, client.close)
