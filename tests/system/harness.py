@@ -96,6 +96,10 @@ class NodeProcess:
         assert self.process is not None
         return self.process.pid
 
+    def freeze(self) -> None:
+        """SIGSTOP: it holds its sockets and files and does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         assert self.process is not None

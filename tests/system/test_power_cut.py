@@ -70,6 +70,7 @@ def test_acknowledged_rows_survive_power_cuts(disk: Disk, soak: int) -> None:
     loads = [Load(node.address, "t", producer, rows=200).start() for producer in range(2)]
     for _ in range(CUTS * soak):
         time.sleep(1.0)
+        node.freeze()  # power fails for the process too: it does not live on to answer the disk's errors
         disk.cut_power()
         node.kill()
         disk.unmount()
