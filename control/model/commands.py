@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import field
 
 from ringfence.control.model.base import CommandBase
+from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
@@ -130,4 +131,4 @@ class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
 ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer
-Command = ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand
+Command = ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand | ChangeCommand
