@@ -47,18 +47,22 @@ class NodeProcess:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    """What the program is run by: `ip netns exec NAME`, say; it must become the program by exec."""
     log_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ringfence-log-")))
     process: subprocess.Popen[bytes] | None = None
     ready: dict[str, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        return f"tcp://{self.host}:{self.port}"
 
     def start(self) -> NodeProcess:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
         log = self.log.open("ab")
         command = [
+            *self.prefix,
             str(PROGRAM),
             "serve",
             "--json",
@@ -99,6 +103,10 @@ class NodeProcess:
     def freeze(self) -> None:
         """SIGSTOP: it holds its sockets and files and does nothing."""
         os.kill(self.pid, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
