@@ -219,6 +219,18 @@ def test_a_missing_key_column_is_named_with_those_that_are_there(client: ringfen
         producer.send(pa.record_batch({"text": ["x"]}))
 
 
+def test_a_start_that_the_log_has_not_reached_is_refused(client: ringfence.Client) -> None:
+    client.create_topic("reached", schema=pa.schema([pa.field("id", pa.int64())]))
+    with client.producer("reached") as producer:
+        producer.send(pa.record_batch({"id": [1, 2, 3]}))
+    assert list(client.read("reached", start=3)) == []
+    (partition,) = client.end_offsets("reached")
+    for start in (4, {partition: 4}, [(partition, 4, 0)]):
+        with pytest.raises(ringfence.InvalidArgumentError, match="the log ends at 3") as refused:
+            client.read("reached", start=start)
+        assert refused.value.details["offset"] == 4
+
+
 def test_truncated_rows_are_named(client: ringfence.Client) -> None:
     client.create_topic("short", schema=SCHEMA, partitions=1)
     with client.producer("short") as producer:
