@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -225,7 +226,8 @@ def test_a_start_that_the_log_has_not_reached_is_refused(client: ringfence.Clien
         producer.send(pa.record_batch({"id": [1, 2, 3]}))
     assert list(client.read("reached", start=3)) == []
     (partition,) = client.end_offsets("reached")
-    for start in (4, {partition: 4}, [(partition, 4, 0)]):
+    starts: list[Any] = [4, {partition: 4}, [(partition, 4, 0)]]
+    for start in starts:
         with pytest.raises(ringfence.InvalidArgumentError, match="the log ends at 3") as refused:
             client.read("reached", start=start)
         assert refused.value.details["offset"] == 4
