@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import ringfence
 
@@ -58,7 +58,7 @@ class NodeProcess:
     def address(self) -> str:
         return f"tcp://{self.host}:{self.port}"
 
-    def start(self) -> NodeProcess:
+    def start(self) -> Self:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
         log = self.log.open("ab")
         command = [
@@ -128,7 +128,7 @@ class NodeProcess:
             self.process.stdout.close()
         return code
 
-    def restart(self) -> NodeProcess:
+    def restart(self) -> Self:
         return self.start()
 
     def __enter__(self) -> Self:
@@ -184,7 +184,7 @@ def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, 
 
 
 def check_identity(
-    rows: dict[int, list[tuple[int, int]]], acknowledged: dict[int, Iterable[int]], sent: dict[int, int]
+    rows: dict[int, list[tuple[int, int]]], acknowledged: Mapping[int, Iterable[int]], sent: dict[int, int]
 ) -> None:
     """I5, I6, I7: acknowledged ids once, no id twice or never sent, each producer in order in a partition."""
     seen: set[tuple[int, int]] = set()

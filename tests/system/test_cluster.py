@@ -140,8 +140,8 @@ def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
         time.sleep(0.2)
     three.create(leader, "afterwards")
     assert all(three.alive(place) for place in range(3))
-    for place in range(3):
-        until(lambda place=place: three.topics(place) == names("afterwards"), what="the topic")
+    for number in range(3):
+        until(lambda number=number: three.topics(number) == names("afterwards"), what="the topic")
 
 
 def test_dev_runs_a_cluster_until_it_is_told_to_stop(tmp_path: Path) -> None:
