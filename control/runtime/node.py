@@ -80,7 +80,7 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory)
+        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
@@ -205,6 +205,7 @@ class Node:
                     history=identity.history,
                     node=NodeId(identity.node),
                     store=identity.store,
+                    nodes_min=self.settings.nodes_min,
                 )
             )
         restart = RestartNode(

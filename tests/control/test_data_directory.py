@@ -229,7 +229,7 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 
     snapshot.write(path, Snapshot(Position(1, 1), state))
     monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
-    monkeypatch.setitem(snapshot.CONVERSIONS, STATE_FORMAT, lambda data: data.replace(b"h" * 16, b"H" * 16))
+    monkeypatch.setitem(CONVERSIONS, STATE_FORMAT, lambda data: data.replace(b"h" * 16, b"H" * 16))
     read = snapshot.read(path, history=INIT.history)
     assert read.state.history == b"H" * 16
     monkeypatch.undo()
