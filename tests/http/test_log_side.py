@@ -12,7 +12,7 @@ from ringfence.control.machines.metadata import apply
 from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.entries import Entry, Proposal, decode_proposal, encode_proposal
-from ringfence.control.model.ids import Index, SessionId
+from ringfence.control.model.ids import Index, SessionId, TopicId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Vote
 from ringfence.control.model.requests import Condition, RequestKey
@@ -39,7 +39,7 @@ def keyed(
 def test_a_repeated_key_gives_the_first_answer_and_changes_nothing() -> None:
     state, first = keyed(BEGUN, 2, create())
     again, second = keyed(state, 3, create())
-    assert first == second == TopicCreated(topic=2)
+    assert first == second == TopicCreated(topic=TopicId(2))
     assert again is state
     assert decode_state(canonical_bytes(state)) == state
 
@@ -53,10 +53,10 @@ def test_other_content_under_a_key_is_a_conflict() -> None:
 
 
 def test_a_refused_request_leaves_its_key_free() -> None:
-    state, refused = keyed(BEGUN, 2, DeleteTopic(topic=9))
+    state, refused = keyed(BEGUN, 2, DeleteTopic(topic=TopicId(9)))
     assert state is BEGUN
     assert isinstance(refused, Refused)
-    assert keyed(state, 3, create())[1] == TopicCreated(topic=3)
+    assert keyed(state, 3, create())[1] == TopicCreated(topic=TopicId(3))
 
 
 def test_keys_are_bounded_and_the_oldest_is_forgotten() -> None:
@@ -73,11 +73,11 @@ def test_a_change_that_was_meant_for_another_version_is_refused() -> None:
     state, _ = keyed(BEGUN, 2, create(), key="")
     resource = "topic/2"
     assert tag_of(state, resource) == "2-1-1"
-    kept, refused = keyed(state, 3, DeleteTopic(topic=2), expects=Condition(resource, "2-1-2"))
+    kept, refused = keyed(state, 3, DeleteTopic(topic=TopicId(2)), expects=Condition(resource, "2-1-2"))
     assert kept is state
     assert isinstance(refused, Refused)
     assert refused.code == Code.TOO_OLD
-    gone, done = keyed(state, 4, DeleteTopic(topic=2), expects=Condition(resource, "2-1-1"))
+    gone, done = keyed(state, 4, DeleteTopic(topic=TopicId(2)), expects=Condition(resource, "2-1-1"))
     assert done == Done()
     assert tag_of(gone, resource) is None
 
