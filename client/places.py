@@ -101,12 +101,15 @@ def spans(
     """One span a partition: from `start` to the mark of now, or for ever.
 
     Raises:
-        InvalidArgumentError: `start` is of no known form; the message names the forms.
+        InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
+            mark, where no row is that a reader could have read.
     """
     marks = ends(link, layout, partitions, deadline)
     positions = _positions(link, layout, marks, start, deadline)
     for position in positions.values():
         _check(position)
+    for mark in marks:
+        _check_reached(layout, mark, positions.get(mark.partition))
     return [
         Span(
             mark.partition,
@@ -161,6 +164,17 @@ def _check(position: Position) -> None:
             raise InvalidArgumentError(
                 f"start: the {name} is 0 .. {OFFSET_MAX}", partition=position.partition, given=repr(value)
             )
+
+
+def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
+    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows."""
+    if position is not None and position.offset > mark.end:
+        raise InvalidArgumentError(
+            f'start: the log ends at {mark.end}; begin at most there ("latest")',
+            topic=layout.name,
+            partition=mark.partition,
+            offset=position.offset,
+        )
 
 
 def offsets_at(
