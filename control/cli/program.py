@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -26,6 +27,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
 }
 
+OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
 # What click >= 8.2 raises for a group without a command; an older one shows the help and ends with 0.
 NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
@@ -34,6 +37,10 @@ NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
 
 class OutputClosedError(Exception):
     """Who read our output has enough."""
+
+
+class OutputFailedError(Exception):
+    """Where our output goes takes no more."""
 
 
 class LazyGroup(click.Group):
@@ -45,6 +52,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise OutputClosedError from error
+        except OSError as error:
+            # Sources, nodes and data directories have typed errors of their own.
+            if error.errno in OUTPUT_ERRORS:
+                raise OutputFailedError(f"the output cannot be written: {error.strerror}") from error
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)
@@ -105,14 +117,21 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _usage(error, as_json=as_json)
     except OutputClosedError:
-        # Nothing more may be written, not even what Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return Exit.OK
+    except OutputFailedError as error:
+        _write_no_more()
+        return _report("OutputFailedError", str(error), Exit.OUTPUT, {}, as_json=as_json)
     except Exception as error:
         if debug:
             raise
         return _failure(error, as_json=as_json)
     return code if isinstance(code, int) else Exit.OK
+
+
+def _write_no_more() -> None:
+    """Nothing more goes to stdout, not even what Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException, *, as_json: bool) -> int:

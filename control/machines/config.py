@@ -55,7 +55,11 @@ SESSIONS_MAX: Final = 1_024
 """Sessions of proposers; the least recently used one gives way. A node holds one."""
 SESSION_WINDOW: Final = 64
 """Commands that one session may have unanswered; results are kept for as many."""
-
+REQUESTS_MAX: Final = 1_024
+"""Answers of keyed requests that are kept; the oldest is forgotten. Administrators send a few a minute, and
+who lost an answer repeats within minutes; about 150 bytes each."""
+TOKENS_MAX: Final = 256
+"""Tokens of administrators: people and programs, not users."""
 
 LABELS_MAX: Final = 32
 """Labels of one node, for people and for placement by zone."""

@@ -122,6 +122,10 @@ class Members:
             members = {*state.nodes, *replica.configuration.voters, *replica.configuration.voters_outgoing}
             self._peers.forget_others(members)
         self._hash(Index(replica.applied.index))
+        if replica.disk_full:
+            self._health.worsen("journal full", "disk full: no space for the metadata journal; free some")
+        else:
+            self._health.mend("journal full")
         if not replica.leads:
             self._liveness.end()
             self._send_beat()

@@ -80,7 +80,7 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory)
+        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
@@ -142,7 +142,7 @@ class Node:
         await self._abandon()
 
     def status(self) -> messages.Status:
-        state, identity = self.proposer.state, self._identity
+        state, identity, replica = self.proposer.state, self._identity, self.proposer.replica
         return messages.Status(
             cluster=identity.cluster,
             history=identity.history,
@@ -157,6 +157,9 @@ class Node:
             topics=len(state.topics),
             partitions=sum(len(topic.layout.partitions) for topic in state.topics.values()),
             counters=self.native.counters(),
+            leader=replica.leader,
+            term=replica.term,
+            role=replica.role,
         )
 
     # ---- start-up ---------------------------------------------------------------------------------
@@ -202,6 +205,7 @@ class Node:
                     history=identity.history,
                     node=NodeId(identity.node),
                     store=identity.store,
+                    nodes_min=self.settings.nodes_min,
                 )
             )
         restart = RestartNode(

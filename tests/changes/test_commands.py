@@ -23,7 +23,7 @@ from tests.changes.lab import END, LESS, Lab, other
 def test_a_move_goes_through_its_phases_and_gives_the_old_replica_back() -> None:
     lab = Lab()
     lab.must(lab.prepare(2))
-    began = lab.at
+    began = ChangeId(lab.at)
     assert (lab.change.kind, lab.change.phase) == (ChangeKind.MOVE, ChangePhase.PREPARED)
     assert lab.now.owner.node == 1
     lab.must(lab.hold())
@@ -257,16 +257,17 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
         count = len(lab.now.replicas)
         owner = draw.choice([*nodes[:count], lab.now.owner.node])
         return lab.prepare(*nodes[:count], owner=owner)
-    ends = {place.node: draw.choice([END, END, END, LESS]) for place in lab.change.replicas}
+    ends = {int(place.node): draw.choice([END, END, END, LESS]) for place in lab.change.replicas}
     owner = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
-    return draw.choice(
+    choices: list[Command] = (
         [
             lab.hold(), lab.hold(), lab.commit(ends, owner=owner), lab.commit(ends, owner=owner),
             lab.opened(), lab.clean(), *confirm, *([lab.abort()] if draw.random() < 0.3 else []),
         ]
     )  # fmt: skip
+    return draw.choice(choices)
 
 
 def test_the_checker_finds_planted_defects() -> None:

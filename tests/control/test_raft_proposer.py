@@ -24,6 +24,7 @@ from ringfence.control.runtime.replica import Replica
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
+from ringfence.control.store.journal import Journal
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import Code
@@ -85,7 +86,7 @@ def run(root: Path, count: int, work: Callable[[Net], Awaitable[None]], *, loss:
             same = Identity(first.identity.cluster, first.identity.history, own.store, number)
             if number > 1 and own.history != same.history:
                 directory.journal.unlink()
-                raft_store.Journal.create(directory.journal, history=same.history)
+                Journal.create(directory.journal, history=same.history)
             directory = DataDirectory(directory.root, same, directory._lock, is_new=False)
             net.members[number] = Member(net, directory, number, numbers)
         for member in net.members.values():
@@ -124,7 +125,7 @@ async def opened(proposer: RaftProposer) -> SessionId:
 
 
 def test_one_alone_commits_at_once_and_finds_its_state_again(tmp_path: Path) -> None:
-    states = []
+    states: list[object] = []
 
     async def work(net: Net) -> None:
         member = net.members[1]
