@@ -44,6 +44,17 @@ LIMITS: Final[dict[str, Limit]] = {
     "changes_max": Limit(
         64, 1, 4_096, "planned changes that are open at once; each holds a sync and questions of the leader"
     ),
+    "moves_concurrent": Limit(1, 1, 64, "one at a time: a copy takes disk and network from producers"),
+    "node_moves_concurrent": Limit(1, 1, 16, "moves that one node sends or takes at once"),
+    "sync_bytes_per_s": Limit(
+        0, 0, 1 << 40, "0: a copy is as fast as it can; else the bytes per second of one copy"
+    ),
+    "move_timeout_ms": Limit(
+        3_600_000, 1_000, 604_800_000, "an hour copies 500 GB at 0.15 GB/s; then the try is aborted"
+    ),
+    "hold_timeout_ms": Limit(
+        5_000, 100, 600_000, "a HOLD takes ms; one that does not end keeps producers waiting"
+    ),
     "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 

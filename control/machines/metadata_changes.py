@@ -16,6 +16,7 @@ from ringfence.control.machines.change_rules import (
     with_assignment,
     with_change,
     with_failovers,
+    with_leftovers,
     without_leftover,
 )
 from ringfence.control.machines.refusals import conflict, invalid, stale
@@ -31,7 +32,7 @@ from ringfence.control.model.change_commands import (
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LogEnd
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind, LogEnd
 from ringfence.control.model.ids import Epoch, Index, NodeId
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
@@ -125,7 +126,8 @@ def commit(
     assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
     topic: Topic = state.topics[change.topic]
     committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
-    return with_change(with_assignment(state, topic, change.partition, assignment, index), committed)
+    assigned = with_assignment(state, topic, change.partition, assignment, index)
+    return with_leftovers(with_change(assigned, committed), change, change.adds, LeftoverKind.ADOPT)
 
 
 def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:
@@ -148,7 +150,7 @@ def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
         return None
     return invalid(
         f"change {command.change} of partition {command.partition} left nothing on store "
-        f"{command.store.hex()}, or it is gone already"
+        f"{command.store.hex()}, or it is done already"
     )
 
 

@@ -86,7 +86,7 @@ class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
 
 
 class ConfirmLeft(CommandBase, frozen=True, kw_only=True, tag="confirm_left"):
-    """A store has given back what a change left on it."""
+    """A store has done what a change left for it to do."""
 
     partition: PartitionId
     change: ChangeId
