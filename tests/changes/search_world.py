@@ -133,10 +133,11 @@ class ChangeWorld:
             for label, after, is_fault in steps(state):
                 yield Step(label, self.pruned(after), is_fault)
 
-    def pruned(self, state: State) -> State:
+    def pruned(self, state: Any) -> State:
         """Without messages that can never do anything again, so that states which differ in them are one."""
         kept = frozenset(message for message in state.messages if self.matters(state, message))
-        return state if len(kept) == len(state.messages) else state._replace(messages=kept)
+        pruned: State = state if len(kept) == len(state.messages) else state._replace(messages=kept)
+        return pruned
 
     def matters(self, state: State, message: tuple[Any, ...]) -> bool:
         change = self.log.states[state.log].changes.get(self.partition)
@@ -153,7 +154,7 @@ class ChangeWorld:
                 return (place, record) not in staged[of] if of in staged else of == number
             case ("match", owner, epoch, replica, count):
                 node = state.nodes[owner]
-                return node.epoch == epoch and dict(node.match).get(replica, 0) < count
+                return bool(node.epoch == epoch and dict(node.match).get(replica, 0) < count)
         raise AssertionError(message)
 
     def is_end(self, state: Any) -> bool:

@@ -271,12 +271,12 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
         owner = draw.choice([*nodes[:count], lab.now.owner.node])
         return lab.prepare(*nodes[:count], owner=owner)
     ends = {int(place.node): draw.choice([END, END, END, LESS]) for place in lab.change.replicas}
-    owner: int = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
+    new_owner: int = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
     choices: list[Command] = (
         [
-            lab.hold(), lab.hold(), lab.commit(ends, owner=owner), lab.commit(ends, owner=owner),
+            lab.hold(), lab.hold(), lab.commit(ends, owner=new_owner), lab.commit(ends, owner=new_owner),
             lab.opened(), lab.clean(), *confirm, *([lab.abort()] if draw.random() < 0.3 else []),
         ]
     )  # fmt: skip
