@@ -142,7 +142,7 @@ class Node:
         await self._abandon()
 
     def status(self) -> messages.Status:
-        state, identity = self.proposer.state, self._identity
+        state, identity, replica = self.proposer.state, self._identity, self.proposer.replica
         return messages.Status(
             cluster=identity.cluster,
             history=identity.history,
@@ -157,6 +157,9 @@ class Node:
             topics=len(state.topics),
             partitions=sum(len(topic.layout.partitions) for topic in state.topics.values()),
             counters=self.native.counters(),
+            leader=replica.leader,
+            term=replica.term,
+            role=replica.role,
         )
 
     # ---- start-up ---------------------------------------------------------------------------------

@@ -128,6 +128,18 @@ class Replica:
         return self.node.core.role is Role.LEADER
 
     @property
+    def role(self) -> str:
+        """What this node is in consensus: leader, candidate, voter, learner or none."""
+        core, configuration = self.node.core, self.configuration
+        if core.role in {Role.CANDIDATE, Role.PRE_CANDIDATE}:
+            return "candidate"
+        if self.leads:
+            return "leader"
+        if self.id in {*configuration.voters, *configuration.voters_outgoing}:
+            return "voter"
+        return "learner" if self.id in configuration.learners else "none"
+
+    @property
     def is_alone(self) -> bool:
         """Whether this node is the majority."""
         return self.configuration.voters == (self.id,) and not self.configuration.voters_outgoing
