@@ -14,6 +14,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.machines import (
+    metadata_changes,
     metadata_cluster,
     metadata_nodes,
     metadata_producers,
@@ -24,6 +25,7 @@ from ringfence.control.machines import (
 from ringfence.control.machines.config import REQUESTS_MAX, SESSION_WINDOW
 from ringfence.control.machines.refusals import invalid
 from ringfence.control.machines.versions import condition_fault
+from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.commands import (
     ClusterCommand,
     Command,
@@ -73,6 +75,8 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return metadata_nodes.validate(state, command)
     if isinstance(command, RingCommand):
         return metadata_ring.validate(state, command)
+    if isinstance(command, ChangeCommand):
+        return metadata_changes.validate(state, command)
     return metadata_topics.validate(state, command)
 
 
@@ -117,6 +121,8 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
         return metadata_nodes.execute(state, command, index)
     if isinstance(command, RingCommand):
         return metadata_ring.execute(state, command, index)
+    if isinstance(command, ChangeCommand):
+        return metadata_changes.execute(state, command, index)
     return metadata_topics.execute(state, command, index)
 
 

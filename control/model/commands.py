@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import field
 
 from ringfence.control.model.base import CommandBase
+from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
@@ -147,4 +148,6 @@ ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetCon
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer
-Command = ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand | TokenCommand
+Command = (
+    ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand | TokenCommand | ChangeCommand
+)

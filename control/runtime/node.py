@@ -215,6 +215,7 @@ class Node:
         restarted = (await self.proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
+        self._cluster.settled()
         self._following = True
         index = self.proposer.applied.index
         self._follower.follow(EMPTY, self.proposer.state, index)

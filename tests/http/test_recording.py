@@ -80,7 +80,12 @@ def test_what_no_leader_may_say_is_written_down_and_named_by_the_replay(
         await load(net, 3)
         follower = next(member for member in net.members.values() if not member.replica.leads)
         files = EventFiles(tmp_path)
-        follower.replica._keep = lambda kept: paths.append(files.keep(kept)) or paths[-1]  # type: ignore[func-returns-value]
+
+        def keep(kept: Recording) -> Path:
+            paths.append(files.keep(kept))
+            return paths[-1]
+
+        follower.replica._keep = keep
         core = follower.replica.node.core
         commit = core.log.commit
         lie = Message(type=MessageType.HEARTBEAT, to=core.id, sender=core.lead, term=core.term)
