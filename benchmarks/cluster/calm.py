@@ -79,7 +79,8 @@ def measure(seconds: float = SECONDS) -> dict[str, Any]:
         after = max(nodes.terms())
         return {
             "limits": {"elections": 0}, "seconds": seconds, "busy_processes": len(busy),
-            "elections": after - before, "same_leader": nodes.leader().node == leader, "rows": flow.rows, "requests": flow.requests,
+            "elections": after - before, "same_leader": nodes.leader().node == leader, "rows": flow.rows,
+            "requests": flow.requests,
             "load_average": round(os.getloadavg()[0], 1),
         }  # fmt: skip
 
