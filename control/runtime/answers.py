@@ -44,6 +44,7 @@ class Answers:
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""
+        self._proposer.replica.pulse()
         try:
             async with asyncio.timeout(ANSWER_S):
                 reply = await self._reply(calls.decode_call(envelope.body))

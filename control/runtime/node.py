@@ -109,6 +109,7 @@ class Node:
             self._routes(),
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
+            pulse=self.proposer.replica.pulse,
         )
         self._driver.start()
         self._follower.start()
