@@ -34,8 +34,8 @@ def application(node: Node, audit: Audit, *, loopback: bool) -> ASGIApp:
     desk = Desk(node, access, audit)
     for router in (
         reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
-        reads.of_topics(node, access), events.router(node, access), changes.of_topics(desk),
-        changes.of_nodes(desk), changes.of_tokens(desk),
+        reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
+        changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk),
     ):  # fmt: skip
         app.include_router(router)
     _describe(app)

@@ -83,7 +83,7 @@ class Limits:
             if not begun:
                 await _tell(send, 504, "deadline", text, retry=True)
         except Exception:  # noqa: BLE001 - a defect must cost one request, not the node
-            # As text: a renderer that shows local values takes seconds for an application's, and tells secrets.
+            # As text: a renderer that shows local values takes seconds, and tells secrets.
             why = traceback.format_exc(limit=-FRAMES_MAX)
             _LOG.error("request failed", method=scope["method"], path=scope["path"][:200], traceback=why)
             if not begun:

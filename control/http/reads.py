@@ -165,7 +165,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
 
 def of_topics(node: Node, access: Access) -> APIRouter:
-    """Topics, their layouts, and where they are."""
+    """Topics and their figures."""
     depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
@@ -202,6 +202,14 @@ def of_topics(node: Node, access: Access) -> APIRouter:
             rows=sum(part.end_offset - part.start_offset for part in stats),
             bytes=sum(part.bytes for part in stats),
         )  # fmt: skip
+
+    return router
+
+
+def of_tables(node: Node, access: Access) -> APIRouter:
+    """Layouts of topics, and where their partitions are."""
+    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
     async def layout(tenant: Named, namespace: Named, name: Named) -> shapes.Layout:
