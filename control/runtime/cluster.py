@@ -19,6 +19,7 @@ from ringfence.control.runtime import calls
 from ringfence.control.runtime.addresses import advertised
 from ringfence.control.runtime.answers import Answers
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.others import Others
@@ -103,10 +104,12 @@ class Cluster:
         before = known.nodes.get(here.node)
         if not self.hub.address:
             self._bind_again(before.control if before is not None else ())
+        event_files = EventFiles(self._settings.data_dir)
         peers = self._peers = Peers(self.hub, store, on_beat=self._beat)
         replica = Replica(
             store, identity.node, listener=self.proposer, send=peers.send_message,
             before_tick=self.hub.drain, on_failed=self._on_failed,
+            keep=event_files.keep,
         )  # fmt: skip
         self.proposer.attach(replica)
         peers.attach(replica)
@@ -115,7 +118,7 @@ class Cluster:
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested
         )
-        self._answers = Answers(self.proposer, self._members)
+        self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
@@ -124,6 +127,11 @@ class Cluster:
     def control(self) -> tuple[str, ...] | None:
         """What other nodes are told; None while nobody can reach this one."""
         return advertised((self.hub.address,)) if self.hub.address else None
+
+    @property
+    def members(self) -> Members:
+        assert self._members is not None, "the cluster is not open"
+        return self._members
 
     @property
     def answers(self) -> Answers:
