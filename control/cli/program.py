@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("ringfence.control.cli.node", "List, promote, demote and remove nodes of a cluster."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
     "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
+    "debug": ("ringfence.control.cli.debug", "Record what consensus did, and run it again."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
     "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
 }

@@ -24,7 +24,7 @@ from ringfence.control.consensus.reads import ReadState
 from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.machines.metadata import validate
 from ringfence.control.machines.versions import condition_fault
-from ringfence.control.model.commands import Command, InitCluster, OpenSession
+from ringfence.control.model.commands import Command, InitCluster, OpenSession, RestartNode
 from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.requests import Condition, RequestKey
@@ -78,10 +78,18 @@ class RaftProposer(Listener):
     """The metadata of a node as all of the cluster sees it. `attach` joins it to its replica."""
 
     def __init__(
-        self, *, on_applied: Applier, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self,
+        *,
+        on_applied: Applier,
+        on_other_start: Callable[[RestartNode, Index], None] = lambda *_: None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`on_applied` hears of each entry that changed the state."""
-        self._on_applied, self._now_ms = on_applied, now_ms
+        """`on_applied` hears of each entry that changed the state.
+
+        `on_other_start` hears of starts of nodes, this one included, that other processes proposed.
+        """
+        self._on_applied, self._now_ms, self._on_other_start = on_applied, now_ms, on_other_start
+        self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
         self._waiting: deque[tuple[_Wanted, asyncio.Future[Applied]]] = deque()
@@ -204,6 +212,8 @@ class RaftProposer(Listener):
         proposal = entry.proposal
         _LOG.debug("applied", index=entry.index, command=type(proposal.command).__name__,
                    result=type(result).__name__)  # fmt: skip
+        if isinstance(proposal.command, RestartNode) and proposal.sequence not in self._without_session:
+            self._on_other_start(proposal.command, entry.index)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
             if isinstance(result, Refused) and pending.tries > 1 and result.code != Code.FORGOTTEN:
@@ -288,6 +298,7 @@ class RaftProposer(Listener):
                 continue  # who asked is gone, and nothing was sent
             if self._session == NO_SESSION:
                 sequence = secrets.randbits(62)  # only this node looks at it, to know its own again
+                self._without_session.append(sequence)
             else:
                 self._sequence = sequence = self._sequence + 1
             proposal = Proposal(self._session, sequence, self._now_ms(), wanted.command, wanted.request,

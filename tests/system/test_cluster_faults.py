@@ -5,23 +5,27 @@ One cluster serves the whole file: every test leaves it whole again, and says so
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
+from ringfence.control.cli.exits import Exit
 from tests.system.cluster import Three
 from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
 from tests.system.load import Load
 from tests.system.network import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 STOP_S = 4.0
 """A stop of a node: longer than an election and than `failure_ms`; ten seconds with --soak."""
+FULL = "no space for the metadata journal"
 SEGMENTS = ("--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "64MiB")
 
 
@@ -61,14 +65,23 @@ def world(started: World) -> World:
     return started
 
 
+def copied(world: World, place: int, folder: Path) -> NodeProcess:
+    """A node over a copy of another one's directory, on the same host."""
+    original, host = world.three.nodes[place], world.network.hosts[place]
+    shutil.copytree(original.data, folder / "copy")
+    options = ("--control", f"tcp://{host}:{free_port()}", *original.options[2:])
+    return NodeProcess(folder / "copy", options=options, host=host, prefix=world.network.prefixes[place])
+
+
 def owned_by(world: World, topic: str, place: int) -> list[int]:
     with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
         parts = client.topic(topic).partitions
         return [part.partition for part in parts if part.owner == world.three.id(place)]
 
 
-def lacks_space(client: ringfence.Client) -> bool:
-    return any("no space for the metadata" in why for why in client.status().reasons)
+def says(world: World, place: int, reason: str) -> bool:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        return any(reason in why for why in client.status().reasons)
 
 
 def epochs(world: World, topic: str, place: int) -> dict[int, int]:
@@ -172,13 +185,11 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
             three.create(0, f"full-{number}", partitions=1)
         until(lambda: three.listed(2)["index"] < three.listed(0)["index"], what="the third lags")
         assert three.alive(2)
-        with ringfence.connect(three.nodes[2].address, timeout_s=10) as client:
-            until(lambda: lacks_space(client), what="it says so")
+        until(lambda: says(world, 2, FULL), what="it says so")
     finally:
         filler.unlink()
     three.until_equal()
-    with ringfence.connect(three.nodes[2].address, timeout_s=10) as client:
-        until(lambda: not lacks_space(client), what="it is mended")
+    until(lambda: not says(world, 2, FULL), what="it is mended")
 
 
 @pytest.mark.timeout(180)
@@ -198,3 +209,38 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
         rows = read_ids(client, "rolled")
     check_identity(rows, {load.producer: load.acknowledged for load in loads},
                    {load.producer: load.sent for load in loads})  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tmp_path: Path) -> None:
+    three = world.three
+    before = three.listed(0)["index"]
+    copy = copied(world, 1, tmp_path)
+    with pytest.raises(AssertionError, match="exit code 7") as refused:
+        copy.start()
+    assert "another process is node" in str(refused.value)
+    until(lambda: any(says(world, place, "two processes say that they are node") for place in (0, 2)),
+          what="another node tells of it")  # fmt: skip
+    # The original noticed nothing, and no start of the copy stands in the log.
+    assert three.alive(1)
+    assert three.life(1, seen_by=0) == "LIVE"
+    assert three.listed(0)["index"] == before
+    three.create(1, "not-the-copy", partitions=2)
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(world: World, tmp_path: Path) -> None:
+    three = world.three
+    original = three.nodes[1]
+    original.freeze()
+    try:
+        copy = copied(world, 1, tmp_path).start()
+    finally:
+        original.wake()
+    until(lambda: not three.alive(1), what="the original has ended")
+    assert original.stop() == Exit.NODE_FAILED
+    assert "another process is node" in original.log.read_text()
+    # The first directory is the stale one from now on: it is refused, and left as it is.
+    with pytest.raises(AssertionError, match="exit code 7"):
+        original.start()
+    three.nodes[1], three.controls[1] = copy, copy.ready["control"]
