@@ -12,10 +12,14 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from ringfence.control.machines.move_records import followed, without_topic
 from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, Leftover, LeftoverKind
 from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
+
+OVERTAKEN = "the owner failed or was started anew"
 
 
 def quorum(replication: int) -> int:
@@ -64,13 +68,14 @@ def with_leftovers(
     return replace(state, leftovers={**state.leftovers, change.partition: (*known, *more)})
 
 
-def aborted(state: MetadataState, change: Change, index: Index | None) -> MetadataState:
+def aborted(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
     """As before the change. The owner was perhaps fenced: then it opens anew, under `index`.
 
     None where it shall not: a failover of the partition begins by the same entry.
     """
     assert change.may_abort, f"I13: change {change.change} is {change.kind} {change.phase}, it only goes on"
     ended = with_leftovers(without_change(state, change.partition), change, change.adds, LeftoverKind.DISCARD)
+    ended = followed(ended, change, MoveState.FAILED, error=why)
     if change.phase is not ChangePhase.HELD or index is None:
         return ended
     topic = state.topics[change.topic]
@@ -91,7 +96,7 @@ def overtaken(state: MetadataState, partition: PartitionId, index: Index | None)
     change = state.changes.get(partition)
     if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
         return state
-    return cleaned(state, change) if change.is_committed else aborted(state, change, index)
+    return cleaned(state, change) if change.is_committed else aborted(state, change, index, OVERTAKEN)
 
 
 def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
@@ -130,6 +135,7 @@ def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozen
     What was received and not adopted stays listed until it is given back.
     """
     stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
+    state = without_topic(state, topic)
     for partition in topic.assignments:
         change = state.changes.get(partition)
         if change is not None:

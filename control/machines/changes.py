@@ -167,6 +167,7 @@ def _held(state: MetadataState, change: Change, seen: Seen) -> Next:
         commit = CommitChange(
             partition=change.partition, change=change.change, epoch=assignment.epoch,
             owner=change.owner.node, end=end, proofs=tuple(equal),
+            rows=sum(sync.rows for _, sync in seen.syncs), bytes=sum(sync.bytes for _, sync in seen.syncs),
         )  # fmt: skip
         return Next((), commit)
     told = {proof.place for proof in proofs if proof.end.records >= end.records}

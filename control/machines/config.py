@@ -55,6 +55,13 @@ LIMITS: Final[dict[str, Limit]] = {
     "hold_timeout_ms": Limit(
         5_000, 100, 600_000, "a HOLD takes ms; one that does not end keeps producers waiting"
     ),
+    "policy_enabled": Limit(0, 0, 1, "0: nothing moves unless somebody says so"),
+    "policy_imbalance_percent": Limit(
+        200, 100, 10_000, "max/min of the nodes' loads, in percent, that must be passed: 2.0"
+    ),
+    "policy_check_interval_s": Limit(60, 1, 86_400, "loads are averages of some seconds; moves take minutes"),
+    "policy_cooldown_s": Limit(300, 0, 86_400, "after its moves: their effect must be seen first"),
+    "policy_grace_s": Limit(120, 0, 86_400, "after an election: a new leader has no loads yet"),
     "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 

@@ -10,7 +10,8 @@ from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.model.changes import ChangePhase, Proof
 from ringfence.control.model.topics import Replica
 from tests.changes.search import Step
-from tests.changes.search_world import ChangeWorld, Node, Plan, Record, State
+from tests.changes.search_nodes import Node, Record
+from tests.changes.search_world import ChangeWorld, Plan, State
 
 MOVE = Plan(2, 1, ((1,),), rows=2)
 

@@ -16,51 +16,18 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import (
-    Ended,
-    Fence,
-    LookOpen,
-    Prove,
-    Ready,
-    Receive,
-    Standing,
-    Sync,
-    Synced,
-    SyncState,
-)
-from ringfence.control.machines.change_rules import quorum
-from ringfence.control.machines.change_steps import Adopt, Discard, Release, StopSync
+from ringfence.control.machines.change_orders import Standing
+from ringfence.control.machines.change_steps import Adopt, Discard, Release
 from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.orders import ClosePartition, FencePartition, OpenPartition
 from ringfence.control.model.change_commands import AbortChange, ConfirmLeft, FailOver, PrepareChange
-from ringfence.control.model.changes import LogEnd
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.topics import Replica
 from tests.changes.search import Step
 from tests.changes.search_log import Log, Numbers
+from tests.changes.search_nodes import Node, NodeRules, Record
 from tests.control.commands import cluster, create, entry, restart
-
-Record = tuple[int, int]
-
-
-class Node(NamedTuple):
-    """`staged`: what was received for each change, by place; volatile: `epoch`, `syncing`, `match`."""
-
-    applied: int
-    up: bool = True
-    records: tuple[Record, ...] = ()
-    fence: int = 0
-    epoch: int = 0
-    staged: tuple[tuple[int, frozenset[tuple[int, Record]]], ...] = ()
-    syncing: frozenset[tuple[int, int]] = frozenset()
-    match: tuple[tuple[int, int], ...] = ()
-    wiped: bool = False
-
-    @property
-    def admits(self) -> bool:
-        return self.up and self.epoch > 0 and self.epoch >= self.fence
 
 
 class State(NamedTuple):
@@ -97,7 +64,7 @@ class Plan(NamedTuple):
     cuts: int = 0
 
 
-class ChangeWorld:
+class ChangeWorld(NodeRules):
     """The world of one plan. Planted bugs override its methods."""
 
     def __init__(self, plan: Plan) -> None:
@@ -112,6 +79,7 @@ class ChangeWorld:
         self.log = Log(state, at, self.partition)
         self.known = Numbers()
         self.chains = Numbers()
+        self.replication = plan.replication
 
     # ---- the world's door ----------------------------------------------------------------------------
 
@@ -275,7 +243,7 @@ class ChangeWorld:
         node = state.nodes[place]
         if not node.up or self.stands(node, order) is not Standing.OBEY:
             return
-        after, answer, sent = self.obey(state, node, order)
+        after, answer, sent = self.obey(state.nodes, node, order)
         if answer is not None:
             sent |= {("answer", number, self.known.of(answer))}
         state2 = self.with_node(state, place, after)._replace(messages=state.messages | sent)
@@ -289,67 +257,6 @@ class ChangeWorld:
         """A wiped store has another id."""
         place_of = self.places[place]
         return replace(place_of, store=b"wiped" + bytes(11)) if node.wiped else place_of
-
-    def obey(self, state: State, node: Node, order: Any) -> tuple[Node, Any, frozenset[Any]]:
-        none: frozenset[Any] = frozenset()
-        match order:
-            case Receive(change=change):
-                staged = dict(node.staged)
-                staged.setdefault(change, frozenset())
-                return (
-                    node._replace(staged=tuple(sorted(staged.items(), key=lambda item: item[0]))),
-                    Ready(),
-                    none,
-                )
-            case Sync(change=change, target=to):
-                target = self.places.index(to)
-                if (change, target) not in node.syncing and node.epoch:
-                    node = node._replace(syncing=node.syncing | {(change, target)})
-                    sent = self.copied(change, target, node.records)
-                    return node, None, sent
-                has = len(self.contiguous(state.nodes[target], change))
-                if has < len(node.records) or (change, target) not in node.syncing:
-                    return node, None, none
-                return node, Synced(state=SyncState.CONTIGUOUS), none
-            case Fence(change=change):
-                if node.fence > change:
-                    return node, None, none
-                fenced = node._replace(fence=change, epoch=node.epoch if node.epoch >= change else 0)
-                return fenced, Ended(end=self.end(fenced.records)), none
-            case Prove(change=change, records=records):
-                log = self.contiguous(node, change) if change in dict(node.staged) else node.records
-                return node, Ended(end=self.end(log)) if len(log) >= records else None, none
-            case LookOpen(epoch=epoch):
-                return node, Ready() if self.is_open(node, epoch) else None, none
-        raise AssertionError(order)
-
-    def copied(self, change: int, target: int, records: tuple[Record, ...]) -> frozenset[Any]:
-        return frozenset(("data", change, target, place, record) for place, record in enumerate(records))
-
-    def is_open(self, node: Node, epoch: int) -> bool:
-        if node.epoch != epoch:
-            return False
-        return self.mark(node) > node.records.index((epoch, 0))
-
-    def mark(self, node: Node) -> int:
-        """Records on a quorum, its own epoch's first among them; else 0 (3.7)."""
-        held = sorted([len(node.records), *(count for _, count in node.match)], reverse=True)
-        needed = quorum(self.plan.replication)
-        mark = held[needed - 1] if len(held) >= needed else 0
-        if (node.epoch, 0) not in node.records or mark <= node.records.index((node.epoch, 0)):
-            return 0
-        return mark
-
-    def contiguous(self, node: Node, change: int) -> tuple[Record, ...]:
-        held = dict(dict(node.staged).get(change, ()))
-        records: list[Record] = []
-        while len(records) in held:
-            records.append(held[len(records)])
-        return tuple(records)
-
-    def end(self, records: tuple[Record, ...]) -> LogEnd:
-        epoch = Epoch(records[-1][0] if records else 0)
-        return LogEnd(epoch, len(records), len(records), self.chains.of(records))
 
     # ---- nodes ---------------------------------------------------------------------------------------
 
@@ -388,32 +295,6 @@ class ChangeWorld:
                 )
                 log = self.log.propose(log, confirm) or log
         return node, log
-
-    def perform(self, node: Node, order: Any) -> Node:
-        match order:
-            case OpenPartition(epoch=epoch):
-                if epoch < node.fence or epoch <= node.epoch:
-                    return node
-                return node._replace(epoch=epoch, match=(), records=(*node.records, (epoch, 0)))
-            case FencePartition(epoch=epoch):
-                return node._replace(fence=max(node.fence, epoch))
-            case ClosePartition():
-                return node._replace(epoch=0, match=())
-            case StopSync(change=change):
-                return node._replace(syncing=frozenset(one for one in node.syncing if one[0] != change))
-            case Adopt(change=change):
-                if change not in dict(node.staged):
-                    return node
-                return self.without(node, change)._replace(records=self.contiguous(node, change))
-            case Discard(change=change):
-                return self.without(node, change)
-            case Release():
-                return node._replace(records=(), epoch=0, match=())
-            case _:
-                return node
-
-    def without(self, node: Node, change: int) -> Node:
-        return node._replace(staged=tuple(one for one in node.staged if one[0] != change))
 
     def replicated(self, state: State, node: Node, owner: int) -> Iterator[Step]:
         """The owner's log reaches a replica record by record; what differs there is cut by (epoch, end)."""
