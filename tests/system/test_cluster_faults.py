@@ -146,6 +146,7 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
     three.create(0, "rolled", partitions=6)
     loads = [Load(node.address, "rolled", place, rows=60, window=4).start()
              for place, node in enumerate(three.nodes)]  # fmt: skip
+    until(lambda: all(load.acknowledged for load in loads), what="all producers under way")
     for place in range(3):
         assert three.nodes[place].stop() == 0
         three.nodes[place].start()
