@@ -83,7 +83,8 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
+        with recovery.repair_told():
+            store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
