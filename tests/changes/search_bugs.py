@@ -174,9 +174,9 @@ PLANTED: Final = (
     Planted(LateDataMakesItsPlace, MOVE._replace(rows=1, aborts=1), "I13"),
     Planted(
         RestartKeepsTheEpoch,
-        FAILOVER._replace(rows=2, cuts=1, fails=1),
+        FAILOVER._replace(rows=2, cuts=1, fails=1, lagging=()),
         "I5",
     ),
     Planted(WipedStoreAnswers, FAILOVER._replace(wipes=1, fails=1, crashing=(0, 1)), "I5"),
-    Planted(CommitOfOne, Plan(4, 3, ((0, 1, 3),), rows=1, lagging=(0,), fails=1, crashing=(0,)), "I5"),
+    Planted(CommitOfOne, Plan(4, 3, ((0, 1, 3),), rows=1, lagging=(), fails=1, crashing=(0,)), "I5"),
 )
