@@ -44,7 +44,7 @@ class _Local(msgspec.Struct):
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False),
               help="Folder for data and logs that stays; by default a temporary one.")  # fmt: skip
 @click.option(
-    "--demo", is_flag=True, help="Send lineitem through all nodes, kill -9 the leader meanwhile, compare, end."
+    "--demo", is_flag=True, help="Send lineitem through all nodes, kill -9 the leader meanwhile, compare."
 )
 @click.option("--scale", type=click.FloatRange(0.001, 100), default=0.1, show_default=True,
               help="TPC-H scale of --demo: 0.1 is 600,572 rows.")  # fmt: skip
