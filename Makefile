@@ -17,6 +17,7 @@ test: lint rust python  ## everything that CI runs
 lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p ringfence
+	$(BIN)/mypy tests benchmarks
 	$(BIN)/stubtest ringfence.native._node ringfence.native.slots ringfence.native.group ringfence.native.frame --mypy-config-file pyproject.toml
 	$(BIN)/lint-imports
 	$(PYTHON_IN_VENV) native/gen_wire.py --check

@@ -21,7 +21,12 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-FOLDERS = {"ringfence": "client", "ringfence.native": "native", "ringfence.control": "control"}
+FOLDERS = {
+    "ringfence": "client",
+    "ringfence.native": "native",
+    "ringfence.control": "control",
+    "pyspark_ringfence": "pyspark_ringfence",
+}
 NODE = "ringfence.native._node"
 ABI = "0x030B0000"  # Python 3.11, the oldest that is supported
 GENERATORS = {"gen_wire"}  # needs the checkout; not part of the wheel

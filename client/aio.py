@@ -2,7 +2,7 @@
 
     async with ringfence.aio.connect() as client:
         await client.create_topic("t", schema=schema)
-        async with await client.producer("t") as producer:
+        async with client.producer("t") as producer:          # or: producer = await client.producer("t")
             appended = await producer.send(batch)               # on disk
         async for batch in client.read("t"):
             ...
@@ -22,7 +22,7 @@ from ringfence import client as sync
 from ringfence.native.errors import OverloadedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
     from types import TracebackType
 
     import pyarrow as pa
@@ -99,13 +99,39 @@ class Client:
         """Log start and mark of each partition, by its id."""
         return await asyncio.to_thread(self._client.end_offsets, topic, partition=partition)
 
-    async def producer(self, topic: str, **options: Any) -> Producer:
-        """As `ringfence.Client.producer`."""
-        return Producer(await asyncio.to_thread(self._client.producer, topic, **options))
+    def producer(self, topic: str, **options: Any) -> Opening:
+        """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
+        return Opening(self._client, topic, options)
 
     def read(self, topic: str, **options: Any) -> Reader:
         """As `ringfence.Client.read`, for `async for`; the topic is looked up with the first batch."""
         return Reader(self._client, topic, options)
+
+
+class Opening:
+    """A producer that is opened when it is awaited or entered; once."""
+
+    def __init__(self, client: sync.Client, topic: str, options: dict[str, Any]) -> None:
+        self._client, self._topic, self._options = client, topic, options
+        self._opened: Producer | None = None
+
+    def __await__(self) -> Generator[Any, None, Producer]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Producer:
+        return await self._open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._opened is not None:
+            await self._opened.__aexit__(kind, error, trace)
+
+    async def _open(self) -> Producer:
+        if self._opened is None:
+            producer = await asyncio.to_thread(self._client.producer, self._topic, **self._options)
+            self._opened = Producer(producer)
+        return self._opened
 
 
 class Producer:

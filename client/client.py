@@ -18,12 +18,13 @@ from ringfence.link import Link
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Start, chosen, ends, spans
+from ringfence.places import Ends, Start, chosen, ends, offsets_at, spans
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.tables import Tables
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
@@ -298,6 +299,13 @@ class Client:
         return {
             found.partition: found for found in ends(link, layout, chosen(layout, partition), self._deadline)
         }
+
+    def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
+        """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        found = offsets_at(link, layout, chosen(layout, None), time, self._deadline)
+        return {partition: position.offset for partition, position in found.items()}
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Rows that can be read now."""

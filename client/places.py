@@ -101,12 +101,15 @@ def spans(
     """One span a partition: from `start` to the mark of now, or for ever.
 
     Raises:
-        InvalidArgumentError: `start` is of no known form; the message names the forms.
+        InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
+            mark, where no row is that a reader could have read.
     """
     marks = ends(link, layout, partitions, deadline)
     positions = _positions(link, layout, marks, start, deadline)
     for position in positions.values():
         _check(position)
+    for mark in marks:
+        _check_reached(layout, mark, positions.get(mark.partition))
     return [
         Span(
             mark.partition,
@@ -128,7 +131,7 @@ def _positions(
     if start == "latest":
         return {mark.partition: Position(mark.partition, mark.end) for mark in marks}
     if isinstance(start, dt.datetime):
-        return _at_time(link, layout, marks, start, deadline)
+        return offsets_at(link, layout, [mark.partition for mark in marks], start, deadline)
     if isinstance(start, int) and not isinstance(start, bool):
         if len(marks) != 1:
             raise InvalidArgumentError(
@@ -163,17 +166,32 @@ def _check(position: Position) -> None:
             )
 
 
-def _at_time(
-    link: Link, layout: Layout, marks: list[Ends], start: dt.datetime, deadline: float
+def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
+    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows."""
+    if position is not None and position.offset > mark.end:
+        raise InvalidArgumentError(
+            f'start: the log ends at {mark.end}; begin at most there ("latest")',
+            topic=layout.name,
+            partition=mark.partition,
+            offset=position.offset,
+        )
+
+
+def offsets_at(
+    link: Link, layout: Layout, partitions: Iterable[int], start: dt.datetime, deadline: float
 ) -> dict[int, Position]:
+    """The first batch at or after a time, in each partition; the mark where there is none yet.
+
+    Raises:
+        InvalidArgumentError: the time has no zone.
+    """
     if start.tzinfo is None:
         raise InvalidArgumentError(
             "a start time needs a time zone: datetime.now(timezone.utc), say", start=start.isoformat()
         )
     time_ms = max(0, int(start.timestamp() * 1000))
     asked = [
-        (mark.partition, _ask(link, layout, mark.partition, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline))
-        for mark in marks
+        (one, _ask(link, layout, one, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)) for one in partitions
     ]
     return {
         partition: Position(partition, future.result().header.first_offset) for partition, future in asked

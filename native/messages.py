@@ -225,7 +225,11 @@ class Resolved(Message):
 
 
 class Status(Message):
-    """Answer to STATUS; counters are documented in docs/operations.md."""
+    """Answer to STATUS; counters are documented in docs/operations.md.
+
+    `leader` is the node that leads the metadata in `term`, 0 for nobody; `role` is what this node is there:
+    leader, candidate, voter, learner or none.
+    """
 
     cluster: bytes
     history: bytes
@@ -240,6 +244,9 @@ class Status(Message):
     topics: int
     partitions: int
     counters: dict[str, int]
+    leader: int = 0
+    term: int = 0
+    role: str = "none"
 
 
 def encode(message: Message) -> bytes:

@@ -57,15 +57,50 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """The schema with views and 64-bit offsets replaced by what every version of Spark takes."""
-    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
+    """The schema in types that Spark has, at every depth; docs/spark.md has the table.
+
+    Views, 64-bit offsets and dictionaries become plain, unsigned integers the next wider signed ones, half
+    floats floats. Values stay as they are.
+    """
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _plain(field.type), field.nullable)
+
+
+_SIMPLE: dict[pa.DataType, pa.DataType] = {
+    pa.string_view(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.large_binary(): pa.binary(),
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    types = pa.types
+    if types.is_dictionary(kind):
         return _plain(kind.value_type)
+    if types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(kind.field(place)) for place in range(kind.num_fields)])
+    if types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain_field(kind.item_field))
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field))
     return kind
+
+
+def worker_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark wants from a data source's `read` for rows of this type."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - never with `import ringfence`
+
+    return to_arrow_schema(schema, timezone="UTC")

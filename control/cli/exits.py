@@ -18,6 +18,7 @@ class Exit(IntEnum):
     STORAGE = 7
     NODE_FAILED = 8
     DEGRADED = 9
+    OUTPUT = 10
     INTERRUPTED = 130
 
 
@@ -32,6 +33,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.STORAGE: "the data directory cannot be used: locked, of a newer program, or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well",
+    Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
     Exit.INTERRUPTED: "interrupted by Ctrl-C, or a question answered with no",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -22,9 +23,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "node": ("ringfence.control.cli.node", "List, promote, demote and remove nodes of a cluster."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
     "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
+    "debug": ("ringfence.control.cli.debug", "Record what consensus did, and run it again."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
     "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
 }
+
+OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 # What click >= 8.2 raises for a group without a command; an older one shows the help and ends with 0.
 NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
@@ -36,6 +40,10 @@ class OutputClosedError(Exception):
     """Who read our output has enough."""
 
 
+class OutputFailedError(Exception):
+    """Where our output goes takes no more."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands' names and first lines; imports a command when it is called."""
 
@@ -45,6 +53,11 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise OutputClosedError from error
+        except OSError as error:
+            # Sources, nodes and data directories have typed errors of their own.
+            if error.errno in OUTPUT_ERRORS:
+                raise OutputFailedError(f"the output cannot be written: {error.strerror}") from error
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)
@@ -105,14 +118,21 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         return _usage(error, as_json=as_json)
     except OutputClosedError:
-        # Nothing more may be written, not even what Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return Exit.OK
+    except OutputFailedError as error:
+        _write_no_more()
+        return _report("OutputFailedError", str(error), Exit.OUTPUT, {}, as_json=as_json)
     except Exception as error:
         if debug:
             raise
         return _failure(error, as_json=as_json)
     return code if isinstance(code, int) else Exit.OK
+
+
+def _write_no_more() -> None:
+    """Nothing more goes to stdout, not even what Python flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: click.ClickException, *, as_json: bool) -> int:

@@ -11,12 +11,14 @@ import click
 from ringfence.control.cli.connection import address_option, connected
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
-from ringfence.control.cli.tables import BATCH_ROWS, Source
+from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from concurrent.futures import Future
+
+    import pyarrow as pa
 
     from ringfence import Appended, Producer
 
@@ -56,6 +58,7 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     with connected(address) as client:
         for place, file in enumerate(files):
             with Source(file, batch_rows=options["batch_rows"]) as source:
+                batches = readable(source)
                 if options["create"] and place == 0:
                     keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
                     client.create_topic(
@@ -64,7 +67,7 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
                 producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
                 try:
                     with producer, progress(file, source.rows, quiet=as_json) as bar:
-                        _send(producer, source, sent, bar)
+                        _send(producer, batches, sent, bar)
                 except RingfenceError:
                     sent.tell_early(topic)
                     raise
@@ -72,10 +75,10 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     return Exit.OK
 
 
-def _send(producer: Producer, source: Source, sent: _Sent, bar: Progress) -> None:
-    """Send all of a source; outcomes are taken as they come, so that a failure ends the work early."""
+def _send(producer: Producer, batches: Iterable[pa.RecordBatch], sent: _Sent, bar: Progress) -> None:
+    """Send all of them; outcomes are taken as they come, so that a failure ends the work early."""
     waiting = sent.waiting
-    for batch in source:
+    for batch in batches:
         waiting.append((producer.send(batch), batch.num_rows, batch.nbytes))
         while waiting and (waiting[0][0].done() or len(waiting) > WAITING_MAX):
             sent.take(*waiting.popleft(), bar)

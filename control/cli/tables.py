@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -88,6 +89,12 @@ class Source:
         plain = batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
         for start in range(0, plain.num_rows, self._batch_rows):
             yield plain.slice(start, self._batch_rows)
+
+
+def readable(source: Source) -> Iterator[pa.RecordBatch]:
+    """All of it, once its first batch is known to be one: nothing is made for a file that cannot be read."""
+    batches = iter(source)
+    return chain([first for first in [next(batches, None)] if first is not None], batches)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

@@ -68,6 +68,15 @@ class Node:
         self._shown_hard = self._hard_state()
         self._on_advance: list[Message] = []
 
+    @property
+    def shown(self) -> tuple[SoftState, HardState]:
+        """What the last Ready told of these; only changes are told again."""
+        return self._shown_soft, self._shown_hard
+
+    @shown.setter
+    def shown(self, value: tuple[SoftState, HardState]) -> None:
+        self._shown_soft, self._shown_hard = value
+
     # Events in
 
     def step(self, event: Event) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -45,6 +46,30 @@ class ReadQueue:
 
     def __len__(self) -> int:
         return len(self._confirming) + len(self._waiting)
+
+    def frozen(self) -> dict[str, Any]:
+        """All of it as values, for `consensus.frozen`."""
+        return {
+            "read_token": self._token,
+            "reads_acknowledged": dict(self._acknowledged),
+            "reads_confirming": tuple(self._confirming),
+            "reads_waiting": tuple(self._waiting),
+        }
+
+    @classmethod
+    def thawed(
+        cls,
+        count_max: int,
+        token: int,
+        acknowledged: Mapping[int, int],
+        confirming: deque[PendingRead],
+        waiting: deque[tuple[int, bytes]],
+    ) -> ReadQueue:
+        """What `frozen` told of."""
+        queue = cls(count_max)
+        queue._token, queue._acknowledged = token, dict(acknowledged)
+        queue._confirming, queue._waiting = confirming, waiting
+        return queue
 
     def is_full(self) -> bool:
         return len(self) >= self._count_max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 
 class Window:
@@ -21,6 +22,15 @@ class Window:
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def messages(self) -> tuple[tuple[int, int], ...]:
+        """All that is under way: (last index, bytes), oldest first."""
+        return tuple(self._messages)
+
+    def restore(self, messages: Iterable[tuple[int, int]]) -> None:
+        """Be what `messages` told of another window."""
+        self._messages = deque(messages)
+        self.size_bytes = sum(size for _, size in self._messages)
 
     def full(self) -> bool:
         return len(self._messages) >= self.size_max or (0 < self.bytes_max <= self.size_bytes)

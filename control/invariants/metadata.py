@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ringfence.control.invariants import changes
 from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
@@ -30,6 +31,7 @@ def check(state: MetadataState, index: int) -> None:
         assert not set(tombstone.partitions) & seen, "I2: a deleted topic's partition id is in use"
         seen |= set(tombstone.partitions)
     _check_nodes(state, index)
+    changes.check(state, index)
     _check_producers(state, index)
     _check_sessions(state, index)
 
@@ -49,6 +51,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     for number in set(before.topics) - set(after.topics):
         assert number in after.tombstones, f"I16: topic {number} vanished without a tombstone"
     _check_nodes_step(before, after, index)
+    changes.check_step(before, after, index)
     for number in set(before.tombstones) - set(after.tombstones):
         assert not before.tombstones[number].holders, f"I16: tombstone {number} went while stores hold it"
 

@@ -41,6 +41,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "heartbeat_ms": Limit(200, 10, 60_000, "a small message; 1,000 nodes give the leader 5,000 a second"),
     "failure_ms": Limit(3_000, 100, 600_000, "15 beats: longer than a pause of a loaded machine"),
     "voters_max": Limit(5, 1, 5, "1, 3 or 5; five survive two failures, more only make commits slower"),
+    "changes_max": Limit(
+        64, 1, 4_096, "planned changes that are open at once; each holds a sync and questions of the leader"
+    ),
     "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 
@@ -52,7 +55,11 @@ SESSIONS_MAX: Final = 1_024
 """Sessions of proposers; the least recently used one gives way. A node holds one."""
 SESSION_WINDOW: Final = 64
 """Commands that one session may have unanswered; results are kept for as many."""
-
+REQUESTS_MAX: Final = 1_024
+"""Answers of keyed requests that are kept; the oldest is forgotten. Administrators send a few a minute, and
+who lost an answer repeats within minutes; about 150 bytes each."""
+TOKENS_MAX: Final = 256
+"""Tokens of administrators: people and programs, not users."""
 
 LABELS_MAX: Final = 32
 """Labels of one node, for people and for placement by zone."""

@@ -15,7 +15,10 @@ import msgspec
 from ringfence.control.model.state import MetadataState, sorted_maps
 
 DIGEST_BYTES: Final = 16
-_MAPS: Final = ("nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed")
+_MAPS: Final = (
+    "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
+    "leftovers",
+)  # fmt: skip
 
 
 class StateDigests:

@@ -18,6 +18,14 @@ def replicas_of(state: MetadataState, node: int) -> int:
     )
 
 
+def changes_of(state: MetadataState, node: int) -> int:
+    """Open changes that copy to a node, or that it is leaving by."""
+    return sum(
+        any(place.node == node for place in (*change.adds, *change.leaves))
+        for change in state.changes.values()
+    )
+
+
 def owned(state: MetadataState) -> Counter[NodeId]:
     """Partitions that each node owns; nodes that own none may be missing."""
     return Counter(

@@ -6,6 +6,7 @@
 A refused entry returns the very state it was given (I15). Sessions: an entry (session, sequence) that was
 applied before returns the first result and changes nothing, so a proposer that lost its answer may simply
 propose again. Only applied commands are remembered: a refused one may be proposed again and is judged anew.
+The same holds for a request's key, which outlives its proposer: see `model.requests`.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.machines import (
+    metadata_changes,
     metadata_cluster,
     metadata_nodes,
     metadata_producers,
     metadata_ring,
+    metadata_tokens,
     metadata_topics,
 )
-from ringfence.control.machines.config import SESSION_WINDOW
+from ringfence.control.machines.config import REQUESTS_MAX, SESSION_WINDOW
 from ringfence.control.machines.refusals import invalid
+from ringfence.control.machines.versions import condition_fault
+from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.commands import (
     ClusterCommand,
     Command,
     InitCluster,
     ProducerCommand,
+    TokenCommand,
 )
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
+from ringfence.control.model.requests import Answered, RequestKey
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.native.wire import Code
@@ -43,9 +50,11 @@ def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
     assert 0 < entry.index <= INDEX_MAX, f"index {entry.index} is outside of 1..{INDEX_MAX}"
     proposal = entry.proposal
     known = session_answer(state, proposal)
+    if known is None:
+        known = request_answer(state, proposal.request)
     if known is not None:
         return state, known
-    refusal = validate(state, proposal.command)
+    refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
     if refusal is not None:
         return state, refusal
     changed, result = _execute(state, proposal.command, entry.index)
@@ -60,10 +69,14 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return metadata_cluster.validate(state, command)
     if isinstance(command, ProducerCommand):
         return metadata_producers.validate(state, command)
+    if isinstance(command, TokenCommand):
+        return metadata_tokens.validate(state, command)
     if isinstance(command, NodeCommand):
         return metadata_nodes.validate(state, command)
     if isinstance(command, RingCommand):
         return metadata_ring.validate(state, command)
+    if isinstance(command, ChangeCommand):
+        return metadata_changes.validate(state, command)
     return metadata_topics.validate(state, command)
 
 
@@ -86,20 +99,41 @@ def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
     return None
 
 
+def request_answer(state: MetadataState, request: RequestKey | None) -> Result | None:
+    """The result of a keyed request that was applied before, a refusal if it was another one; else None."""
+    known = None if request is None else state.requests.get(request.key)
+    if known is None or request is None:
+        return None
+    if known.digest == request.digest:
+        return known.result
+    message = f"the key was used at index {known.index} for a request with other content; draw another key"
+    return Refused(code=Code.CONFLICT, message=message)
+
+
 def _execute(state: MetadataState, command: Command, index: Index) -> tuple[MetadataState, Result]:
     if isinstance(command, ClusterCommand):
         return metadata_cluster.execute(state, command, index)
     if isinstance(command, ProducerCommand):
         return metadata_producers.execute(state, command, index)
+    if isinstance(command, TokenCommand):
+        return metadata_tokens.execute(state, command, index)
     if isinstance(command, NodeCommand):
         return metadata_nodes.execute(state, command, index)
     if isinstance(command, RingCommand):
         return metadata_ring.execute(state, command, index)
+    if isinstance(command, ChangeCommand):
+        return metadata_changes.execute(state, command, index)
     return metadata_topics.execute(state, command, index)
 
 
 def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
-    """The state with the proposer's time and, within a session, with the result."""
+    """The state with the proposer's time and, within a session or under a key, with the result."""
+    if proposal.request is not None:
+        answered = Answered(digest=proposal.request.digest, index=index, result=result)
+        requests = {**state.requests, proposal.request.key: answered}
+        while len(requests) > REQUESTS_MAX:
+            del requests[min(requests, key=lambda key: requests[key].index)]
+        state = replace(state, requests=requests)
     time_ms = max(state.time_ms, proposal.time_ms)
     if proposal.session == 0:
         return replace(state, time_ms=time_ms) if time_ms != state.time_ms else state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.machines import node_checks
+from ringfence.control.machines.change_rules import overtaken, with_failovers
 from ringfence.control.machines.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
 from ringfence.control.machines.refusals import invalid
 from ringfence.control.model.commands import (
@@ -95,8 +96,17 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
 
 
 def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[MetadataState, Result]:
-    """One entry for all partitions of the store: a start costs one write, with one topic or ten thousand."""
+    """One entry for all partitions of the store: a start costs one write, with one topic or ten thousand.
+
+    What has other replicas fails over at this index: this store may have lost its tail. A single replica
+    opens under it at once; a change that it was the source of goes back, for its HOLD may have fenced it.
+    """
     place = Replica(node=command.node, store=command.store)
+    for partition, change in state.changes.items():
+        topic = state.topics[change.topic]
+        if topic.replication == 1 and topic.assignments[partition].owner == place and change.may_abort:
+            state = overtaken(state, partition, index)
+    state = with_failovers(state, place, index)
     topics = {number: _with_epoch(topic, place, Epoch(index)) for number, topic in state.topics.items()}
     known = state.nodes[command.node]
     node = replace(
@@ -164,7 +174,9 @@ def set_config(state: MetadataState, command: SetConfig) -> tuple[MetadataState,
 
 
 def _with_epoch(topic: Topic, place: Replica, epoch: Epoch) -> Topic:
-    if not any(assignment.owner == place for assignment in topic.assignments.values()):
+    if topic.replication > 1 or not any(
+        assignment.owner == place for assignment in topic.assignments.values()
+    ):
         return topic
     assignments: dict[PartitionId, Assignment] = {
         partition: replace(assignment, epoch=epoch) if assignment.owner == place else assignment

@@ -13,9 +13,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.machines import node_checks
+from ringfence.control.machines.change_rules import without_store
 from ringfence.control.machines.config import REMOVED_MAX, limit
-from ringfence.control.machines.holdings import replicas_of, replication_max
-from ringfence.control.machines.refusals import invalid, stale
+from ringfence.control.machines.holdings import changes_of, replicas_of, replication_max
+from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import (
     FailNode,
@@ -142,6 +143,9 @@ def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
     held = replicas_of(state, command.node)
     if held:
         return invalid(f"node {command.node} holds {held} replicas; move them first")
+    changing = changes_of(state, command.node)
+    if changing:
+        return conflict(f"node {command.node} takes part in {changing} changes; wait for their end")
     left = len(state.nodes) - 1
     needed = max(limit(state, "nodes_min"), replication_max(state))
     if left < needed:
@@ -154,6 +158,7 @@ def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
 def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataState:
     """Its store is listed no longer as a holder of deleted topics: nobody can wait for it."""
     store = state.nodes[command.node].store
+    state = without_store(state, store)
     nodes = {number: node for number, node in state.nodes.items() if number != command.node}
     removed = {**state.removed, command.node: RemovedNode(store=store, removed=index)}
     while len(removed) > REMOVED_MAX:

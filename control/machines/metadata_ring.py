@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ringfence.control.machines import node_checks
 from ringfence.control.machines.config import limit
-from ringfence.control.machines.holdings import replicas_of, replication_max
-from ringfence.control.machines.refusals import invalid, stale
+from ringfence.control.machines.holdings import changes_of, replicas_of, replication_max
+from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import AddToRing, FormRing, RemoveFromRing, RingCommand
 from ringfence.control.model.nodes import Ring
@@ -83,6 +83,9 @@ def check_remove(state: MetadataState, command: RemoveFromRing) -> Refused | Non
     held = replicas_of(state, command.node)
     if held:
         return invalid(f"node {command.node} holds {held} replicas; a ring changes after the moves")
+    changing = changes_of(state, command.node)
+    if changing:
+        return conflict(f"node {command.node} takes part in {changing} changes; a ring changes after them")
     left = len(state.ring.members) - 1
     needed = max(limit(state, "nodes_min"), replication_max(state))
     if left < needed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ringfence.control.machines import topic_checks
+from ringfence.control.machines.change_rules import forgotten
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.metadata_ring import too_few_nodes
 from ringfence.control.machines.refusals import invalid, unknown_topic
@@ -175,7 +176,7 @@ def check_delete(state: MetadataState, command: DeleteTopic) -> Refused | None:
 def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[MetadataState, Result]:
     """The tombstone allows the holders to drop rows: nothing is dropped for lack of metadata (I16)."""
     topic = state.topics[command.topic]
-    holders = {replica.store for assignment in topic.assignments.values() for replica in assignment.replicas}
+    state, holders = forgotten(state, topic)
     tombstone = Tombstone(
         topic=topic.topic,
         name=topic.name,

@@ -10,6 +10,7 @@ partitions open. Each node derives its own orders from its own log: nobody sends
 - Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
   only a tombstone that names this store gives a DropPartition (I16).
 - Who does not own a partition, and did not, hears of it by the table alone.
+- While a failover seeks an owner nobody opens the partition: the epoch in the assignment is the last owner's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
@@ -100,7 +102,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
     for number, topic in after.topics.items():
         old = before.topics.get(number)
         if old is not topic:
-            _topic_orders(old, topic, here, phases)
+            _topic_orders(old, topic, here, phases, after)
         elif moved and any(assignment.owner.node in moved for assignment in topic.assignments.values()):
             phases[2].append(InstallTable(topic=topic))
     for number, tombstone in after.tombstones.items():
@@ -116,13 +118,15 @@ def dropped_topics(phases: Phases) -> frozenset[TopicId]:
     return frozenset(order.topic for phase in phases for order in phase if isinstance(order, DropPartition))
 
 
-def _topic_orders(old: Topic | None, topic: Topic, here: Replica, phases: list[list[Order]]) -> None:
+def _topic_orders(
+    old: Topic | None, topic: Topic, here: Replica, phases: list[list[Order]], after: MetadataState
+) -> None:
     if old is None or old.schemas != topic.schemas:
         phases[0].append(InstallTopic(topic=topic))
     for partition in topic.layout.active():
         assignment = topic.assignments[partition.partition]
         known = None if old is None else old.assignments.get(partition.partition)
-        if assignment is known:
+        if assignment is known or awaits_owner(after, partition.partition):
             continue
         if assignment.owner == here:
             if known is None or known.owner != here or known.epoch != assignment.epoch:

@@ -15,6 +15,11 @@ def stale(message: str) -> Refused:
     return Refused(code=Code.TOO_OLD, message=message)
 
 
+def conflict(message: str) -> Refused:
+    """Something else is under way: wait for its end, or stop it."""
+    return Refused(code=Code.CONFLICT, message=message)
+
+
 def unknown_topic(topic: int) -> Refused:
     return Refused(
         code=Code.UNKNOWN_TOPIC, message=f"no topic has the id {topic}; it was deleted or never was"

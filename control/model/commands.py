@@ -9,10 +9,12 @@ from __future__ import annotations
 from msgspec import field
 
 from ringfence.control.model.base import CommandBase
+from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.schemas import Column
+from ringfence.control.model.tokens import Role
 
 
 class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
@@ -127,7 +129,25 @@ class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
     values: dict[str, int]
 
 
+class CreateToken(CommandBase, frozen=True, kw_only=True, tag="create_token"):
+    """Let who knows a secret in; only its hash is ever here."""
+
+    name: str
+    hash: bytes
+    role: Role
+    expires_ms: int | None = None
+
+
+class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
+    """The secret opens nothing any more."""
+
+    name: str
+
+
 ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
+TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer
-Command = ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand
+Command = (
+    ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand | TokenCommand | ChangeCommand
+)

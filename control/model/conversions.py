@@ -34,5 +34,17 @@ def _to_2(data: bytes) -> bytes:
     return msgspec.msgpack.encode(sorted_maps(state))
 
 
-CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2}
+def _to_3(data: bytes) -> bytes:
+    """Format 2 knew neither keys of requests nor tokens."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    return msgspec.msgpack.encode(sorted_maps(state | {"requests": {}, "tokens": {}}))
+
+
+def _to_4(data: bytes) -> bytes:
+    """Format 3 knew no changes: nothing is under way, nothing was left behind."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    return msgspec.msgpack.encode(sorted_maps(state | {"changes": {}, "leftovers": {}}))
+
+
+CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4}
 """State format n -> what turns its bytes into those of format n + 1."""

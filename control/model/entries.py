@@ -6,15 +6,22 @@ import msgspec
 
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, SessionId
+from ringfence.control.model.requests import Condition, RequestKey
 
 
 class Proposal(msgspec.Struct, frozen=True, array_like=True):
-    """What a proposer hands to consensus. `time_ms` is its wall clock, Unix ms: the machine reads none."""
+    """What a proposer hands to consensus. `time_ms` is its wall clock, Unix ms: the machine reads none.
+
+    `request` makes a repeat by an administrator harmless; `expects` refuses the command when somebody was
+    quicker.
+    """
 
     session: SessionId
     sequence: int
     time_ms: int
     command: Command
+    request: RequestKey | None = None
+    expects: Condition | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):

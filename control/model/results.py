@@ -43,6 +43,13 @@ class RingChanged(_Result, frozen=True, kw_only=True, tag="ring_changed"):
     version: int
 
 
+class ChangesPrepared(_Result, frozen=True, kw_only=True, tag="changes_prepared"):
+    """`change` is the number of all of them; `partitions` may be 0: all that was to be done is under way."""
+
+    change: int
+    partitions: int
+
+
 class TopicCreated(_Result, frozen=True, kw_only=True, tag="topic_created"):
     topic: TopicId
 
@@ -67,6 +74,7 @@ Result = (
     | NodeRestarted
     | NodeRegistered
     | RingChanged
+    | ChangesPrepared
     | TopicCreated
     | SchemaAdded
     | ProducersOpened

@@ -12,15 +12,20 @@ from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.ids import Index, NodeId, SessionId, TopicId
+from ringfence.control.model.changes import Change, Leftover
+from ringfence.control.model.ids import Index, NodeId, PartitionId, SessionId, TopicId
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
+from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
+from ringfence.control.model.tokens import Token
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
-STATE_FORMAT: Final = 2
+STATE_FORMAT: Final = 4
 """Version of the canonical bytes; raised with a conversion in `model.conversions`.
 
 2 added to 1: the ring, removed nodes, and what a node is and how it is.
+3 added to 2: answers of keyed requests, tokens.
+4 added to 3: open changes, and what changes left on stores.
 """
 
 
@@ -47,6 +52,10 @@ class MetadataState(msgspec.Struct, frozen=True):
     config: dict[str, int] = {}
     ring: Ring = Ring()
     removed: dict[NodeId, RemovedNode] = {}
+    requests: dict[str, Answered] = {}
+    tokens: dict[str, Token] = {}
+    changes: dict[PartitionId, Change] = {}
+    leftovers: dict[PartitionId, tuple[Leftover, ...]] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

@@ -17,6 +17,7 @@ from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.raft_proposer import RaftProposer
@@ -33,8 +34,8 @@ VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
 class Answers:
     """Handlers; what they raise becomes a refusal."""
 
-    def __init__(self, proposer: RaftProposer, members: Members) -> None:
-        self._proposer, self._members = proposer, members
+    def __init__(self, proposer: RaftProposer, members: Members, events: EventFiles) -> None:
+        self._proposer, self._members, self._events = proposer, members, events
         self._follower: Follower | None = None
         self._driver: Driver | None = None
 
@@ -44,6 +45,7 @@ class Answers:
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""
+        self._proposer.replica.pulse()
         try:
             async with asyncio.timeout(ANSWER_S):
                 reply = await self._reply(calls.decode_call(envelope.body))
@@ -77,6 +79,9 @@ class Answers:
                 return await self._settle(index)
             case calls.Hosted(topic=topic):
                 return self._hosted(topic)
+            case calls.KeepEvents():
+                path = self._events.keep(self._proposer.replica.recording("an operator asked"))
+                return calls.EventsKept(path=str(path))
             case calls.OpenProducer():
                 return await self._open_producer(call)
 

@@ -61,7 +61,11 @@ class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
     name: Annotated[bytes, Meta(max_length=1_024)]
 
 
-Call = Join | ListNodes | ChangeNode | Settle | Hosted | OpenProducer
+class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
+    """Write the last steps of consensus into the data directory."""
+
+
+Call = Join | ListNodes | ChangeNode | Settle | Hosted | OpenProducer | KeepEvents
 
 
 class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
@@ -123,7 +127,13 @@ class Figures(_Reply, frozen=True, kw_only=True, tag="figures"):
     values: tuple[dict[str, Any], ...]
 
 
-Reply = Refusal | Joined | Nodes | Done | Figures
+class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
+    """Where they are, on the node that answered."""
+
+    path: str
+
+
+Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)

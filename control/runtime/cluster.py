@@ -11,6 +11,7 @@ import structlog
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
@@ -18,6 +19,7 @@ from ringfence.control.runtime import calls
 from ringfence.control.runtime.addresses import advertised
 from ringfence.control.runtime.answers import Answers
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.others import Others
@@ -66,12 +68,13 @@ class Cluster:
     ) -> None:
         self._settings, self._health = settings, health
         self._on_applied, self._on_failed = on_applied, on_failed
-        self.hub = Hub(on_message=self._take, on_ask=self._ask)
-        self.proposer = RaftProposer(on_applied=self._applied)
+        self.hub = Hub(on_message=self._take, on_ask=self._ask, on_fenced=self._fenced)
+        self.proposer = RaftProposer(on_applied=self._applied, on_other_start=self._other_start)
         self._peers: Peers | None = None
         self._members: Members | None = None
         self._answers: Answers | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
+        self._settled = False
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
         """Ask the cluster to take this store as a node, for as long as it takes.
@@ -101,17 +104,21 @@ class Cluster:
         before = known.nodes.get(here.node)
         if not self.hub.address:
             self._bind_again(before.control if before is not None else ())
+        event_files = EventFiles(self._settings.data_dir)
         peers = self._peers = Peers(self.hub, store, on_beat=self._beat)
         replica = Replica(
             store, identity.node, listener=self.proposer, send=peers.send_message,
             before_tick=self.hub.drain, on_failed=self._on_failed,
+            keep=event_files.keep,
         )  # fmt: skip
         self.proposer.attach(replica)
         peers.attach(replica)
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
-        self._members = Members(self.proposer, peers, here, self._health)
-        self._answers = Answers(self.proposer, self._members)
+        self._members = Members(
+            self.proposer, peers, here, self._health, contested=self.hub.contested
+        )
+        self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
@@ -220,6 +227,24 @@ class Cluster:
             if isinstance(reply, calls.Nodes):
                 peers.know((node.node, node.control) for node in reply.nodes)
                 return
+
+    def _other_start(self, command: RestartNode, index: Index) -> None:
+        """A start of this node that this process did not propose, while it serves: another one took over."""
+        if self._settled and command.node == self.hub.node:
+            self._fenced(f"entry {index} of the log starts it with addresses {', '.join(command.addresses)}")
+
+    def settled(self) -> None:
+        """This process has started the node by an entry: who starts it by a later one takes it over."""
+        self._settled = True
+
+    def _fenced(self, why: str) -> None:
+        self._on_failed(
+            StorageError(
+                f"another process is node {self.hub.node} of this cluster ({why}): a data directory that was "
+                "copied, or restored while the original goes on. Stop one of the two; to have one more node, "
+                "give an empty directory and --join. Nothing was removed"
+            )
+        )
 
     def _take(self, envelope: Envelope) -> None:
         if self._peers is not None:

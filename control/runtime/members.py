@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -58,8 +59,18 @@ _BEATS: Final = msgspec.msgpack.Decoder(Beat)
 class Members:
     """Runs beside the replica on the loop."""
 
-    def __init__(self, proposer: RaftProposer, peers: Peers, here: Place, health: Health) -> None:
+    def __init__(
+        self,
+        proposer: RaftProposer,
+        peers: Peers,
+        here: Place,
+        health: Health,
+        *,
+        contested: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        """`contested` gives the nodes that two processes speak for."""
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
+        self._contested, self._told_twice = contested, set[int]()
         self._liveness = Liveness(here.node)
         self._agreement, self._digests = Agreement(), StateDigests()
         self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
@@ -122,9 +133,14 @@ class Members:
             members = {*state.nodes, *replica.configuration.voters, *replica.configuration.voters_outgoing}
             self._peers.forget_others(members)
         self._hash(Index(replica.applied.index))
+        if replica.disk_full:
+            self._health.worsen("journal full", "disk full: no space for the metadata journal; free some")
+        else:
+            self._health.mend("journal full")
+        self._tell_contests()
         if not replica.leads:
             self._liveness.end()
-            self._send_beat()
+            self._send_beats()
             return
         if replica.term > self._liveness.term:
             self._liveness.begin(replica.term, _now_ms())
@@ -133,14 +149,28 @@ class Members:
         if time.monotonic() - self._changed_s >= CHANGE_S:
             self._change_voters()
 
-    def _send_beat(self) -> None:
+    def _send_beats(self) -> None:
+        """To the leader, and among voters to all: each must know which process speaks for another's vote."""
         replica, state = self._proposer.replica, self._proposer.state
         me = state.nodes.get(self._here.node)
         at, digest = self._newest
         started = Index(0) if me is None else me.started
-        beat = Beat(self._here.store, replica.applied.index, started, at, digest)
-        if replica.leader:
-            self._peers.send(replica.leader, Kind.BEAT, msgspec.msgpack.encode(beat))
+        beat = msgspec.msgpack.encode(
+            Beat(self._here.store, replica.applied.index, started, at, digest)
+        )
+        voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
+        for node in ({replica.leader} | (voters if replica.id in voters else set())) - {0, replica.id}:
+            self._peers.send(node, Kind.BEAT, beat)
+
+    def _tell_contests(self) -> None:
+        contested = set(self._contested())
+        for node in contested:
+            self._health.worsen(
+                f"twice {node}", f"two processes say that they are node {node}; the younger one is not heard"
+            )
+        for node in self._told_twice - contested:
+            self._health.mend(f"twice {node}")
+        self._told_twice = contested
 
     def _hash(self, index: Index) -> None:
         if index > self._newest[0]:

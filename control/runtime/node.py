@@ -95,7 +95,7 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory)
+        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
@@ -121,6 +121,7 @@ class Node:
             self._routes(),
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
+            pulse=self.proposer.replica.pulse,
         )
         self._driver.start()
         self._follower.start()
@@ -157,7 +158,7 @@ class Node:
         await self._abandon()
 
     def status(self) -> messages.Status:
-        state, identity = self.proposer.state, self._identity
+        state, identity, replica = self.proposer.state, self._identity, self.proposer.replica
         return messages.Status(
             cluster=identity.cluster,
             history=identity.history,
@@ -172,6 +173,9 @@ class Node:
             topics=len(state.topics),
             partitions=sum(len(topic.layout.partitions) for topic in state.topics.values()),
             counters=self.native.counters(),
+            leader=replica.leader,
+            term=replica.term,
+            role=replica.role,
         )
 
     # ---- start-up ---------------------------------------------------------------------------------
@@ -217,6 +221,7 @@ class Node:
                     history=identity.history,
                     node=NodeId(identity.node),
                     store=identity.store,
+                    nodes_min=self.settings.nodes_min,
                 )
             )
         restart = RestartNode(
@@ -226,6 +231,7 @@ class Node:
         restarted = (await self.proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
+        self._cluster.settled()
         self._following = True
         index = self.proposer.applied.index
         self._follower.follow(EMPTY, self.proposer.state, index)

@@ -23,9 +23,11 @@ from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.reads import ReadState
 from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.machines.metadata import validate
-from ringfence.control.model.commands import Command, InitCluster, OpenSession
+from ringfence.control.machines.versions import condition_fault
+from ringfence.control.model.commands import Command, InitCluster, OpenSession, RestartNode
 from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
+from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.errors import RequestRefused
@@ -45,6 +47,15 @@ CLOSE_S: Final = 5.0
 """How long a close waits for what is under way; a majority that takes longer is not there."""
 
 Applier = Callable[[MetadataState, MetadataState, Index], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A command as it was asked for; it gets its place in the session when it is sent."""
+
+    command: Command
+    request: RequestKey | None = None
+    expects: Condition | None = None
 
 
 @dataclass(slots=True)
@@ -67,13 +78,21 @@ class RaftProposer(Listener):
     """The metadata of a node as all of the cluster sees it. `attach` joins it to its replica."""
 
     def __init__(
-        self, *, on_applied: Applier, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self,
+        *,
+        on_applied: Applier,
+        on_other_start: Callable[[RestartNode, Index], None] = lambda *_: None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`on_applied` hears of each entry that changed the state."""
-        self._on_applied, self._now_ms = on_applied, now_ms
+        """`on_applied` hears of each entry that changed the state.
+
+        `on_other_start` hears of starts of nodes, this one included, that other processes proposed.
+        """
+        self._on_applied, self._now_ms, self._on_other_start = on_applied, now_ms, on_other_start
+        self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
-        self._waiting: deque[tuple[Command, asyncio.Future[Applied]]] = deque()
+        self._waiting: deque[tuple[_Wanted, asyncio.Future[Applied]]] = deque()
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._reads: dict[bytes, _Read] = {}
         self._read_numbers = itertools.count(1)
@@ -107,18 +126,26 @@ class RaftProposer(Listener):
         """From now on proposals belong to this session, which an applied entry has opened."""
         self._session, self._sequence = session, 0
 
-    async def propose(self, command: Command) -> Applied:
+    async def propose(
+        self, command: Command, *, request: RequestKey | None = None, expects: Condition | None = None
+    ) -> Applied:
         """Wait until the command is committed, and applied here.
+
+        Args:
+            command: what to do.
+            request: under a key that was used for the same content the first result is given again.
+            expects: the command is refused (TOO_OLD) if that resource has another version by then.
 
         Raises:
             RequestRefused: the state does not allow it; nothing was changed. Or it is UNKNOWN_OUTCOME.
         """
-        await self._check(command)
-        applied = await self._submit(command)
+        wanted = _Wanted(command, request, expects)
+        await self._check(wanted)
+        applied = await self._submit(wanted)
         if isinstance(applied.result, Refused):
             if applied.result.code == Code.FORGOTTEN and self._session != NO_SESSION:
                 await self._renew_session()
-                return await self.propose(command)
+                return await self.propose(command, request=request, expects=expects)
             raise RequestRefused(applied.result.code, applied.result.message)
         return applied
 
@@ -185,6 +212,8 @@ class RaftProposer(Listener):
         proposal = entry.proposal
         _LOG.debug("applied", index=entry.index, command=type(proposal.command).__name__,
                    result=type(result).__name__)  # fmt: skip
+        if isinstance(proposal.command, RestartNode) and proposal.sequence not in self._without_session:
+            self._on_other_start(proposal.command, entry.index)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
             if isinstance(result, Refused) and pending.tries > 1 and result.code != Code.FORGOTTEN:
@@ -213,13 +242,13 @@ class RaftProposer(Listener):
 
     # ---- sending ------------------------------------------------------------------------------------
 
-    async def _check(self, command: Command) -> None:
+    async def _check(self, wanted: _Wanted) -> None:
         """Refuse early what the state does not allow: on the newest state, for a follower's may lag."""
-        refusal = validate(self.state, command)
-        if refusal is not None and not isinstance(command, InitCluster):
+        refusal = self._fault(wanted)
+        if refusal is not None and not isinstance(wanted.command, InitCluster):
             with contextlib.suppress(RequestRefused):
                 await self.fresh()
-            refusal = validate(self.state, command)
+            refusal = self._fault(wanted)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
         if self.replica.disk_full:
@@ -227,13 +256,18 @@ class RaftProposer(Listener):
         if self._looker is None or self._looker.done():
             raise RequestRefused(Code.STOPPING, "the metadata log is closed", retry_after_ms=1_000)
 
-    async def _submit(self, command: Command) -> Applied:
+    def _fault(self, wanted: _Wanted) -> Refused | None:
+        if wanted.request is not None and wanted.request.key in self.state.requests:
+            return None  # it was applied before: the log gives its first answer
+        return condition_fault(self.state, wanted.expects) or validate(self.state, wanted.command)
+
+    async def _submit(self, wanted: _Wanted) -> Applied:
         if len(self._waiting) >= WAITING_MAX:
             raise RequestRefused(
                 Code.OVERLOADED, f"{WAITING_MAX} metadata commands wait already", retry_after_ms=100
             )
         answer: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, answer))
+        self._waiting.append((wanted, answer))
         self._flush_soon()
         return await answer
 
@@ -245,7 +279,7 @@ class RaftProposer(Listener):
 
     async def _open_session(self) -> None:
         self._session = NO_SESSION
-        opened = (await self._submit(OpenSession())).result
+        opened = (await self._submit(_Wanted(OpenSession()))).result
         assert isinstance(opened, SessionOpened), opened
         self.use_session(opened.session)
 
@@ -259,14 +293,16 @@ class RaftProposer(Listener):
         self._flushing = False
         fresh: list[_Pending] = []
         while self._waiting and self._has_room():
-            command, answer = self._waiting.popleft()
+            wanted, answer = self._waiting.popleft()
             if answer.done():
                 continue  # who asked is gone, and nothing was sent
             if self._session == NO_SESSION:
                 sequence = secrets.randbits(62)  # only this node looks at it, to know its own again
+                self._without_session.append(sequence)
             else:
                 self._sequence = sequence = self._sequence + 1
-            proposal = Proposal(self._session, sequence, self._now_ms(), command)
+            proposal = Proposal(self._session, sequence, self._now_ms(), wanted.command, wanted.request,
+                                wanted.expects)  # fmt: skip
             pending = _Pending(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending
             fresh.append(pending)

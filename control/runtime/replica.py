@@ -17,6 +17,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from typing import Final
 
 import msgspec
@@ -38,6 +39,7 @@ from ringfence.control.consensus.messages import (
 from ringfence.control.consensus.node import Node
 from ringfence.control.consensus.options import Options
 from ringfence.control.consensus.reads import ReadState
+from ringfence.control.consensus.recording import Changed, Compacted, Noted, Recorder, Recording
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.entries import Entry as MetadataEntry
 from ringfence.control.model.ids import Index
@@ -52,8 +54,8 @@ TICK_S: Final = 0.04
 ELECTION_TICKS: Final = 18
 """0.7 to 1.4 s: a killed leader is replaced within 2 s, and a starved machine of 0.5 s elects nobody."""
 HEARTBEAT_TICKS: Final = 2
-EVENTS_KEPT: Final = 256
-"""Events that are told when an invariant breaks."""
+STEPS_SHOWN: Final = 64
+"""Steps that the log shows when an invariant breaks; the recording holds more."""
 FULL_DISK_S: Final = 1.0
 """How long a write that found no space waits before it is tried again."""
 BATCH_MAX: Final = 1_024
@@ -85,10 +87,14 @@ class Replica:
         send: Callable[[Message], None],
         before_tick: Callable[[], None] = lambda: None,
         on_failed: Callable[[Exception], None],
+        keep: Callable[[Recording], object] = lambda _: "FILE",
     ) -> None:
-        """`send` takes messages to others, and may lose them; `on_failed` hears once that this must end."""
+        """`send` takes messages to others, and may lose them; `on_failed` hears once that this must end.
+
+        `keep` writes what was recorded when an invariant breaks, and says where.
+        """
         self._store, self._listener, self._send = store, listener, send
-        self._before_tick, self._on_failed = before_tick, on_failed
+        self._before_tick, self._on_failed, self._keep = before_tick, on_failed, keep
         self.state, self.applied = store.state, store.base
         self.configuration: ConfigurationState = store.configuration
         options = Options(
@@ -97,10 +103,13 @@ class Replica:
             heartbeat_ticks=HEARTBEAT_TICKS,
             async_storage_writes=True,
         )
-        self.node = Node(options, store, draw=random.SystemRandom().randrange, applied=store.base.index)
+        self._recorder = Recorder(random.SystemRandom().randrange)
+        self.node = Node(options, store, draw=self._recorder.draw, applied=store.base.index)
         self.disk_full = False
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._work: deque[StorageMessage] = deque()
+        self._recorder.attach(
+            self.node, lambda: [work for work in self._work if work.to == APPEND_THREAD]
+        )
         self._some_work = asyncio.Event()
         # One thread, so that appends and compaction never overlap.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringfence-journal")
@@ -109,6 +118,7 @@ class Replica:
         self._applies_waiting = 0
         self._pumping = False
         self._failed = False
+        self._due_s = float("inf")  # until it starts
 
     @property
     def id(self) -> int:
@@ -126,6 +136,18 @@ class Replica:
     @property
     def leads(self) -> bool:
         return self.node.core.role is Role.LEADER
+
+    @property
+    def role(self) -> str:
+        """What this node is in consensus: leader, candidate, voter, learner or none."""
+        core, configuration = self.node.core, self.configuration
+        if core.role in {Role.CANDIDATE, Role.PRE_CANDIDATE}:
+            return "candidate"
+        if self.leads:
+            return "leader"
+        if self.id in {*configuration.voters, *configuration.voters_outgoing}:
+            return "voter"
+        return "learner" if self.id in configuration.learners else "none"
 
     @property
     def is_alone(self) -> bool:
@@ -154,11 +176,12 @@ class Replica:
         """
         if self._failed:
             return
-        self._events.append(event)
+        self._recorder.event(event)
         try:
             self.node.step(event)
         except LogLostError as error:
-            self._fail(StorageError(str(error)))
+            where = self._keep(self.recording(str(error)))
+            self._fail(StorageError(f"{error} (`ringfence debug replay {where}`)"))
         except AssertionError as error:
             self._broken(error)
         finally:
@@ -183,6 +206,7 @@ class Replica:
         self._pumping = True
         try:
             while not self._failed and self.node.has_ready():
+                self._recorder.took()
                 ready = self.node.ready()
                 for read in ready.read_states:
                     self._listener.readable(read)
@@ -228,14 +252,16 @@ class Replica:
                 continue
             with contextlib.suppress(ConsensusError):
                 event = events.Received(response)
-                self._events.append(event)
+                self._recorder.event(event)
                 self.node.step(event)
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             before = self.state
             if entry.type is not EntryType.NORMAL:
-                self.configuration = self.node.apply_change(changes.from_entry(entry))
+                change = changes.from_entry(entry)
+                self._recorder.add(Changed(change))
+                self.configuration = self.node.apply_change(change)
                 self.applied = Position(entry.index, entry.term)
                 _LOG.info("configuration", index=entry.index, voters=self.configuration.voters,
                           learners=self.configuration.learners)  # fmt: skip
@@ -268,6 +294,7 @@ class Replica:
                 await asyncio.sleep(FULL_DISK_S)
                 continue
             self.disk_full = False
+            self._recorder.add(Noted(sum(work.to == APPEND_THREAD for work in batch)))
             for _ in batch:
                 self._work.popleft()
             if not self._work:
@@ -310,6 +337,7 @@ class Replica:
             # A large trail is no trail: it would be written again and again.
             behind = position.index if self._store.wants_compaction else keep
             base = await loop.run_in_executor(self._writer, self._store.compact, behind)
+            self._recorder.add(Compacted(position.index, position.term, configuration, base.index))
             self._store.note_snapshot(position, configuration, base)
             _LOG.info("compacted", index=position.index, journal_begins_behind=base.index)
         except OSError as error:
@@ -325,13 +353,23 @@ class Replica:
 
     async def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        due = loop.time()
+        self._due_s = loop.time() + TICK_S
         while True:
-            due = max(due + TICK_S, loop.time())
-            await asyncio.sleep(due - loop.time())
-            self._before_tick()
-            with contextlib.suppress(ConsensusError):
-                self.step(events.Tick())
+            await asyncio.sleep(max(0.0, self._due_s - loop.time()))
+            self.pulse()
+
+    def pulse(self) -> None:
+        """Tick if it is time to: who keeps the loop busy calls it between two pieces of work.
+
+        A loop with a thousand requests ready runs them all before it looks at its timers.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._due_s or self._pumping or self._failed:
+            return
+        self._due_s = max(self._due_s + TICK_S, now_s)
+        self._before_tick()
+        with contextlib.suppress(ConsensusError):
+            self.step(events.Tick())
 
     # ---- the end ------------------------------------------------------------------------------------
 
@@ -342,9 +380,16 @@ class Replica:
 
     def _broken(self, error: AssertionError) -> None:
         """An invariant of consensus does not hold: nothing more may be said or stored."""
-        for event in self._events:
-            _LOG.error("event before a broken invariant", event=repr(event)[:400])
-        self._fail(StorageError(f"an invariant of consensus is broken: {error}; its events are in the log"))
+        for step in self._recorder.newest(STEPS_SHOWN):
+            _LOG.error("before a broken invariant", step=repr(step)[:400])
+        where = self._keep(self.recording(f"an invariant is broken: {error}"))
+        self._fail(
+            StorageError(f"an invariant of consensus is broken: {error}; `ringfence debug replay {where}`")
+        )
+
+    def recording(self, why: str) -> Recording:
+        """The last steps with where they began, for `ringfence debug replay`."""
+        return self._recorder.recording(version("ringfence"), why)
 
     def _fail(self, error: Exception) -> None:
         if not self._failed:

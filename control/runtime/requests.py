@@ -52,8 +52,13 @@ class Requests:
         *,
         generation: Callable[[], int],
         request_ms: int,
+        pulse: Callable[[], None] = lambda: None,
     ) -> None:
-        """`generation` gives the applied index; `request_ms` is the deadline of requests that name none."""
+        """`generation` gives the applied index; `request_ms` is the deadline of requests that name none.
+
+        `pulse` is called before and after each request: however many are ready, consensus ticks in time.
+        """
+        self._pulse = pulse
         self._node, self._routes, self._generation, self._request_ms = node, routes, generation, request_ms
         self._under_way: set[asyncio.Task[None]] = set()
         self.stopping = False
@@ -78,6 +83,7 @@ class Requests:
             await asyncio.wait(self._under_way, timeout=timeout_s)
 
     async def _serve(self, connection: int, request: RequestHeader, body: bytes) -> None:
+        self._pulse()
         try:
             route, message = self._decoded(request, body)
             answer = await self._within_deadline(route.handle(message), request)
@@ -93,6 +99,8 @@ class Requests:
             )
         else:
             self._answer(connection, request, Status.OK, messages.encode(answer))
+        finally:
+            self._pulse()
 
     def _decoded(self, request: RequestHeader, body: bytes) -> tuple[Route, Message | None]:
         route = self._routes.get(request.opcode)

@@ -45,12 +45,15 @@ async def serve(
     node = Node(settings)
     starting = asyncio.ensure_future(node.start())
     waiting = asyncio.ensure_future(asked.wait())
-    first: set[asyncio.Future[Any]] = {starting, waiting}
+    first: set[asyncio.Future[Any]] = {starting, waiting, node.failed}
     await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await starting
+        if node.failed.done():
+            # It was told to end before it served: what it waited for would never have come.
+            raise node.failed.result()
         return
     starting.result()
     try:

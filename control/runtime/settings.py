@@ -89,6 +89,14 @@ class Settings(BaseSettings):
     zone: str = _setting(
         "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
     )
+    nodes_min: int = _setting(
+        1, "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
+        "Only the first start of a first node reads it; then the metadata has it", ge=1, le=1_000,
+    )  # fmt: skip
+    journal_bytes: Size = _setting(
+        8 << 20, "bytes of the metadata journal above which it is compacted; replaying 8 MiB takes a second",
+        ge=16 << 10, le=1 << 30,
+    )  # fmt: skip
     http: str | None = _setting(
         None, "HOST:PORT of the HTTP endpoint for health and metrics; none, because not everybody needs one"
     )

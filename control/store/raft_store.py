@@ -51,8 +51,12 @@ FIRST_CONFIGURATION: Final = ConfigurationState(voters=(NODE_FIRST,))
 class RaftStore:
     """The log of one node; a `consensus.storage.Storage`."""
 
-    def __init__(self, directory: DataDirectory, *, read_only: bool = False) -> None:
+    def __init__(
+        self, directory: DataDirectory, *, read_only: bool = False, journal_bytes_max: int | None = None
+    ) -> None:
         """Recover; `read_only` leaves a torn group where it is, and takes no entries.
+
+        A journal of more than `journal_bytes_max` wants compaction; None is JOURNAL_BYTES_MAX.
 
         `state` and `base` are those of the snapshot: what lies behind it is applied as it commits.
 
@@ -61,6 +65,7 @@ class RaftStore:
             NewerFormatError, StoreIdentityError: as journal and snapshot do.
         """
         self._directory, self._history = directory, directory.identity.history
+        self._journal_bytes_max = journal_bytes_max
         self.journal = Journal(directory.journal, history=self._history, read_only=read_only)
         begin = snapshots.Snapshot(START, EMPTY)
         if directory.snapshot.exists():
@@ -175,7 +180,7 @@ class RaftStore:
 
     @property
     def wants_compaction(self) -> bool:
-        return self.journal.size_bytes > JOURNAL_BYTES_MAX
+        return self.journal.size_bytes > (self._journal_bytes_max or JOURNAL_BYTES_MAX)
 
     def end_state(self) -> MetadataState:
         """The state if all entries were committed: for checks of a stopped node, and to find the others.

@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""2 added to 1: the sender's life."""
 ID_BYTES: Final = 16
 BODY_BYTES_MAX: Final = (4 << 20) + 4_096
 """The largest message of consensus (`consensus.codec.MESSAGE_BYTES_MAX`) and its frame."""
@@ -33,6 +34,8 @@ class Kind(enum.IntEnum):
     ANSWER = 6
     FOREIGN = 7
     """The answer to a message of another cluster; the envelope names this one."""
+    FENCED = 8
+    """The answer to a process whose identity another one has."""
 
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -42,6 +45,7 @@ class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     """`cluster` is empty in questions of those who belong to none: joining nodes, administrators.
 
     `address` is where the sender listens; empty for who does not. `number` pairs an ANSWER with its ASK.
+    `life` tells processes with one identity apart (see `lives`); 0 for who is no node.
     """
 
     version: Annotated[int, Meta(ge=0, le=0xFFFF)]
@@ -52,6 +56,7 @@ class Envelope(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     address: Annotated[str, Meta(max_length=ADDRESS_CHARACTERS_MAX)]
     number: Number
     body: Annotated[bytes, Meta(max_length=BODY_BYTES_MAX)]
+    life: Number = 0
 
 
 class EnvelopeError(Exception):

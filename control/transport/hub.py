@@ -1,7 +1,7 @@
 """One ROUTER that listens, one DEALER for each peer, inside of an asyncio loop.
 
 Sending never waits: a peer that is gone or slow loses messages, and the hub counts them. What comes in is
-checked in this order: size, form, version, cluster, receiver; what fails is counted and dropped.
+checked in this order: size, form, version, cluster, receiver, life; what fails is counted and dropped.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import secrets
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -18,6 +20,7 @@ import zmq
 
 from ringfence.control.transport import envelope as envelopes
 from ringfence.control.transport.envelope import ENVELOPE_BYTES_MAX, VERSION, Envelope, EnvelopeError, Kind
+from ringfence.control.transport.lives import Lives, Verdict
 from ringfence.native.errors import ConfigError
 
 _LOG = structlog.get_logger("ringfence.transport")
@@ -55,9 +58,14 @@ class ForeignClusterError(Exception):
 class Hub:
     """Not thread-safe: everything on the loop's thread."""
 
-    def __init__(self, *, on_message: OnMessage, on_ask: OnAsk) -> None:
-        self._on_message, self._on_ask = on_message, on_ask
+    def __init__(
+        self, *, on_message: OnMessage, on_ask: OnAsk, on_fenced: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`on_fenced` hears why this process must end: another one has its identity."""
+        self._on_message, self._on_ask, self._on_fenced = on_message, on_ask, on_fenced
         self.cluster, self.node, self.address = b"", 0, ""
+        self.life = secrets.randbits(62) + 1
+        self._lives = Lives()
         self.counters: Counter[str] = Counter()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None  # made with the first socket
         self._router: zmq.Socket[bytes] | None = None
@@ -196,7 +204,7 @@ class Hub:
             self.counters["dropped"] += 1
             return False
         packed = envelopes.encode(
-            Envelope(VERSION, kind, self.cluster, self.node, to, self.address, number, body)
+            Envelope(VERSION, kind, self.cluster, self.node, to, self.address, number, body, self.life)
         )
         return self._put(dealer, [packed])
 
@@ -244,8 +252,10 @@ class Hub:
         if envelope.to != self.node and not (is_ask and envelope.to == 0):
             self.counters["misdirected"] += 1
             return
-        if envelope.kind in {Kind.ANSWER, Kind.FOREIGN}:
+        if envelope.kind in {Kind.ANSWER, Kind.FOREIGN, Kind.FENCED}:
             self.counters["garbage"] += 1
+            return
+        if envelope.sender and not self._speaks(envelope, asker):
             return
         self.counters["received"] += 1
         if not is_ask:
@@ -257,6 +267,21 @@ class Hub:
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
+    def _speaks(self, envelope: Envelope, asker: bytes) -> bool:
+        """Whether the process that sent this speaks for its node."""
+        verdict = self._lives.judge(envelope.sender, envelope.life, _now_ms())
+        if verdict is Verdict.TAKE:
+            return True
+        self.counters["other life"] += 1
+        if verdict is Verdict.FENCED:
+            self._tell_once(f"identity of {envelope.sender}", f"a second process, at {envelope.address!r}")
+            self._answer(asker, envelope, Kind.FENCED, b"")
+        return False
+
+    def contested(self) -> list[int]:
+        """Nodes that two processes have lately spoken for."""
+        return self._lives.contested(_now_ms())
+
     async def _serve(self, asker: bytes, envelope: Envelope) -> None:
         body = await self._on_ask(envelope)
         assert len(body) <= ANSWER_BYTES_MAX, f"an answer of {len(body)} bytes"
@@ -266,11 +291,16 @@ class Hub:
         if self._router is None or self._closed:
             return
         packed = Envelope(
-            VERSION, kind, self.cluster, self.node, envelope.sender, self.address, envelope.number, body
-        )
+            VERSION, kind, self.cluster, self.node, envelope.sender, self.address, envelope.number, body,
+            self.life,
+        )  # fmt: skip
         self._put(self._router, [asker, envelopes.encode(packed)])
 
     def _answered(self, envelope: Envelope) -> None:
+        if envelope.kind is Kind.FENCED:
+            if envelope.cluster == self.cluster and envelope.to == self.node:
+                self._on_fenced(f"node {envelope.sender} at {envelope.address} says so")
+            return
         address, answer = self._asked.get(envelope.number, ("", None))
         if answer is None or answer.done():
             self.counters["late"] += 1
@@ -286,6 +316,10 @@ class Hub:
         if what not in self._told:
             self._told.add(what)
             _LOG.warning("control message refused", reason=what, text=text[:300])
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _number(place: zmq.Socket[bytes], option: zmq.SocketOption) -> int:

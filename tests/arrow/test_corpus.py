@@ -174,6 +174,7 @@ def test_a_damaged_file_is_refused_and_the_next_good_request_works(node: NodePro
         client.hello()
         topic = RawTopic(client, f"d-{path.name[-40:]}".replace(".", "-"), SCHEMA, ["id"])
         assert topic.publish(damaged, 0, rows=1).status == wire.Status.REFUSED
+        own: RawTopic | None = None
         for at, part in enumerate(messages_of(damaged)):
             if at == 0:
                 answer = create(client, f"own-{path.name[-40:]}".replace(".", "-"), part)
@@ -184,6 +185,7 @@ def test_a_damaged_file_is_refused_and_the_next_good_request_works(node: NodePro
                     client, answer.read(messages.TopicInfo).topic, f"own-{path.name[-40:]}".replace(".", "-")
                 )
             else:
+                assert own is not None
                 answer = own.publish(part, own.stored, rows=1)
                 own.stored += answer.status == wire.Status.OK
         assert topic.publish(batch(0, 1), 0).status == wire.Status.OK

@@ -208,6 +208,29 @@ def test_a_reader_that_has_enough_is_no_error(node: NodeProcess, file: Path) -> 
     assert said == b""
 
 
+def test_output_that_takes_no_more_is_said_to_be_it(node: NodeProcess, file: Path) -> None:
+    published(node, "full", file)
+    for options in (["--json"], [], ["--output", "-"]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [str(PROGRAM), "read", "full", "--address", node.address, *options],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+            )  # fmt: skip
+        assert done.returncode == Exit.OUTPUT, (options, done.stderr)
+        assert "the output cannot be written: No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_damaged_file_creates_no_topic(node: NodeProcess, file: Path) -> None:
+    damaged = file.with_name("damaged.parquet")
+    content = bytearray(file.read_bytes())
+    content[4:2_000] = bytes(1_996)  # the first pages; the footer, which has the columns, is whole
+    damaged.write_bytes(content)
+    done = cli("publish", "never", str(damaged), "--create", "--key", "id", address=node.address)
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert cli("topic", "show", "never", address=node.address).returncode == Exit.REFUSED
+
+
 def test_no_binary_goes_to_a_terminal(node: NodeProcess) -> None:
     controller, terminal = pty.openpty()
     done = subprocess.run(

@@ -253,7 +253,7 @@ def test_the_asyncio_twin_does_the_same() -> None:
     async def work(address: str) -> list[int]:
         async with ringfence.aio.connect(address, timeout_s=10) as client:
             assert (await client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)).created
-            async with await client.producer("t") as producer:
+            async with client.producer("t") as producer:
                 appended = await producer.send(rows(0, 100))
                 assert sum(part.rows for part in appended) == 100
                 futures = [await producer.submit(rows(start, 10)) for start in range(100, 300, 10)]

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -217,6 +218,19 @@ def test_a_missing_key_column_is_named_with_those_that_are_there(client: ringfen
     producer = client.producer("keyless-rows")
     with pytest.raises(ringfence.SchemaError, match=r"no column 'id'; it has \['text'\]"):
         producer.send(pa.record_batch({"text": ["x"]}))
+
+
+def test_a_start_that_the_log_has_not_reached_is_refused(client: ringfence.Client) -> None:
+    client.create_topic("reached", schema=pa.schema([pa.field("id", pa.int64())]))
+    with client.producer("reached") as producer:
+        producer.send(pa.record_batch({"id": [1, 2, 3]}))
+    assert list(client.read("reached", start=3)) == []
+    (partition,) = client.end_offsets("reached")
+    starts: list[Any] = [4, {partition: 4}, [(partition, 4, 0)]]
+    for start in starts:
+        with pytest.raises(ringfence.InvalidArgumentError, match="the log ends at 3") as refused:
+            client.read("reached", start=start)
+        assert refused.value.details["offset"] == 4
 
 
 def test_truncated_rows_are_named(client: ringfence.Client) -> None:

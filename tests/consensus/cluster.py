@@ -68,9 +68,11 @@ class Machine:
         self.append_work: deque[StorageMessage] = deque()
         self.apply_work: deque[StorageMessage] = deque()
         self.ready: Ready | None = None
-        self.configuration = self.disk.snapshot().configuration
+        snapshot = self.disk.snapshot()
+        assert snapshot is not None, "a memory storage always has one"
+        self.configuration = snapshot.configuration
         self.disk.configuration = self.configuration
-        self.applied = self.disk.snapshot().index
+        self.applied = self.disk.snapshot_index
         self.reads: dict[bytes, int] = {}
         self.node = self.cluster.make_node(self.options, self.disk, draw=self.cluster.random.randrange)
 
@@ -167,7 +169,7 @@ class Machine:
                 self.cluster.send(message)
 
     def _write(self, entries: object, snapshot: Snapshot | None) -> None:
-        if snapshot is not None and snapshot.index > self.disk.snapshot().index:
+        if snapshot is not None and snapshot.index > self.disk.snapshot_index:
             self.disk.install(snapshot)
             self.applied, self.configuration = snapshot.index, snapshot.configuration
         self.disk.append(entries)  # type: ignore[arg-type]
@@ -187,7 +189,7 @@ class Machine:
 
     def compact(self, keep: int) -> None:
         """Make a snapshot of what is applied, and drop all of the log before it but `keep` entries."""
-        known = self.disk.snapshot().index
+        known = self.disk.snapshot_index
         index = min(self.applied, self.disk.last_index())
         if index != self.applied or index <= known:
             return

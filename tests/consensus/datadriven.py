@@ -108,7 +108,8 @@ def parse_directive(directive: str) -> tuple[str, tuple[Argument, ...]]:
 
 
 def _values(text: str, at: int) -> tuple[tuple[str, ...], int]:
-    values, depth, start = [], 1, at
+    values: list[str] = []
+    depth, start = 1, at
     while at < len(text):
         if text[at] == "(":
             depth += 1

@@ -182,7 +182,8 @@ class Environment:
 
     def deliver(self, to: int, *, drop: bool = False, kind: MessageType | None = None) -> int:
         """Deliver or drop what is under way to `to`; how many messages that were."""
-        taken, kept = [], []
+        taken: list[Message] = []
+        kept: list[Message] = []
         for message in self.network:
             local = message.sender == message.to or message.sender in _THREADS or message.to in _THREADS
             wanted = message.to == to and kind in (None, message.type) and not (drop and local)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ringfence.control.consensus.core import Core
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.events import Campaign, Event, Received
 from ringfence.control.consensus.invariants import check_node
@@ -62,7 +63,7 @@ class Lab:
         )
 
     @property
-    def core(self):
+    def core(self) -> Core:
         return self.node.core
 
     def step(self, event: Event | Message) -> None:

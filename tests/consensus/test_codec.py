@@ -111,7 +111,7 @@ def test_long_deep_and_negative_bytes_are_refused() -> None:
 )
 def test_an_event_that_was_recorded_can_be_run_again(event: events.Event) -> None:
     data = msgspec.msgpack.encode(event)
-    assert msgspec.msgpack.decode(data, type=events.Event) == event  # type: ignore[arg-type]
+    assert msgspec.msgpack.decode(data, type=events.Event) == event
 
 
 @given(st.binary(max_size=200) | st.sampled_from(GOOD).map(codec.encode), st.data())

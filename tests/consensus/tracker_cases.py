@@ -115,7 +115,7 @@ def _become(act: Callable[[Progress, dict[str, Any]], object]) -> Callable[[dict
 
 
 def _restored(case: dict[str, Any]) -> Checks:
-    given = {name: tuple(ids) for name, ids in case.items()}
+    given: dict[str, Any] = {name: tuple(ids) for name, ids in case.items()}
     tracker = Tracker(inflight_max=20)
 
     def new(*, is_learner: bool) -> Progress:

@@ -9,6 +9,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
+from ringfence.control.model.change_commands import (
+    AbortChange,
+    CleanChange,
+    CommitChange,
+    ConfirmLeft,
+    ConfirmOpened,
+    FailOver,
+    ForceOwner,
+    HoldChange,
+    PrepareChange,
+)
+from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import (
     AddSchema,
     Command,
@@ -26,7 +38,7 @@ from ringfence.control.model.commands import (
     TruncateTopic,
 )
 from ringfence.control.model.entries import Entry, Proposal
-from ringfence.control.model.ids import Index, NodeId, PartitionId, SessionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, SessionId, TopicId
 from ringfence.control.model.node_commands import (
     AddToRing,
     FailNode,
@@ -164,6 +176,9 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         node_commands(state),
         node_commands(state),
         node_commands(state),
+        change_commands(state),
+        change_commands(state),
+        change_commands(state),
         st.builds(
             AddSchema, topic=topics, schema_id=st.integers(0, 3), schema=st.just(b"more"), columns=columns
         ),
@@ -230,3 +245,61 @@ def node_commands(state: MetadataState) -> st.SearchStrategy[Command]:
         st.builds(AddToRing, node=nodes, version=version),
         st.builds(RemoveFromRing, node=nodes, version=version),
     )
+
+
+END = LogEnd(Epoch(1), 7, 70, 99)
+
+
+def change_commands(state: MetadataState) -> st.SearchStrategy[Command]:
+    """Steps of changes that are open, and of some that are not; intents with sound and with odd targets."""
+    places = [
+        (topic.topic, partition, assignment, topic.replication)
+        for topic in state.topics.values()
+        for partition, assignment in topic.assignments.items()
+    ]
+    left = [
+        ConfirmLeft(partition=partition, change=one.change, store=one.place.store)
+        for partition, known in state.leftovers.items()
+        for one in known
+    ]
+    failed = [
+        FailOver(node=number, changed=node.changed)
+        for number, node in state.nodes.items()
+        if node.life is Life.FAILED
+    ]
+    steps = [step for change in state.changes.values() for step in _steps(change, state)]
+    known = [*left, *failed, *steps, *steps, *steps] or [
+        HoldChange(partition=PartitionId(7), change=ChangeId(3))
+    ]
+    if not places:
+        return st.sampled_from(known)
+    nodes = st.permutations([*state.nodes, NodeId(999_999)])
+    prepare = st.builds(
+        lambda place, order, late: PrepareChange(
+            topic=place[0], partition=place[1], epoch=Epoch(place[2].epoch + late), owner=order[0],
+            replicas=tuple(order[: place[3]]),
+        ),
+        st.sampled_from(places),
+        nodes,
+        st.sampled_from([0, 0, 0, 1]),
+    )  # fmt: skip
+    return st.one_of(prepare, st.sampled_from(known))
+
+
+def _steps(change: Any, state: MetadataState) -> list[Command]:
+    which: dict[str, Any] = {"partition": change.partition, "change": change.change}
+    epoch = state.topics[change.topic].assignments[change.partition].epoch
+    proofs = tuple(Proof(place, END) for place in change.replicas)
+    owners = {change.owner.node, change.replicas[-1].node}
+    return [
+        HoldChange(**which),
+        AbortChange(**which, why="test"),
+        ConfirmOpened(**which, epoch=epoch),
+        CleanChange(**which),
+        *(
+            CommitChange(**which, epoch=Epoch(epoch + late), owner=owner, end=END, proofs=some)
+            for owner in sorted(owners)
+            for some, late in ((proofs, 0), (proofs[:1], 0), (proofs, 1))
+        ),
+        ForceOwner(**which, owner=change.owner.node, accepts="rows that only node 2 had"),
+    ]

@@ -16,7 +16,14 @@ from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.nodes import Life, Ring
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, digest, sorted_maps
+from ringfence.control.model.state import (
+    EMPTY,
+    STATE_FORMAT,
+    MetadataState,
+    canonical_bytes,
+    digest,
+    sorted_maps,
+)
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.journal import Position
@@ -31,10 +38,12 @@ from ringfence.native.errors import (
 )
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_2.bin"
+GOLDEN = Path(__file__).parent / "snapshot_format_4.bin"
+GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
+GOLDEN_2 = Path(__file__).parent / "snapshot_format_2.bin"
 DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "ee5d171151dcff2a12a3443aecb0dfff"
+GOLDEN_DIGEST = "429119404eca4807c1829331f931c15a"
 
 HOLDER = """
 import pathlib, sys
@@ -211,17 +220,17 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 ) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", 3)
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
     snapshot.write(path, Snapshot(Position(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()
-    with pytest.raises(NewerFormatError, match=r"1\.3"):
+    with pytest.raises(NewerFormatError, match=rf"1\.{STATE_FORMAT + 1}"):
         snapshot.read(path, history=INIT.history)
     assert path.read_bytes() == newer
 
     snapshot.write(path, Snapshot(Position(1, 1), state))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", 3)
-    monkeypatch.setitem(snapshot.CONVERSIONS, 2, lambda data: data.replace(b"h" * 16, b"H" * 16))
+    monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
+    monkeypatch.setitem(CONVERSIONS, STATE_FORMAT, lambda data: data.replace(b"h" * 16, b"H" * 16))
     read = snapshot.read(path, history=INIT.history)
     assert read.state.history == b"H" * 16
     monkeypatch.undo()
@@ -237,7 +246,7 @@ def first_entries() -> MetadataState:
     return state
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN])
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
     assert read.position == Position(3, 1)
@@ -252,19 +261,30 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
 
 
+ADDED = ("ring", "removed", "requests", "tokens", "changes", "leftovers")
+
+
+def converted(data: bytes) -> bytes:
+    """A state of format 1 through all conversions."""
+    for number in sorted(CONVERSIONS):
+        data = CONVERSIONS[number](data)
+    return data
+
+
 def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) -> None:
     """As the program of format 1 wrote it: without the fields that format 2 added."""
     restart = RestartNode(node=NODE, store=STORE, addresses=("tcp://h:1",), program="p")
     state, _ = apply(first_entries(), entry(9, restart))
     plain = msgspec.msgpack.decode(canonical_bytes(state))
-    for field in ("ring", "removed"):
+    for field in ADDED:
         del plain[field]
     for field in ("control", "http", "zone", "weight", "labels", "life", "draining", "vote", "changed"):
         del plain["nodes"][1][field]
-    assert CONVERSIONS[1](msgspec.msgpack.encode(sorted_maps(plain))) == canonical_bytes(state)
+    assert converted(msgspec.msgpack.encode(sorted_maps(plain))) == canonical_bytes(state)
     nothing = msgspec.msgpack.decode(canonical_bytes(EMPTY))
-    del nothing["ring"], nothing["removed"]
-    assert CONVERSIONS[1](msgspec.msgpack.encode(nothing)) == canonical_bytes(EMPTY)
+    for field in ADDED:
+        del nothing[field]
+    assert converted(msgspec.msgpack.encode(nothing)) == canonical_bytes(EMPTY)
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot"])

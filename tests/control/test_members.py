@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -250,7 +252,7 @@ def test_limits_of_the_cluster_fit_each_other() -> None:
     assert "nodes_min=0" in refused(EMPTY, InitCluster(**{**_fields(INIT), "nodes_min": 0})).message
 
 
-def _fields(command: InitCluster) -> dict[str, object]:
+def _fields(command: InitCluster) -> dict[str, Any]:
     return {name: getattr(command, name) for name in command.__struct_fields__}
 
 

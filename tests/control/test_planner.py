@@ -300,7 +300,9 @@ def test_the_owner_that_failed_gives_way_to_a_replica_with_the_rows() -> None:
     assert move == Move(TopicId(1), PartitionId(1), (ONE, TWO, THREE), (TWO, THREE, FOUR))
     assert move.changes_owner
     stuck = clear(nodes[:3], placed)
-    assert stuck == Plan((Move(TopicId(1), PartitionId(1), (ONE, TWO, THREE), (TWO, ONE, THREE)),), (1,))
+    assert stuck == Plan(
+        (Move(TopicId(1), PartitionId(1), (ONE, TWO, THREE), (TWO, ONE, THREE)),), (PartitionId(1),)
+    )
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import random
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -20,10 +21,11 @@ from ringfence.control.model.results import SessionOpened
 from ringfence.control.model.state import digest
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.replica import TICK_S, Replica
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
+from ringfence.control.store.journal import Journal
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import Code
@@ -85,7 +87,7 @@ def run(root: Path, count: int, work: Callable[[Net], Awaitable[None]], *, loss:
             same = Identity(first.identity.cluster, first.identity.history, own.store, number)
             if number > 1 and own.history != same.history:
                 directory.journal.unlink()
-                raft_store.Journal.create(directory.journal, history=same.history)
+                Journal.create(directory.journal, history=same.history)
             directory = DataDirectory(directory.root, same, directory._lock, is_new=False)
             net.members[number] = Member(net, directory, number, numbers)
         for member in net.members.values():
@@ -124,7 +126,7 @@ async def opened(proposer: RaftProposer) -> SessionId:
 
 
 def test_one_alone_commits_at_once_and_finds_its_state_again(tmp_path: Path) -> None:
-    states = []
+    states: list[object] = []
 
     async def work(net: Net) -> None:
         member = net.members[1]
@@ -259,3 +261,26 @@ def test_a_long_journal_is_compacted_and_reopens_equal(
     run(tmp_path, 1, work)
     run(tmp_path, 1, work)
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("pulses", [True, False])
+def test_a_loop_full_of_requests_ticks_between_them(tmp_path: Path, *, pulses: bool) -> None:
+    async def work(net: Net) -> None:
+        replica, ticks = net.members[1].replica, list[float]()
+        replica._before_tick = lambda: ticks.append(time.monotonic())
+        busy_s = 50 * TICK_S / 4
+
+        def request() -> None:
+            time.sleep(TICK_S / 4)
+            if pulses:
+                replica.pulse()
+
+        for _ in range(50):
+            asyncio.get_running_loop().call_soon(request)
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: done.set_result(len(ticks)))
+        # The loop runs all that is ready before it looks at its timers: without pulses nobody ticks.
+        seen = await done
+        assert (seen >= busy_s / TICK_S / 2) if pulses else (seen == 0)
+
+    run(tmp_path, 1, work)

@@ -27,7 +27,8 @@ from ringfence.control.model.state import MetadataState, digest
 from ringfence.control.store import raft_store, records
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
-from ringfence.control.store.journal import Position
+from ringfence.control.store.files import write_atomically
+from ringfence.control.store.journal import Journal, Position
 from ringfence.control.store.metadata_store import MetadataStore
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.native.errors import RecordError
@@ -176,9 +177,9 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
 
         return call
 
-    monkeypatch.setattr(raft_store, "write_atomically", counted(raft_store.write_atomically))
-    monkeypatch.setattr(raft_store.Journal, "append", counted(raft_store.Journal.append))
-    monkeypatch.setattr(raft_store.Journal, "rewrite", counted(raft_store.Journal.rewrite))
+    monkeypatch.setattr(raft_store, "write_atomically", counted(write_atomically))
+    monkeypatch.setattr(Journal, "append", counted(Journal.append))
+    monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
 
 

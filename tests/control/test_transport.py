@@ -137,10 +137,10 @@ def test_nothing_waits_without_bound_for_a_peer_that_is_gone() -> None:
         (bytes(envelope.ENVELOPE_BYTES_MAX + 1), "oversized"),
         (envelope.encode(GOOD) + b"\0", "garbage"),
         (envelope.encode(GOOD)[:-1], "garbage"),
-        (envelope.encode(Envelope(2, Kind.RAFT, CLUSTER, 1, 2, "", 0, b"")), "version"),
-        (envelope.encode(Envelope(1, Kind.RAFT, b"short", 1, 2, "", 0, b"")), "garbage"),
-        (envelope.encode(Envelope(1, Kind.RAFT, CLUSTER, -1, 2, "", 0, b"")), "garbage"),
-        (envelope.encode(Envelope(1, Kind.RAFT, CLUSTER, 1, 2, "x" * 257, 0, b"")), "garbage"),
+        (envelope.encode(Envelope(1, Kind.RAFT, CLUSTER, 1, 2, "", 0, b"")), "version"),
+        (envelope.encode(Envelope(2, Kind.RAFT, b"short", 1, 2, "", 0, b"")), "garbage"),
+        (envelope.encode(Envelope(2, Kind.RAFT, CLUSTER, -1, 2, "", 0, b"")), "garbage"),
+        (envelope.encode(Envelope(2, Kind.RAFT, CLUSTER, 1, 2, "x" * 257, 0, b"")), "garbage"),
     ],
 )
 def test_what_is_no_message_is_refused_by_its_reason(data: bytes, reason: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from msgspec.structs import replace
 
 from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, next_change
@@ -30,7 +32,7 @@ def with_node(state: MetadataState, number: int, **fields: object) -> MetadataSt
 
 
 def change(
-    state: MetadataState, voters: set[int], learners: set[int] = frozenset(), leader: int = 1
+    state: MetadataState, voters: AbstractSet[int], learners: AbstractSet[int] = frozenset(), leader: int = 1
 ) -> Change:
     return next_change(
         state,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import ringfence
 
@@ -47,18 +47,22 @@ class NodeProcess:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
+    host: str = "127.0.0.1"
+    prefix: tuple[str, ...] = ()
+    """What the program is run by: `ip netns exec NAME`, say; it must become the program by exec."""
     log_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ringfence-log-")))
     process: subprocess.Popen[bytes] | None = None
     ready: dict[str, Any] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+        return f"tcp://{self.host}:{self.port}"
 
-    def start(self) -> NodeProcess:
+    def start(self) -> Self:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
         log = self.log.open("ab")
         command = [
+            *self.prefix,
             str(PROGRAM),
             "serve",
             "--json",
@@ -100,6 +104,10 @@ class NodeProcess:
         """SIGSTOP: it holds its sockets and files and does nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
+    def wake(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         assert self.process is not None
@@ -120,7 +128,7 @@ class NodeProcess:
             self.process.stdout.close()
         return code
 
-    def restart(self) -> NodeProcess:
+    def restart(self) -> Self:
         return self.start()
 
     def __enter__(self) -> Self:
@@ -176,7 +184,7 @@ def read_ids(client: ringfence.Client, topic: str) -> dict[int, list[tuple[int, 
 
 
 def check_identity(
-    rows: dict[int, list[tuple[int, int]]], acknowledged: dict[int, Iterable[int]], sent: dict[int, int]
+    rows: dict[int, list[tuple[int, int]]], acknowledged: Mapping[int, Iterable[int]], sent: dict[int, int]
 ) -> None:
     """I5, I6, I7: acknowledged ids once, no id twice or never sent, each producer in order in a partition."""
     seen: set[tuple[int, int]] = set()

@@ -138,7 +138,7 @@ class RawTopic:
         self.table = self.client.ask(wire.Opcode.TABLE, topic=self.topic).read(messages.Table)
         return self.table
 
-    def place(self, index: int = 0) -> dict[str, int]:
+    def place(self, index: int = 0) -> dict[str, Any]:
         entry = self.table.partitions[index]
         return {
             "topic": self.topic,

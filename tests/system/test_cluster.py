@@ -16,74 +16,8 @@ import ringfence
 from ringfence.control.cli.exits import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
-
-
-class Three:
-    """A cluster of three; `nodes[0]` began it, the others joined."""
-
-    def __init__(self, root: Path) -> None:
-        self.controls = [f"tcp://127.0.0.1:{free_port()}" for _ in range(3)]
-        self.nodes = [
-            NodeProcess(root / name, options=("--control", control, *self._join(place)))
-            for place, (name, control) in enumerate(zip("abc", self.controls, strict=True))
-        ]
-
-    def _join(self, place: int) -> tuple[str, ...]:
-        return ("--join", self.controls[0]) if place else ()
-
-    def start(self) -> Three:
-        for node in self.nodes:
-            node.start()
-        until(lambda: self.roles(0) == ["leader", "voter", "voter"], what="three voters")
-        return self
-
-    def listed(self, place: int) -> dict[str, Any]:
-        done = cli("node", "list", "--json", "--control", self.controls[place], "--timeout", "2")
-        return json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "leader": 0}
-
-    def roles(self, place: int) -> list[str]:
-        return sorted(node["role"] for node in self.listed(place)["nodes"])
-
-    def leader(self) -> int:
-        """The place of the node that leads."""
-        for place in range(3):
-            if self.alive(place):
-                leads = self.listed(place)["leader"]
-                for other, node in enumerate(self.nodes):
-                    if leads and node.ready.get("node") == leads:
-                        return other
-        raise AssertionError("nobody leads")
-
-    def alive(self, place: int) -> bool:
-        process = self.nodes[place].process
-        return process is not None and process.poll() is None
-
-    def create(self, place: int, name: str, partitions: int = 6) -> dict[str, Any]:
-        columns = [
-            f"--column={field.name}:{field.type}" + ("" if field.nullable else "!") for field in SCHEMA
-        ]
-        done = cli("topic", "create", name, *columns, "--key", "id", "--partitions", str(partitions),
-                   "--json", address=self.nodes[place].address)  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        created: dict[str, Any] = json.loads(done.stdout)
-        return created
-
-    def topics(self, place: int) -> list[str]:
-        with ringfence.connect(self.nodes[place].address, timeout_s=10) as client:
-            return [topic.name for topic in client.topics()]
-
-    def kill_all(self) -> None:
-        for place in range(3):
-            if self.alive(place):
-                self.nodes[place].kill()
-
-    def restart_all(self) -> None:
-        """At once: one alone has no majority, and does not serve before it has."""
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(NodeProcess.start, self.nodes))
+from tests.system.cluster import THREE_VOTERS, Three, names
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, read_ids, until
 
 
 @pytest.fixture
@@ -92,19 +26,12 @@ def three(tmp_path: Path) -> Iterator[Three]:
     try:
         yield cluster.start()
     finally:
-        for place in range(3):
-            if cluster.alive(place):
-                cluster.nodes[place].kill()
-
-
-def names(*short: str) -> list[str]:
-    return [f"public/default/{name}" for name in short]
+        cluster.kill_all()
 
 
 def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three) -> None:
-    until(lambda: all(node["in_ring"] for node in three.listed(0)["nodes"]), what="all in the ring")
     created = three.create(1, "t")
-    owners = [partition["owner"] for partition in created["partitions"]]
+    owners = [partition.owner for partition in created.partitions]
     assert sorted(owners.count(node.ready["node"]) for node in three.nodes) == [2, 2, 2]
     for place in range(3):
         until(lambda place=place: three.topics(place) == names("t"), what=f"the topic on node {place}")
@@ -118,11 +45,7 @@ def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three
         rows = read_ids(client, "t")
         assert sum(partition.end_offset for partition in client.topic("t").partitions) == 3_000
     check_identity(rows, {0: range(3_000)}, {0: 3_000})
-    states = [three.listed(place) for place in range(3)]
-    until(
-        lambda: len({(state["index"], state["hash"]) for state in map(three.listed, range(3))}) == 1,
-        what=f"equal hashes at equal indexes, {states}",
-    )
+    three.until_equal()
 
 
 def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
@@ -171,8 +94,7 @@ def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
     assert cli("node", "demote", str(node), "--control", three.controls[0]).returncode == 0
     until(lambda: "learner" in three.roles(0), what="a learner")
     assert cli("node", "promote", str(node), "--control", three.controls[1]).returncode == 0
-    until(lambda: three.roles(0) == ["leader", "voter", "voter"], what="a voter again")
-    until(lambda: all(known["in_ring"] for known in three.listed(0)["nodes"]), what="all in the ring")
+    until(lambda: three.roles(0) == THREE_VOTERS, what="a voter again")
     assert cli("node", "remove", str(node), "--control", three.controls[0]).returncode == 0
     until(lambda: len(three.listed(0)["nodes"]) == 2, what="two members")
     assert cli("node", "remove", "77", "--control", three.controls[0]).returncode == Exit.REFUSED
@@ -218,8 +140,8 @@ def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
         time.sleep(0.2)
     three.create(leader, "afterwards")
     assert all(three.alive(place) for place in range(3))
-    for place in range(3):
-        until(lambda place=place: three.topics(place) == names("afterwards"), what="the topic")
+    for number in range(3):
+        until(lambda number=number: three.topics(number) == names("afterwards"), what="the topic")
 
 
 def test_dev_runs_a_cluster_until_it_is_told_to_stop(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,7 +130,7 @@ def test_a_client_that_never_reads_harms_nobody_else(tmp_path: Path) -> None:
         before = node.resident_bytes()
         deaf = RawClient(node.address)
         deaf.hello()
-        place = {"topic": info.topic, "partition": info.partitions[0].partition}
+        place: dict[str, Any] = {"topic": info.topic, "partition": info.partitions[0].partition}
 
         def ask() -> None:
             for _ in range(2_000):

@@ -5,16 +5,13 @@ Needs root for a loop mount; where that is not to be had the test fails: durabil
 
 from __future__ import annotations
 
-import fcntl
-import os
-import struct
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
+from tests.system.disk import Disk
 from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, read_ids
 from tests.system.load import Load
 
@@ -22,43 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-EXT4_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), linux/fs/ext4/ext4.h
-NOLOGFLUSH = 2  # the journal is not flushed: what was not synced is gone
 CUTS = 4
-
-
-class Disk:
-    """An ext4 file system in a file, which can lose its power."""
-
-    def __init__(self, folder: Path, size_mb: int = 1024) -> None:
-        self.image, self.mount_point = folder / "disk.img", folder / "disk"
-        with self.image.open("wb") as image:
-            image.truncate(size_mb << 20)
-        subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True, capture_output=True)
-        self.mount_point.mkdir()
-        self.mount()
-
-    def mount(self) -> None:
-        subprocess.run(
-            ["mount", "-o", "loop", str(self.image), str(self.mount_point)], check=True, capture_output=True
-        )
-
-    def unmount(self) -> None:
-        subprocess.run(["umount", str(self.mount_point)], check=True, capture_output=True)
-
-    def cut_power(self) -> None:
-        handle = os.open(self.mount_point, os.O_RDONLY)
-        try:
-            fcntl.ioctl(handle, EXT4_IOC_SHUTDOWN, struct.pack("I", NOLOGFLUSH))
-        finally:
-            os.close(handle)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
     made = Disk(tmp_path)
     yield made
-    subprocess.run(["umount", "-l", str(made.mount_point)], check=False, capture_output=True)
+    made.release()
 
 
 @pytest.mark.timeout(300)

@@ -41,13 +41,13 @@ ROWS = pa.record_batch([pa.array([1, 2, 3], pa.int64()), pa.array(["a", None, "c
 SCHEMA_MESSAGE = bytes.fromhex((FOLDER / "schema_message.hex").read_text())
 BATCH_MESSAGE = bytes.fromhex((FOLDER / "batch_message.hex").read_text())
 
-PLACE: dict[str, int] = {
+PLACE: dict[str, Any] = {
     "topic": TOPIC,
     "partition": PARTITION,
     "layout_version": VERSION,
     "owner_epoch": EPOCH,
 }
-WRITER: dict[str, int] = {"producer_id": PRODUCER, "producer_epoch": PRODUCER_EPOCH, "sequence": 4, "send": 5}
+WRITER: dict[str, Any] = {"producer_id": PRODUCER, "producer_epoch": PRODUCER_EPOCH, "sequence": 4, "send": 5}
 Op, St = wire.Opcode, wire.Status
 TABLE = messages.Table(
     topic=TOPIC,
@@ -197,7 +197,7 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
 
 def rows() -> Iterator[tuple[str, dict[str, Any]]]:
     note = extension(wire.ExtensionKind.NOTE, b"file 7, row 9")
-    stored: dict[str, int] = {
+    stored: dict[str, Any] = {
         **PLACE,
         "sequence": 4,
         "send": 5,

@@ -1,0 +1,122 @@
+"""One member: the production control plane over its own data directory, driven by lines of JSON.
+
+    python -m benchmarks.cluster.member DIR [--join ADDRESS]
+
+The data plane is not started: what is measured is the metadata log. Each line on stdin is an order, each line
+on stdout its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ringfence.control.model.commands import InitCluster, RestartNode
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.node_commands import SetNode
+from ringfence.control.model.results import NodeRestarted
+from ringfence.control.runtime import logs
+from ringfence.control.runtime.cluster import Cluster
+from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.settings import Settings
+from ringfence.control.store.directory import JoiningDirectory, open_directory, open_or_join
+from ringfence.control.store.raft_store import RaftStore
+
+
+class Member:
+    """Opened and started as `runtime.node` does it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.cluster = Cluster(settings, Health(), on_applied=lambda *_: None, on_failed=self._fail)
+        self._count = 0
+
+    def _fail(self, error: Exception) -> None:
+        sys.exit(f"the member failed: {error}")
+
+    async def start(self) -> None:
+        directory = (open_or_join if self.settings.join else open_directory)(self.settings.data_dir)
+        if isinstance(directory, JoiningDirectory):
+            directory = await self.cluster.join(directory)
+        await self.cluster.open(directory, RaftStore(directory))
+        self.cluster.start()
+        await self.cluster.catch_up()
+        proposer, identity = self.cluster.proposer, directory.identity
+        self.node = NodeId(identity.node)
+        if not proposer.state.cluster:
+            await proposer.propose(
+                InitCluster(cluster=identity.cluster, history=identity.history, node=self.node,
+                            store=identity.store)
+            )  # fmt: skip
+        restart = RestartNode(node=self.node, store=identity.store, addresses=("ipc://none",),
+                              program="benchmark", control=self.cluster.control)  # fmt: skip
+        restarted = (await proposer.propose(restart)).result
+        assert isinstance(restarted, NodeRestarted), restarted
+        proposer.use_session(restarted.session)
+        self.cluster.settled()
+
+    def status(self) -> dict[str, Any]:
+        replica = self.cluster.proposer.replica
+        return {"node": int(self.node), "control": self.cluster.control, "leads": replica.leads,
+                "leader": replica.leader, "term": replica.term, "applied": replica.applied.index,
+                "voters": replica.configuration.voters}  # fmt: skip
+
+    async def serial(self, count: int, pause_s: float) -> dict[str, Any]:
+        """Commit one command after the other; how long each took, in ns."""
+        took = []
+        for _ in range(count):
+            begin = time.perf_counter_ns()
+            await self._one()
+            took.append(time.perf_counter_ns() - begin)
+            await asyncio.sleep(pause_s)
+        return {"took_ns": took}
+
+    async def pipelined(self, window: int, seconds: float) -> dict[str, Any]:
+        """Keep `window` commands under way; how many were committed."""
+        end = time.perf_counter() + seconds
+        begin, cpu = time.perf_counter(), time.process_time()
+
+        async def lane() -> int:
+            count = 0
+            while time.perf_counter() < end:
+                await self._one()
+                count += 1
+            return count
+
+        counts = await asyncio.gather(*(lane() for _ in range(window)))
+        return {"commands": sum(counts), "seconds": time.perf_counter() - begin,
+                "cpu_s": time.process_time() - cpu}  # fmt: skip
+
+    async def _one(self) -> None:
+        """A command that changes the state each time."""
+        self._count += 1
+        await self.cluster.proposer.propose(SetNode(node=self.node, labels={"count": str(self._count)}))
+
+
+async def run(settings: Settings) -> None:
+    member = Member(settings)
+    await member.start()
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    print(json.dumps(member.status()), flush=True)
+    while line := await lines.readline():
+        order = json.loads(line)
+        what = order.pop("do")
+        answer = member.status() if what == "status" else await getattr(member, what)(**order)
+        print(json.dumps(answer), flush=True)
+    await member.cluster.close()
+
+
+def main() -> None:
+    data, join = Path(sys.argv[1]), tuple(sys.argv[3:4])
+    logs.configure("json", "warning")
+    asyncio.run(run(Settings(data_dir=data, control="tcp://127.0.0.1:0", join=join)))
+
+
+if __name__ == "__main__":
+    main()

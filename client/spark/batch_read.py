@@ -1,0 +1,80 @@
+"""`spark.read.format("ringfence")`: the rows of a topic as of the query's planning, in ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from ringfence.client import connect
+from ringfence.spark.filters import Pushed
+from ringfence.spark.options import ROWS_A_TASK
+from ringfence.spark.places import offsets_of
+from ringfence.spark.ranges import Range, RangeReader, split
+from ringfence.spark.schema import worker_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import StructType
+
+    from ringfence.spark.options import SourceOptions
+
+
+class RangePartition(InputPartition):
+    """One task."""
+
+    def __init__(self, span: Range) -> None:
+        super().__init__(tuple(span))
+
+    @property
+    def span(self) -> Range:
+        return Range(*self.value)
+
+
+class BatchReader(DataSourceReader):
+    """Plans ranges on the driver, reads one on a worker."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._pushed = Pushed()
+        self._reader = range_reader(options, schema)
+
+    def partitions(self) -> list[RangePartition]:
+        """Ranges between `start` and `end` as of now: the same rows at every evaluation of this plan."""
+        options, topic = self._options, self._options.topic
+        with connect(options.address, credential=options.credential) as client:
+            ends = client.end_offsets(topic)
+            first = offsets_of(client, topic, ends, options.text("start") or "earliest", name="start")
+            last = offsets_of(client, topic, ends, options.text("end") or "latest", name="end")
+            spans = [Range(partition, first[partition], last[partition]) for partition in sorted(ends)]
+            spans = self._pushed.narrowed(client, topic, spans)
+        rows_a_task = options.count("rowsPerTask", ROWS_A_TASK)
+        assert rows_a_task is not None
+        # Spark makes one task of its own for an empty list; an empty range says that there is nothing to do.
+        return [RangePartition(span) for span in split(spans, rows_a_task)] or [
+            RangePartition(Range(0, 0, 0))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangePartition)
+        if partition.span.rows > 0:
+            yield from self._reader.read(partition.span)
+
+
+class FilteringReader(BatchReader):
+    """The same with filter push-down: Spark allows the method only where its setting allows the use of it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Keep what narrows the ranges; every filter goes back, for Spark to apply to the rows."""
+        self._pushed = Pushed.of(filters)
+        return filters
+
+
+def range_reader(options: SourceOptions, schema: StructType) -> RangeReader:
+    """What every task of a read does."""
+    with connect(options.address, credential=options.credential) as client:
+        address = ",".join(client.addresses)
+    return RangeReader(address, options.credential, options.topic, worker_schema(schema))

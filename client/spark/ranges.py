@@ -1,0 +1,114 @@
+"""One task of a read: a range of offsets of one partition, in the very types that Spark expects."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ringfence.client import connect
+from ringfence.native.errors import TruncatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ringfence.decode import Place
+
+# Added behind the topic's own columns with .option("metadata", "true").
+METADATA = pa.schema(
+    [
+        pa.field("_partition", pa.int64(), nullable=False),
+        pa.field("_offset", pa.int64(), nullable=False),
+        pa.field("_time", pa.timestamp("us", "UTC"), nullable=False),
+    ]
+)
+RANGES_MAX = 100_000  # tasks of one job; Spark's driver keeps some KB for each
+
+
+class Range(NamedTuple):
+    """Rows first .. last - 1 of a partition."""
+
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first
+
+
+def split(spans: Iterable[Range], rows_a_task: int) -> list[Range]:
+    """Ranges of about `rows_a_task` rows, equal within a partition; empty spans give none."""
+    spans = [span for span in spans if span.rows > 0]
+    rows_a_task = max(rows_a_task, sum(span.rows for span in spans) // RANGES_MAX + 1)
+    found = []
+    for span in spans:
+        parts = -(-span.rows // rows_a_task)
+        bounds = [span.first + span.rows * part // parts for part in range(parts + 1)]
+        found += [Range(span.partition, first, last) for first, last in pairwise(bounds)]
+    return found
+
+
+class RangeReader(NamedTuple):
+    """How ranges are read, on whatever worker: values only."""
+
+    address: str
+    credential: str | None
+    topic: str
+    schema: pa.Schema  # what Spark expects, metadata columns included
+
+    def read(self, span: Range) -> Iterator[pa.RecordBatch]:
+        """Rows of the range, in order.
+
+        Raises:
+            TruncatedError: retention passed them; the message says which.
+        """
+        own = [field.name for field in self.schema if field.name not in METADATA.names]
+        with connect(self.address, credential=self.credential) as client:
+            at = span.first
+            reader = client.read(self.topic, partition=span.partition, start=span.first, columns=own)
+            for batch in reader:
+                place = reader.place
+                assert place is not None
+                if place.first_offset != at:
+                    break
+                rows = min(batch.num_rows, span.last - at)
+                yield self._fitted(batch.slice(0, rows), place)
+                at += rows
+                if at >= span.last:
+                    return
+        if at < span.last:
+            raise TruncatedError(
+                "the log ends before the range does: it was truncated or deleted while it was read",
+                topic=self.topic,
+                partition=span.partition,
+                offset=at,
+                wanted_until=span.last,
+            )
+
+    def _fitted(self, batch: pa.RecordBatch, place: Place) -> pa.RecordBatch:
+        rows = batch.num_rows
+        columns = []
+        for field in self.schema:
+            if field.name == "_partition":
+                column = pa.repeat(pa.scalar(place.partition, field.type), rows)
+            elif field.name == "_offset":
+                column = pa.array(np.arange(place.first_offset, place.first_offset + rows), field.type)
+            elif field.name == "_time":
+                column = pa.repeat(pa.scalar(place.time_ms * 1000, pa.int64()), rows).cast(field.type)
+            else:
+                column = batch.column(field.name)
+                if column.type != field.type:
+                    column = as_type(column, field.type)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The same values as Spark's type; a dictionary is decoded first."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return pc.cast(column, kind)

@@ -1,0 +1,62 @@
+"""START HERE: the data source `ringfence`, which Spark finds through the package `pyspark_ringfence`.
+
+    spark.read.format("ringfence").option("address", A).option("topic", T).load()       batch_read.py
+    spark.readStream.format("ringfence")...load()                                        stream_read.py
+    df.write.format("ringfence").mode("append")...save()                                 batch_write.py
+    df.writeStream.format("ringfence")...start()                                         stream_write.py
+
+pyspark is imported at the top here: only Spark, or who asks for it, imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+
+from ringfence.client import connect
+from ringfence.decode import Decoder
+from ringfence.spark.batch_read import BatchReader, FilteringReader
+from ringfence.spark.options import SourceOptions
+from ringfence.spark.ranges import METADATA
+from ringfence.spark.schema import spark_schema
+from ringfence.spark.stream_read import StreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from pyspark.sql.types import StructType
+
+
+class RingfenceSource(DataSource):
+    """Topics as tables and streams."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = SourceOptions(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "ringfence"
+
+    def schema(self) -> StructType:
+        """The topic's newest columns (only `columns`, where given), then the metadata columns if wanted.
+
+        Raises:
+            NotFoundError: no such topic. InvalidArgumentError: no such column. SchemaError: no type in Spark.
+        """
+        options = self._options
+        with connect(options.address, credential=options.credential) as client:
+            info = client.topic(options.topic)
+        wanted = Decoder(info.name, info.schemas, options.names("columns") or None).schema
+        if options.flag("metadata", default=False):
+            wanted = pa.schema([*wanted, *METADATA])
+        return spark_schema(wanted)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        filters = self._options.flag("filters", default=False)
+        return (FilteringReader if filters else BatchReader)(self._options, schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        return StreamReader(self._options, schema)

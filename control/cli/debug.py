@@ -1,0 +1,115 @@
+"""`ringfence debug`: recordings of consensus, written by a node and run again here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import emit, json_option
+from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
+from ringfence.control.runtime import calls
+from ringfence.control.transport.question import put
+from ringfence.native.errors import refusal
+
+TEXT_MAX = 160
+"""Characters of a step for people; `--json` has all of it."""
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Record what consensus did, and run it again.
+
+    \b
+    Example:
+      ringfence debug replay data/debug/consensus-1700000000000.events
+    """  # noqa: D301
+
+
+@command.command("events")
+@click.option("--control", required=True, metavar="ADDRESS", help="The control address of the node.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+              help="Seconds to wait for an answer.")  # fmt: skip
+@json_option
+def events(*, control: str, timeout_s: float, as_json: bool) -> int:
+    """Let a node write the last steps of its consensus into its data directory.
+
+    \b
+    Example:
+      ringfence debug events --control tcp://127.0.0.1:7421
+    """  # noqa: D301
+    reply = calls.decode_reply(put(control, calls.encode(calls.KeepEvents()), timeout_s))
+    if isinstance(reply, calls.Refusal):
+        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
+    assert isinstance(reply, calls.EventsKept), reply
+    if as_json:
+        emit({"path": reply.path})
+    else:
+        click.echo(reply.path)
+    return Exit.OK
+
+
+@command.command("replay")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--quiet", is_flag=True, help="Only the end, and what is broken.")
+@json_option
+def run_again(*, file: Path, quiet: bool, as_json: bool) -> int:
+    """Run the steps of FILE again through consensus, and show each.
+
+    Ends with 0 when no invariant breaks, with 6 when one does: the last step shown is the one that breaks it.
+
+    \b
+    Example:
+      ringfence debug replay data/debug/consensus-1700000000000.events
+    """  # noqa: D301
+    recording = _read(file)
+    if not as_json:
+        click.echo(f"node {recording.node}, ringfence {recording.program}: {recording.why}")
+    broken = differs = None
+    count = 0
+    for shown in replay(recording):
+        count += 1
+        broken, differs = shown.broken or broken, shown.differs or differs
+        if as_json and not quiet:
+            emit({**msgspec.to_builtins(shown, builtin_types=(bytes,))})
+        elif not as_json and (not quiet or shown.broken or shown.differs):
+            click.echo(_line(shown))
+    end = {"steps": count, "segments": len(recording.segments), "broken": broken, "differs": differs}
+    if as_json:
+        emit({"end": end})
+    else:
+        click.echo(f"{count} steps, {f'broken: {broken}' if broken else 'no invariant is broken'}")
+    return Exit.DAMAGE if broken else Exit.OK
+
+
+def _read(file: Path) -> Recording:
+    size = file.stat().st_size
+    if size > FILE_BYTES_MAX:
+        raise click.UsageError(f"{file} has {size} bytes, a recording at most {FILE_BYTES_MAX}")
+    try:
+        return decode(file.read_bytes())
+    except ValueError as error:
+        raise click.UsageError(f"{file}: {error}") from None
+
+
+def _line(shown: Shown) -> str:
+    text = _short(msgspec.to_builtins(shown.step, builtin_types=(bytes,)))
+    after = f"{shown.role} term={shown.term} lead={shown.lead} commit={shown.commit} applied={shown.applied}"
+    end = "".join(
+        f"\n  {what}: {why}"
+        for what, why in (("refused", shown.refused), ("BROKEN", shown.broken), ("differs", shown.differs))
+        if why
+    )
+    return f"{shown.segment}.{shown.number:<5} {text[:TEXT_MAX]:<60} -> {after}{end}"
+
+
+def _short(step: Any) -> str:
+    """A step without the fields that say nothing."""
+    if isinstance(step, dict):
+        inner = step.get("event", step)
+        told = {key: value for key, value in inner.items() if key != "type" and value not in (0, (), None)}
+        return f"{inner.get('type', '?')} {told or ''}"
+    return str(step)

@@ -1,0 +1,75 @@
+"""Invariants of open changes and of what they leave, and of one step of them."""
+
+from __future__ import annotations
+
+from ringfence.control.model.changes import ChangeKind, ChangePhase
+from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.state import MetadataState
+
+
+def check(state: MetadataState, index: int) -> None:
+    """AssertionError names the first invariant that `state`, after the entry at `index`, breaks."""
+    for partition, change in state.changes.items():
+        assert partition == change.partition, f"change {change.change} stands under partition {partition}"
+        topic = state.topics.get(change.topic)
+        assert topic is not None, f"change {change.change} is of a topic that is gone"
+        assignment = topic.assignments[partition]
+        assert change.change <= index, "a change of the future"
+        assert change.owner in change.replicas, f"I4: the owner of change {change.change} is no replica"
+        assert len(change.replicas) == topic.replication, "a change alters the replication"
+        if change.is_committed:
+            assert {*assignment.replicas} == {*change.replicas}, "I11: a committed change does not hold"
+            assert assignment.epoch > change.change, "I4: the owner's epoch does not end the fence"
+        else:
+            assert assignment.epoch == change.epoch < change.change, "I4: a change of another owner epoch"
+            before = {*change.replicas} - {*change.adds} | {*change.leaves}
+            assert {*assignment.replicas} == before, "replicas changed under an open change"
+        assert change.kind is not ChangeKind.FAILOVER or change.phase is not ChangePhase.HELD, (
+            "a failover is not held: its fences are the HOLD"
+        )
+    for partition, known in state.leftovers.items():
+        assert known, f"an empty list of leftovers of partition {partition}"
+        for left in known:
+            assert left.change < index, "a leftover of the future"
+            _check_leftover(state, partition, left.place.store, is_whole=left.whole)
+
+
+def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, *, is_whole: bool) -> None:
+    for topic in state.topics.values():
+        assignment = topic.assignments.get(partition)
+        if assignment is not None and is_whole:
+            assert store not in {place.store for place in assignment.replicas}, (
+                f"I16: store {store.hex()} is told to drop its replica of partition {partition}"
+            )
+    change = state.changes.get(partition)
+    assert change is None or store not in {place.store for place in change.adds}, (
+        f"I16: store {store.hex()} is told to drop what a change of partition {partition} copies to it"
+    )
+
+
+def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
+    """AssertionError names the first rule that the step to `index` breaks."""
+    for number, topic in after.topics.items():
+        old = before.topics.get(number)
+        if old is None or old is topic:
+            continue
+        for partition, assignment in topic.assignments.items():
+            known = old.assignments.get(partition)
+            if known is None or known == assignment:
+                continue
+            assert assignment.epoch == index, "I4: an owner or its replicas changed without a new epoch"
+            if (known.owner, {*known.replicas}) != (assignment.owner, {*assignment.replicas}):
+                change = after.changes.get(partition)
+                assert change is not None, "I4: an owner changed without a change"
+                assert change.phase is ChangePhase.COMMITTED, "I4: an owner changed without a COMMIT"
+                assert change.end is not None or change.kind is ChangeKind.FAILOVER, (
+                    "I11: COMMIT names no end"
+                )
+    for partition, change in before.changes.items():
+        later = after.changes.get(partition)
+        if later is None or later.change != change.change:
+            assert (
+                change.kind is not ChangeKind.FAILOVER
+                or change.is_committed
+                or (change.topic not in after.topics)
+            ), f"I13: failover {change.change} vanished before it had an owner"

@@ -1,0 +1,164 @@
+"""What an entry does to the changes of a partition: shared by commands of changes, restarts and deletions.
+
+Laws: a partition has one change at most. Every COMMIT, and every ABORT after a HOLD, draws a new owner epoch,
+so that the fence at the change's number ends by an OPEN above it and by nothing else. What a change leaves on
+a store stands in `leftovers` until the store says that it is gone: no store deletes for lack of metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, Leftover
+from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Replica, Topic
+
+
+def quorum(replication: int) -> int:
+    """A majority of a topic's replicas: a fixed number, whoever is there."""
+    return replication // 2 + 1
+
+
+def assignment_of(state: MetadataState, change: Change) -> Assignment:
+    return state.topics[change.topic].assignments[change.partition]
+
+
+def with_change(state: MetadataState, change: Change) -> MetadataState:
+    return replace(state, changes={**state.changes, change.partition: change})
+
+
+def without_change(state: MetadataState, partition: PartitionId) -> MetadataState:
+    left = {number: known for number, known in state.changes.items() if number != partition}
+    return replace(state, changes=left)
+
+
+def with_assignment(
+    state: MetadataState, topic: Topic, partition: PartitionId, assignment: Assignment, index: Index
+) -> MetadataState:
+    """A node that reads the topic finds the orders of entry `index` carried out, as after a restart."""
+    changed = replace(topic, assignments={**topic.assignments, partition: assignment}, changed=index)
+    return replace(state, topics={**state.topics, topic.topic: changed})
+
+
+def with_leftovers(
+    state: MetadataState, change: Change, places: Iterable[Replica], *, whole: bool
+) -> MetadataState:
+    more = tuple(
+        Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, whole=whole)
+        for place in places
+        if place.node in state.nodes
+    )
+    if not more:
+        return state
+    known = state.leftovers.get(change.partition, ())
+    return replace(state, leftovers={**state.leftovers, change.partition: (*known, *more)})
+
+
+def aborted(state: MetadataState, change: Change, index: Index | None) -> MetadataState:
+    """As before the change. The owner was perhaps fenced: then it opens anew, under `index`.
+
+    None where it shall not: a failover of the partition begins by the same entry.
+    """
+    assert change.may_abort, f"I13: change {change.change} is {change.kind} {change.phase}, it only goes on"
+    ended = with_leftovers(without_change(state, change.partition), change, change.adds, whole=False)
+    if change.phase is not ChangePhase.HELD or index is None:
+        return ended
+    topic = state.topics[change.topic]
+    assignment = replace(topic.assignments[change.partition], epoch=Epoch(index))
+    return with_assignment(ended, topic, change.partition, assignment, index)
+
+
+def cleaned(state: MetadataState, change: Change) -> MetadataState:
+    """A committed change is over. Who left holds nothing that a majority of the replicas does not."""
+    assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
+    return with_leftovers(without_change(state, change.partition), change, change.leaves, whole=True)
+
+
+def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
+    """The owner is gone, or another life of it is here: what was under way goes back, or counts as done."""
+    change = state.changes.get(partition)
+    if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
+        return state
+    return cleaned(state, change) if change.is_committed else aborted(state, change, index)
+
+
+def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
+    """A failover of each replicated partition that a store owns; those under way go on instead.
+
+    One new map for all of them: a store may own tens of thousands.
+    """
+    owned = [
+        (topic.topic, partition)
+        for topic in state.topics.values()
+        if topic.replication > 1
+        for partition, assignment in topic.assignments.items()
+        if assignment.owner == place
+    ]
+    for _, partition in owned:
+        state = overtaken(state, partition, None)
+    begun = {
+        partition: _failover(state.topics[topic], partition, index)
+        for topic, partition in owned
+        if partition not in state.changes
+    }
+    return replace(state, changes={**state.changes, **begun}) if begun else state
+
+
+def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
+    assignment = topic.assignments[partition]
+    return Change(
+        change=ChangeId(index), kind=ChangeKind.FAILOVER, topic=topic.topic, partition=partition,
+        epoch=assignment.epoch, owner=assignment.owner, replicas=assignment.replicas,
+    )  # fmt: skip
+
+
+def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:
+    """The state without the changes of a topic that is deleted, and the stores that may hold rows of it.
+
+    What was received and not adopted stays listed until it is given back.
+    """
+    stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
+    for partition in topic.assignments:
+        change = state.changes.get(partition)
+        if change is not None:
+            stores |= {place.store for place in (*change.leaves, *change.adds)}
+            state = without_change(state, partition)
+            if not change.is_committed:
+                state = with_leftovers(state, change, change.adds, whole=False)
+        known = state.leftovers.get(partition, ())
+        if any(left.whole for left in known):
+            stores |= {left.place.store for left in known if left.whole}
+            state = _with_known(state, partition, tuple(left for left in known if not left.whole))
+    return state, frozenset(stores)
+
+
+def without_leftover(
+    state: MetadataState, partition: PartitionId, change: ChangeId, store: bytes
+) -> MetadataState:
+    kept = tuple(
+        left for left in state.leftovers[partition] if (left.change, left.place.store) != (change, store)
+    )
+    return _with_known(state, partition, kept)
+
+
+def without_store(state: MetadataState, store: bytes) -> MetadataState:
+    """Nobody waits for a store that was removed."""
+    for partition, known in state.leftovers.items():
+        kept = tuple(left for left in known if left.place.store != store)
+        if kept != known:
+            state = _with_known(state, partition, kept)
+    return state
+
+
+def _with_known(state: MetadataState, partition: PartitionId, known: tuple[Leftover, ...]) -> MetadataState:
+    leftovers = {number: old for number, old in state.leftovers.items() if number != partition}
+    return replace(state, leftovers={**leftovers, partition: known} if known else leftovers)
+
+
+def awaits_owner(state: MetadataState, partition: PartitionId) -> bool:
+    """Whether nobody may open the partition now: its owner is being chosen."""
+    change = state.changes.get(partition)
+    return change is not None and change.kind is ChangeKind.FAILOVER and not change.is_committed

@@ -1,0 +1,169 @@
+"""Commands of changes: PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT, each by compare-and-set.
+
+Who decides them is `machines.changes`; what holds, whoever decides, is here and in `change_checks`. A step
+that comes twice finds the change in another phase, or gone, and is refused: who asked looks again.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ringfence.control.machines import change_checks
+from ringfence.control.machines.change_rules import (
+    aborted,
+    assignment_of,
+    cleaned,
+    with_assignment,
+    with_change,
+    with_failovers,
+    without_leftover,
+)
+from ringfence.control.machines.refusals import conflict, invalid, stale
+from ringfence.control.model.change_commands import (
+    AbortChange,
+    ChangeCommand,
+    CleanChange,
+    CommitChange,
+    ConfirmLeft,
+    ConfirmOpened,
+    FailOver,
+    ForceOwner,
+    HoldChange,
+    PrepareChange,
+)
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LogEnd
+from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Replica, Topic
+
+
+def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
+    match command:
+        case PrepareChange():
+            return change_checks.prepare_fault(state, command)
+        case FailOver():
+            return change_checks.fail_over_fault(state, command)
+        case HoldChange(partition=partition, change=change):
+            return change_checks.open_fault(
+                state, partition, change, (ChangePhase.PREPARED,), "HOLD"
+            ) or _planned(state, command)
+        case CommitChange():
+            return change_checks.commit_fault(state, command)
+        case ForceOwner():
+            return change_checks.force_fault(state, command)
+        case ConfirmOpened():
+            return check_opened(state, command)
+        case CleanChange(partition=partition, change=change):
+            return change_checks.open_fault(state, partition, change, (ChangePhase.OPENED,), "CLEAN")
+        case AbortChange(partition=partition, change=change):
+            phases = (ChangePhase.PREPARED, ChangePhase.HELD)
+            return change_checks.open_fault(state, partition, change, phases, "ABORT") or _planned(
+                state, command
+            )
+        case ConfirmLeft():
+            return check_left(state, command)
+
+
+def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case PrepareChange():
+            return prepare(state, command, index)
+        case FailOver():
+            return fail_over(state, command, index)
+        case HoldChange(partition=partition):
+            return with_change(state, replace(state.changes[partition], phase=ChangePhase.HELD)), Done()
+        case CommitChange():
+            return commit(state, state.changes[command.partition], command.owner, command.end, index), Done()
+        case ForceOwner():
+            return commit(state, state.changes[command.partition], command.owner, None, index), Done()
+        case ConfirmOpened(partition=partition):
+            return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
+        case CleanChange(partition=partition):
+            return cleaned(state, state.changes[partition]), Done()
+        case AbortChange(partition=partition):
+            return aborted(state, state.changes[partition], index), Done()
+        case ConfirmLeft(partition=partition, change=change, store=store):
+            return without_leftover(state, partition, change, store), Done()
+
+
+def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple[MetadataState, Result]:
+    now = state.topics[command.topic].assignments[command.partition]
+    held = {place.node: place for place in now.replicas}
+    replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
+    owner = next(place for place in replicas if place.node == command.owner)
+    change = Change(
+        change=ChangeId(index),
+        kind=_kind(now, owner, replicas),
+        topic=command.topic,
+        partition=command.partition,
+        epoch=now.epoch,
+        owner=owner,
+        replicas=replicas,
+        adds=tuple(place for place in replicas if place not in now.replicas),
+        leaves=tuple(place for place in now.replicas if place not in replicas),
+        run=command.run,
+    )
+    return with_change(state, change), ChangesPrepared(change=index, partitions=1)
+
+
+def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[MetadataState, Result]:
+    place = Replica(node=command.node, store=state.nodes[command.node].store)
+    after = with_failovers(state, place, index)
+    number = ChangeId(index)
+    begun = sum(
+        change.change == number and change.kind is ChangeKind.FAILOVER for change in after.changes.values()
+    )
+    return after, ChangesPrepared(change=index, partitions=begun)
+
+
+def commit(
+    state: MetadataState, change: Change, owner: NodeId, end: LogEnd | None, index: Index
+) -> MetadataState:
+    place = next(replica for replica in change.replicas if replica.node == owner)
+    others = tuple(replica for replica in change.replicas if replica != place)
+    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    topic: Topic = state.topics[change.topic]
+    committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
+    return with_change(with_assignment(state, topic, change.partition, assignment, index), committed)
+
+
+def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:
+    fault = change_checks.open_fault(
+        state, command.partition, command.change, (ChangePhase.COMMITTED,), "OPEN"
+    )
+    if fault is not None:
+        return fault
+    epoch = assignment_of(state, state.changes[command.partition]).epoch
+    if command.epoch == epoch:
+        return None
+    return stale(
+        f"partition {command.partition} has owner epoch {epoch}, it was opened under {command.epoch}"
+    )
+
+
+def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
+    known = state.leftovers.get(command.partition, ())
+    if any(left.change == command.change and left.place.store == command.store for left in known):
+        return None
+    return invalid(
+        f"change {command.change} of partition {command.partition} left nothing on store "
+        f"{command.store.hex()}, or it is gone already"
+    )
+
+
+def _planned(state: MetadataState, command: HoldChange | AbortChange) -> Refused | None:
+    change = state.changes[command.partition]
+    if change.kind is not ChangeKind.FAILOVER:
+        return None
+    return conflict(f"change {change.change} is a FAILOVER; it is neither held nor aborted, it only goes on")
+
+
+def _place(state: MetadataState, node: NodeId) -> Replica:
+    return Replica(node=node, store=state.nodes[node].store)
+
+
+def _kind(now: Assignment, owner: Replica, replicas: tuple[Replica, ...]) -> ChangeKind:
+    if set(replicas) == set(now.replicas):
+        return ChangeKind.HAND_OVER
+    return ChangeKind.REPLICAS if owner == now.owner else ChangeKind.MOVE

@@ -1,0 +1,106 @@
+"""Commands of changes. Each names the change it is about, or the epoch that it was decided on."""
+
+from __future__ import annotations
+
+from ringfence.control.model.base import CommandBase
+from ringfence.control.model.changes import ChangeId, LogEnd, Proof
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+
+
+class PrepareChange(CommandBase, frozen=True, kw_only=True, tag="prepare_change"):
+    """Intent: partition `partition`, whose assignment has `epoch`, shall have these nodes and this owner.
+
+    Within a rebalance `run` it is the next try of that partition's move.
+    """
+
+    topic: TopicId
+    partition: PartitionId
+    epoch: Epoch
+    owner: NodeId
+    replicas: tuple[NodeId, ...]
+    run: Index = Index(0)
+
+
+class FailOver(CommandBase, frozen=True, kw_only=True, tag="fail_over"):
+    """Every replicated partition that the failed node owns shall get an owner from its majority.
+
+    Aborts what else was under way with them. `changed` is the entry that failed the node.
+    """
+
+    node: NodeId
+    changed: Index
+
+
+class HoldChange(CommandBase, frozen=True, kw_only=True, tag="hold_change"):
+    """Everything is copied: the owner may be fenced."""
+
+    partition: PartitionId
+    change: ChangeId
+
+
+class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
+    """The change holds from this entry on, whose index is the owner's new epoch.
+
+    `end` is S: the end of the fenced owner's log, or of the most advanced replica. `proofs` are what stores
+    said; the machine checks that they are enough.
+    """
+
+    partition: PartitionId
+    change: ChangeId
+    epoch: Epoch
+    owner: NodeId
+    end: LogEnd
+    proofs: tuple[Proof, ...]
+
+
+class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
+    """An operator's choice of an owner without a majority; `accepts` says what may be lost by it."""
+
+    partition: PartitionId
+    change: ChangeId
+    owner: NodeId
+    accepts: str
+
+
+class ConfirmOpened(CommandBase, frozen=True, kw_only=True, tag="confirm_opened"):
+    """The owner takes appends under the assignment's epoch."""
+
+    partition: PartitionId
+    change: ChangeId
+    epoch: Epoch
+
+
+class CleanChange(CommandBase, frozen=True, kw_only=True, tag="clean_change"):
+    """The change is over; stores that left give their replica back."""
+
+    partition: PartitionId
+    change: ChangeId
+
+
+class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
+    """Not now: everything as before. After a HOLD the owner opens anew, under this entry's index."""
+
+    partition: PartitionId
+    change: ChangeId
+    why: str
+
+
+class ConfirmLeft(CommandBase, frozen=True, kw_only=True, tag="confirm_left"):
+    """A store has given back what a change left on it."""
+
+    partition: PartitionId
+    change: ChangeId
+    store: bytes
+
+
+ChangeCommand = (
+    PrepareChange
+    | FailOver
+    | HoldChange
+    | CommitChange
+    | ForceOwner
+    | ConfirmOpened
+    | CleanChange
+    | AbortChange
+    | ConfirmLeft
+)

@@ -1,0 +1,292 @@
+"""Commands of changes: what each does, and what it is refused for."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from ringfence.control.invariants import metadata as invariants
+from ringfence.control.machines.change_rules import awaits_owner
+from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner
+from ringfence.control.model.changes import ChangeId, ChangeKind, ChangePhase, Leftover, LogEnd, Proof
+from ringfence.control.model.commands import Command, DeleteTopic
+from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.results import ChangesPrepared, Refused
+from ringfence.control.model.topics import Assignment
+from ringfence.native.wire import Code
+from tests.changes.lab import END, LESS, Lab, other
+
+
+def test_a_move_goes_through_its_phases_and_gives_the_old_replica_back() -> None:
+    lab = Lab()
+    lab.must(lab.prepare(2))
+    began = ChangeId(lab.at)
+    assert (lab.change.kind, lab.change.phase) == (ChangeKind.MOVE, ChangePhase.PREPARED)
+    assert lab.now.owner.node == 1
+    lab.must(lab.hold())
+    assert lab.now.owner.node == 1
+    lab.must(lab.commit({2: END}))
+    assert lab.now == Assignment(owner=lab.place(2), epoch=Epoch(lab.at), replicas=(lab.place(2),))
+    lab.must(lab.opened())
+    assert lab.state.leftovers == {}
+    lab.must(lab.clean())
+    assert lab.state.changes == {}
+    left = Leftover(topic=lab.topic, change=began, attempt=1, place=lab.place(1), whole=True)
+    assert lab.state.leftovers == {lab.partition: (left,)}
+    lab.refuses(lab.prepare(1), "still gives back")
+    confirm = ConfirmLeft(partition=lab.partition, change=left.change, store=left.place.store)
+    lab.must(confirm)
+    assert lab.state.leftovers == {}
+    lab.refuses(confirm, "gone already")
+    lab.must(lab.prepare(1))
+
+
+def test_one_change_a_partition_and_each_is_decided_on_one_epoch() -> None:
+    lab = Lab(partitions=2)
+    lab.refuses(lab.prepare(2, epoch=lab.now.epoch + 1), "decided on")
+    lab.must(lab.prepare(2))
+    result = lab.do(lab.prepare(5))
+    assert isinstance(result, Refused)
+    assert result.code == Code.CONFLICT
+    other_partition = replace(lab.prepare(2), partition=lab.partition + 1)
+    assert isinstance(lab.do(other_partition), ChangesPrepared), "another partition's change goes on"
+
+
+def test_an_abort_before_the_hold_touches_nobody_and_after_it_opens_the_owner_anew() -> None:
+    lab = Lab()
+    before = lab.now
+    lab.must(lab.prepare(2))
+    number = lab.change.change
+    lab.must(lab.abort())
+    assert lab.now == before
+    (left,) = lab.state.leftovers[lab.partition]
+    assert (left.place, left.whole, left.change) == (lab.place(2), False, number)
+    lab.must(lab.prepare(5))
+    lab.must(lab.hold())
+    held_at = lab.change.change
+    lab.must(lab.abort())
+    assert lab.now.owner == before.owner
+    assert lab.now.epoch == lab.at > held_at
+
+
+@pytest.mark.parametrize("ends", [{}, {2: LESS}, {1: END}])
+def test_no_commit_without_the_new_owners_equal_chain(ends: dict[int, LogEnd]) -> None:
+    lab = Lab()
+    lab.must(lab.prepare(2))
+    lab.must(lab.hold())
+    lab.refuses(lab.commit(ends))
+
+
+def test_steps_out_of_order_and_of_other_changes_are_refused() -> None:
+    lab = Lab()
+    lab.must(lab.prepare(2))
+    lab.refuses(lab.commit({2: END}), "no COMMIT now")
+    lab.refuses(lab.opened(), "no OPEN now")
+    lab.refuses(replace(lab.hold(), change=other(lab.change)), "is over")
+    lab.must(lab.hold())
+    lab.refuses(lab.hold(), "no HOLD now")
+    late = lab.commit({2: END})
+    lab.refuses(replace(late, epoch=Epoch(0)), "decided on")
+    again, back = late, lab.abort()
+    lab.must(late)
+    lab.refuses(again)
+    lab.refuses(back, "no ABORT now")
+    lab.refuses(replace(lab.opened(), epoch=Epoch(3)), "opened under")
+
+
+def test_a_restart_of_the_source_ends_its_change_and_a_late_commit_is_refused() -> None:
+    """It opens anew by the restart, which ends the fence: S would lose what it takes then."""
+    lab = Lab()
+    lab.must(lab.prepare(2))
+    lab.must(lab.hold())
+    late = lab.commit({2: END})
+    lab.must(lab.restart(1))
+    assert lab.now.epoch == lab.at
+    assert lab.state.changes == {}
+    lab.refuses(late, "is over")
+
+
+def test_a_restart_of_the_new_owner_after_the_commit_goes_forward() -> None:
+    lab = Lab()
+    lab.must(lab.prepare(2))
+    lab.must(lab.hold())
+    lab.must(lab.commit({2: END}))
+    lab.must(lab.restart(2))
+    assert lab.now.epoch == lab.at
+    lab.must(lab.opened())
+    lab.must(lab.clean())
+
+
+@pytest.mark.parametrize("how", ["failure", "restart"])
+def test_a_failover_takes_the_most_advanced_of_a_majority(how: str) -> None:
+    lab = Lab(4, replication=3)
+    lab.must(lab.prepare(1, 2, 8))
+    lab.must(lab.fail(1) if how == "failure" else lab.restart(1))
+    before = lab.now
+    assert awaits_owner(lab.state, lab.partition)
+    assert (lab.change.kind, lab.change.change) == (ChangeKind.FAILOVER, lab.at)
+    assert lab.now.epoch < lab.at, "no owner, so no epoch to open under"
+    assert [left.place.node for left in lab.state.leftovers[lab.partition]] == [8]
+    lab.refuses(lab.hold(), "only goes on")
+    lab.refuses(lab.abort(), "only goes on")
+    lab.refuses(lab.commit({2: END}, owner=2), "2 must")
+    lab.refuses(lab.commit({2: LESS, 5: END}, owner=2, end=LESS), "most advanced")
+    lab.refuses(lab.commit({2: END, 8: END}, owner=2), "one each")
+    newer = replace(LESS, epoch=Epoch(5))
+    lab.must(lab.commit({2: END, 5: newer}, owner=5, end=newer))
+    assert (lab.now.owner.node, lab.now.epoch) == (5, lab.at)
+    assert {*lab.now.replicas} == {*before.replicas}
+    lab.must(lab.opened())
+    lab.must(lab.clean())
+    assert [left.whole for left in lab.state.leftovers[lab.partition]] == [False]
+
+
+def test_a_replica_that_cut_its_tail_counts_once_all_have_answered() -> None:
+    lab = Lab(3, replication=3)
+    lab.must(lab.fail(1))
+    command = lab.commit({2: END, 5: END}, owner=2)
+    first, second = command.proofs
+    lab.refuses(replace(command, proofs=(first, replace(second, cut=True))), "cut its tail")
+    third = Proof(lab.place(1), END)
+    lab.must(replace(command, proofs=(first, replace(second, cut=True), third)))
+
+
+def test_without_a_majority_only_an_operator_chooses_and_says_what_may_be_lost() -> None:
+    lab = Lab(3, replication=3)
+    lab.must(lab.fail(1))
+    force = ForceOwner(**lab.which, owner=NodeId(2), accepts="")
+    lab.refuses(force, "may be lost")
+    lab.refuses(replace(force, owner=NodeId(9), accepts="rows since noon"), "no replica")
+    lab.must(replace(force, accepts="rows that only nodes 1 and 5 have"))
+    assert lab.now.owner.node == 2
+
+
+def test_a_failover_that_is_under_way_outlives_restarts_and_failures_of_others() -> None:
+    lab = Lab(3, replication=3)
+    lab.must(lab.fail(1))
+    number = lab.change.change
+    lab.must(lab.restart(1))
+    assert lab.change.change == number
+    lab.must(lab.fail(2))
+    assert lab.change.change == number
+
+
+def test_a_committed_change_whose_owner_fails_is_over_and_fails_over() -> None:
+    lab = Lab(4, replication=3)
+    lab.must(lab.prepare(8, 2, 5))
+    lab.must(lab.hold())
+    lab.must(lab.commit({8: END, 5: END}))
+    lab.must(lab.fail(8))
+    assert lab.change.kind is ChangeKind.FAILOVER
+    assert [(left.place.node, left.whole) for left in lab.state.leftovers[lab.partition]] == [(1, True)]
+
+
+def test_a_set_change_needs_a_majority_of_the_new_set() -> None:
+    lab = Lab(5, replication=3)
+    lab.must(lab.prepare(1, 8, 11))
+    assert lab.change.kind is ChangeKind.REPLICAS
+    lab.must(lab.hold())
+    lab.refuses(lab.commit({1: END, 8: LESS}), "2 of the new replicas")
+    lab.refuses(lab.commit({1: END, 2: END}), "one each")
+    lab.must(lab.commit({1: END, 11: END}))
+
+
+def test_targets_must_live_and_be_able_to_take_the_partition() -> None:
+    lab = Lab(4)
+    lab.must(SetNode(node=NodeId(2), draining=True))
+    lab.refuses(lab.prepare(2), "drained")
+    lab.refuses(lab.prepare(1), "nothing changes")
+    lab.refuses(lab.prepare(2, 5), "1 different")
+    lab.refuses(lab.prepare(99), "not a member")
+    lab.fail(5)
+    lab.refuses(lab.prepare(5), "FAILED")
+    lab.fail(1)
+    lab.refuses(lab.prepare(8), "only its owner can copy")
+
+
+def test_a_node_that_a_change_is_about_is_not_removed() -> None:
+    lab = Lab(3)
+    lab.must(lab.prepare(2))
+    lab.refuses(RemoveFromRing(node=NodeId(2), version=lab.state.ring.version), "takes part in 1 changes")
+    lab.must(lab.abort())
+    lab.must(RemoveFromRing(node=NodeId(2), version=lab.state.ring.version))
+    assert lab.partition in lab.state.leftovers
+    lab.must(RemoveNode(node=NodeId(2)))
+    assert lab.state.leftovers == {}, "nobody waits for a store that is gone"
+
+
+def test_a_deleted_topic_is_dropped_by_everybody_who_may_hold_rows() -> None:
+    lab = Lab(3)
+    lab.must(lab.prepare(2))
+    lab.must(lab.hold())
+    lab.must(lab.commit({2: END}))
+    lab.must(lab.opened())
+    lab.must(DeleteTopic(topic=lab.topic))
+    assert set(lab.state.tombstones[lab.topic].holders) == {lab.place(1).store, lab.place(2).store}
+    assert lab.state.changes == {} == lab.state.leftovers
+
+
+def test_random_steps_keep_the_invariants_and_reach_every_phase() -> None:
+    """Seeded, so that what it reaches is known; hypothesis shrinks in test_metadata_machine."""
+    seen: set[tuple[ChangeKind, ChangePhase]] = set()
+    for seed in range(40):
+        draw = random.Random(seed)
+        lab = Lab(4, replication=draw.choice([1, 3]), partitions=2)
+        for _ in range(40):
+            command = _drawn(lab, draw)
+            if command is not None:
+                lab.do(command)
+            seen |= {(change.kind, change.phase) for change in lab.state.changes.values()}
+    assert {(ChangeKind.MOVE, phase) for phase in ChangePhase} <= seen
+    assert (ChangeKind.REPLICAS, ChangePhase.OPENED) in seen
+    assert (ChangeKind.HAND_OVER, ChangePhase.OPENED) in seen
+    assert (ChangeKind.FAILOVER, ChangePhase.OPENED) in seen
+
+
+def _drawn(lab: Lab, draw: random.Random) -> Command | None:
+    nodes = draw.sample(lab.nodes, 3)
+    which = draw.random()
+    if which < 0.04:
+        return lab.fail(node) if lab.state.nodes[node := draw.choice(lab.nodes)].life == "LIVE" else None
+    if which < 0.1:
+        return lab.restart(draw.choice(lab.nodes))
+    if lab.partition not in lab.state.changes:
+        count = len(lab.now.replicas)
+        owner = draw.choice([*nodes[:count], lab.now.owner.node])
+        return lab.prepare(*nodes[:count], owner=owner)
+    ends = {int(place.node): draw.choice([END, END, END, LESS]) for place in lab.change.replicas}
+    owner = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
+    left = lab.state.leftovers.get(lab.partition, ())
+    confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
+    choices: list[Command] = (
+        [
+            lab.hold(), lab.hold(), lab.commit(ends, owner=owner), lab.commit(ends, owner=owner),
+            lab.opened(), lab.clean(), *confirm, *([lab.abort()] if draw.random() < 0.3 else []),
+        ]
+    )  # fmt: skip
+    return draw.choice(choices)
+
+
+def test_the_checker_finds_planted_defects() -> None:
+    lab = Lab(3, replication=3)
+    lab.must(lab.prepare(2, 1, 5))
+    stale = replace(lab.change, epoch=Epoch(0))
+    torn = replace(lab.change, phase=ChangePhase.COMMITTED)
+    told = Leftover(topic=lab.topic, change=ChangeId(1), attempt=1, place=lab.place(1), whole=True)
+    for state, words in (
+        (replace(lab.state, changes={lab.partition: stale}), "I4"),
+        (replace(lab.state, changes={lab.partition: torn}), "I4"),
+        (replace(lab.state, leftovers={lab.partition: (told,)}), "I16"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            invariants.check(state, lab.at)
+    moved = replace(lab.now, owner=lab.place(2), epoch=Epoch(lab.at + 1))
+    topic = lab.state.topics[lab.topic]
+    taken = replace(
+        lab.state, changes={}, topics={lab.topic: replace(topic, assignments={lab.partition: moved})}
+    )
+    with pytest.raises(AssertionError, match="without a change"):
+        invariants.check_step(lab.state, taken, Index(lab.at + 1))

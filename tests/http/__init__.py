@@ -1,0 +1,1 @@
+"""Admin HTTP: the program's answers to every request, sound and unsound."""

@@ -1,0 +1,246 @@
+"""Three nodes on hosts of their own: stopped, cut off, out of space, restarted; nothing acknowledged is lost.
+
+One cluster serves the whole file: every test leaves it whole again, and says so by the next one's start.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ringfence
+from ringfence.control.cli.exits import Exit
+from tests.system.cluster import Three
+from tests.system.disk import Disk
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
+from tests.system.load import Load
+from tests.system.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STOP_S = 4.0
+"""A stop of a node: longer than an election and than `failure_ms`; ten seconds with --soak."""
+FULL = "no space for the metadata journal"
+SEGMENTS = ("--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "64MiB")
+
+
+class World:
+    """A cluster, the network between its nodes, and the small disk that the third has its data on."""
+
+    def __init__(self, network: Network, disk: Disk, three: Three) -> None:
+        self.network, self.disk, self.three = network, disk, three
+
+    def addresses(self, places: list[int]) -> list[str]:
+        return [self.three.nodes[place].address for place in places]
+
+    def others(self, place: int) -> list[int]:
+        return [other for other in range(3) if other != place]
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("world")
+    disk = Disk(folder, 256)
+    with Network(3) as network:
+        three = Three(folder, hosts=network.hosts, prefixes=network.prefixes,
+                      options=("--insecure", "--journal-bytes", "64KiB", *SEGMENTS))  # fmt: skip
+        three.nodes[2].data = disk.mount_point / "c"
+        try:
+            three.start()
+            three.create(0, "t", partitions=6)
+            yield World(network, disk, three)
+        finally:
+            three.kill_all()
+            disk.release()
+
+
+@pytest.fixture
+def world(started: World) -> World:
+    started.three.until_whole()
+    return started
+
+
+def copied(world: World, place: int, folder: Path) -> NodeProcess:
+    """A node over a copy of another one's directory, on the same host."""
+    original, host = world.three.nodes[place], world.network.hosts[place]
+    shutil.copytree(original.data, folder / "copy")
+    options = ("--control", f"tcp://{host}:{free_port()}", *original.options[2:])
+    return NodeProcess(folder / "copy", options=options, host=host, prefix=world.network.prefixes[place])
+
+
+def owned_by(world: World, topic: str, place: int) -> list[int]:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        parts = client.topic(topic).partitions
+        return [part.partition for part in parts if part.owner == world.three.id(place)]
+
+
+def says(world: World, place: int, reason: str) -> bool:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        return any(reason in why for why in client.status().reasons)
+
+
+def epochs(world: World, topic: str, place: int) -> dict[int, int]:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        return {part.partition: part.epoch for part in client.topic(topic).partitions}
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_leader_is_replaced_fails_and_lives_again_through_the_log(world: World, soak: int) -> None:
+    three = world.three
+    leader = three.leader()
+    rest = world.others(leader)
+    before = epochs(world, "t", rest[0])
+    term = three.listed(rest[0])["term"]
+    three.nodes[leader].freeze()
+    try:
+        time.sleep(STOP_S if soak == 1 else 10.0)
+        until(lambda: three.led_by_one_of(rest), what="a leader among the others")
+        until(lambda: three.life(leader, seen_by=rest[0]) == "FAILED", what="the stopped node has failed")
+        three.create(rest[1], "while-stopped", partitions=2)
+    finally:
+        three.nodes[leader].wake()
+    until(lambda: three.life(leader, seen_by=leader) == "LIVE", what="it lives again, and knows it")
+    assert three.listed(leader)["term"] > term
+    three.until_equal()
+    # Failing and living again moved nothing and opened nothing (J11): epochs are drawn by entries.
+    assert epochs(world, "t", leader) == before
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_that_is_cut_off_leads_no_more_and_its_rows_go_on(world: World) -> None:
+    three = world.three
+    leader = three.leader()
+    rest = world.others(leader)
+    mine = owned_by(world, "t", leader)
+    assert mine
+    with ringfence.connect(three.nodes[leader].address, timeout_s=30) as client:
+        producer = client.producer("t")
+        producer.send(batch(0, 600)).result(30)
+        world.network.cut(leader, rest)
+        try:
+            until(lambda: three.led_by_one_of(rest), what="a leader among the others")
+            until(lambda: three.listed(leader)["leader"] == 0, what="the old leader knows of nobody")
+            # Its data plane needs no leader, and clients reach it (F25).
+            producer.send(batch(600, 600)).result(30)
+            with (
+                ringfence.connect(three.nodes[leader].address, timeout_s=2) as other,
+                pytest.raises(ringfence.RingfenceError),
+            ):
+                other.create_topic("in-the-minority", schema=SCHEMA, key=["id"])
+            three.create(rest[0], "in-the-majority", partitions=2)
+        finally:
+            world.network.heal()
+        producer.send(batch(1_200, 600)).result(30)
+        producer.close()
+    until(lambda: three.led_by_one_of([0, 1, 2]), what="one leader of all")
+    three.until_equal()
+    assert "public/default/in-the-majority" in three.topics(leader)
+
+
+@pytest.mark.timeout(120)
+def test_without_any_leader_every_partition_takes_and_gives_rows(world: World) -> None:
+    three = world.three
+    three.create(0, "headless", partitions=6)
+    with ringfence.connect(three.nodes[1].address, timeout_s=30) as client:
+        producer = client.producer("headless")
+        producer.send(batch(0, 600)).result(30)
+        for place in range(3):
+            world.network.cut(place, world.others(place))
+        try:
+            until(lambda: all(three.listed(place)["leader"] == 0 for place in range(3)), what="nobody leads")
+            for start in range(600, 3_600, 600):
+                producer.send(batch(start, 600)).result(30)
+        finally:
+            world.network.heal()
+        producer.close()
+        rows = read_ids(client, "headless")
+    check_identity(rows, {0: range(3_600)}, {0: 3_600})
+    until(lambda: three.led_by_one_of([0, 1, 2]), what="one leader of all")
+
+
+@pytest.mark.timeout(120)
+def test_a_leader_that_hears_nobody_steps_down(world: World) -> None:
+    three = world.three
+    leader = three.leader()
+    world.network.cut(leader, world.others(leader), one_way=True)
+    try:
+        until(lambda: three.led_by_one_of(world.others(leader)), what="a leader among the others")
+    finally:
+        world.network.heal()
+    until(lambda: three.led_by_one_of([0, 1, 2]), what="one leader of all")
+
+
+@pytest.mark.timeout(120)
+def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
+    three = world.three
+    filler = world.disk.fill()
+    try:
+        # Two of three are a majority. The journal's last page takes a few small entries before it is full.
+        for number in range(8):
+            three.create(0, f"full-{number}", partitions=1)
+        until(lambda: three.listed(2)["index"] < three.listed(0)["index"], what="the third lags")
+        assert three.alive(2)
+        until(lambda: says(world, 2, FULL), what="it says so")
+    finally:
+        filler.unlink()
+    three.until_equal()
+    until(lambda: not says(world, 2, FULL), what="it is mended")
+
+
+@pytest.mark.timeout(180)
+def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> None:
+    three = world.three
+    three.create(0, "rolled", partitions=6)
+    loads = [Load(node.address, "rolled", place, rows=60, window=4).start()
+             for place, node in enumerate(three.nodes)]  # fmt: skip
+    for place in range(3):
+        assert three.nodes[place].stop() == 0
+        three.nodes[place].start()
+        three.until_whole()
+    for load in loads:
+        load.finish()
+        assert load.errors == []
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+        rows = read_ids(client, "rolled")
+    check_identity(rows, {load.producer: load.acknowledged for load in loads},
+                   {load.producer: load.sent for load in loads})  # fmt: skip
+
+
+@pytest.mark.timeout(120)
+def test_a_copied_directory_is_refused_while_the_original_lives(world: World, tmp_path: Path) -> None:
+    three = world.three
+    before = three.listed(0)["index"]
+    copy = copied(world, 1, tmp_path)
+    with pytest.raises(AssertionError, match="exit code 7") as refused:
+        copy.start()
+    assert "another process is node" in str(refused.value)
+    until(lambda: any(says(world, place, "two processes say that they are node") for place in (0, 2)),
+          what="another node tells of it")  # fmt: skip
+    # The original noticed nothing, and no start of the copy stands in the log.
+    assert three.alive(1)
+    assert three.life(1, seen_by=0) == "LIVE"
+    assert three.listed(0)["index"] == before
+    three.create(1, "not-the-copy", partitions=2)
+
+
+@pytest.mark.timeout(120)
+def test_a_stopped_node_that_a_copy_took_over_from_ends_when_it_wakes(world: World, tmp_path: Path) -> None:
+    three = world.three
+    original = three.nodes[1]
+    original.freeze()
+    try:
+        copy = copied(world, 1, tmp_path).start()
+    finally:
+        original.wake()
+    until(lambda: not three.alive(1), what="the original has ended")
+    assert original.stop() == Exit.NODE_FAILED
+    assert "another process is node" in original.log.read_text()
+    # The first directory is the stale one from now on: it is refused, and left as it is.
+    with pytest.raises(AssertionError, match="exit code 7"):
+        original.start()
+    three.nodes[1], three.controls[1] = copy, copy.ready["control"]
