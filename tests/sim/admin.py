@@ -5,15 +5,17 @@ The history is checked for linearizability in the end (tests/checker): no node m
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.codec import Answer
 from ringfence.control.runtime import calls
+from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode, Status
 from tests.checker import Recorder, Verdict, check
-from tests.checker.topics import Create, Delete, TopicsModel
+from tests.checker.topics import Create, Delete, Describe, TopicsModel
 from tests.sim.content import SCHEMA
 from tests.sim.customer import Customer
 from tests.sim.violation import ViolationError
@@ -103,8 +105,25 @@ class Admin(Customer):
             self._request(machine, Opcode.TOPIC_DELETE, messages.TopicName(name=name),
                           lambda answer: self._ended(ticket, answer, lambda _: True, False))  # fmt: skip
         else:
-            # A node answers from what it has applied: it may be old, so this is no operation of the history.
-            self._request(machine, Opcode.TOPIC_DESCRIBE, messages.TopicName(name=name), lambda _: None)
+            self._read(machine, name, self._history.invoke(process, Describe(name), now))
+
+    def _read(self, machine: Machine, name: str, ticket: int) -> None:
+        """A linearizable look at one name, as the node's own handlers take one.
+
+        TOPIC_DESCRIBE answers from what the node has applied, which may be old: no operation of this history.
+        """
+        proposer, now = machine.node.proposer, self.world.agenda
+
+        async def look() -> None:
+            try:
+                await proposer.fresh()
+            except RequestRefused:
+                self._history.without_effect(ticket)
+                return
+            topic = proposer.state.topic_named(f"public/default/{name}")
+            self._history.returned(ticket, None if topic is None else int(topic.topic), now.now_us)
+
+        machine.call(lambda: machine.loop.create_task(look()))
 
     def _created(self, ticket: int, answer: Answer | None) -> None:
         self._ended(ticket, answer, lambda body: body.control(messages.TopicInfo).topic, None)
@@ -143,7 +162,12 @@ class Admin(Customer):
         if number:
             call = calls.ChangeNode(node=number, change=change)
             self.world.tell("adm", f"{change} node {number} at {target.name}")
-            target.call(lambda: target.loop.create_task(node._cluster.answers._reply(call)))
+
+            async def ask() -> None:
+                with contextlib.suppress(RequestRefused):
+                    await node._cluster.answers._reply(call)
+
+            target.call(lambda: target.loop.create_task(ask()))
 
     def truncates(self, topic: str, dice: Random) -> None:
         """Acknowledged places of one partition become its start."""

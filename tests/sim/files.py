@@ -131,23 +131,26 @@ class Files:
                 _put(file.platter, begin, piece[begin - at : end - at])
             begin = end
 
-    def rot(self) -> tuple[str, int, int] | None:
-        """Flip a bit that was proven to be durable: (name, position, mask)."""
+    def rot(self) -> tuple[File, int, int] | None:
+        """Flip a bit that was proven to be durable: (file, position, what it was)."""
         names = [name for name in sorted(self.durable) if self.durable[name].proven > 0]
         if not names:
             return None
         name = self.random.choice(names)
         file = self.durable[name]
         at, mask = self.random.randrange(file.proven), 1 << self.random.randrange(8)
-        self.flip(name, at, mask)
-        return name, at, mask
+        was = file.platter[at]
+        for image in (file.data, file.platter):
+            if at < len(image):
+                image[at] = was ^ mask
+        return file, at, was
 
-    def flip(self, name: str, at: int, mask: int) -> None:
-        file = self.durable.get(name)
-        if file is not None:
-            for image in (file.data, file.platter):
-                if at < len(image):
-                    image[at] ^= mask
+    @staticmethod
+    def restore(file: File, at: int, was: int) -> None:
+        """The operator has a good copy; a file that was replaced meanwhile nobody reads."""
+        for image in (file.data, file.platter):
+            if at < len(image):
+                image[at] = was
 
     # ---- calls ----
 

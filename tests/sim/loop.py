@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from tests.sim import current
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._due = False
         self._busy_us: dict[int, int] = {}  # single threads, until when
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
 
     # ---- what asyncio asks of a loop ----
 
@@ -84,8 +85,8 @@ class Loop(asyncio.AbstractEventLoop):
         task = asyncio.Task(coro, loop=self, name=name, context=context)
         # Who dies does not complain about tasks that were left.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         return task
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
@@ -155,20 +156,21 @@ class Loop(asyncio.AbstractEventLoop):
             return
         was_due, self._due = self._due, True  # nobody wakes who is awake
         ready = self._ready
-        with machine.on():
-            events._set_running_loop(self)
-            try:
-                for _ in range(CALLBACKS_MAX):
-                    if not ready or self.dead:
-                        break
-                    handle = ready.popleft()
-                    if not handle.cancelled():
-                        handle._run()
-                else:
-                    raise ViolationError("I13", f"{machine.name} never comes to rest")
-            finally:
-                events._set_running_loop(None)
-                self._due = was_due
+        current.enter(machine)
+        events._set_running_loop(self)
+        try:
+            for _ in range(CALLBACKS_MAX):
+                if not ready or self.dead:
+                    break
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            else:
+                raise ViolationError("I13", f"{machine.name} never comes to rest")
+        finally:
+            events._set_running_loop(None)
+            current.leave()
+            self._due = was_due
         if not self.dead:
             machine.after_turn()
 

@@ -13,7 +13,7 @@ from ringfence.native.errors import RecordError, StorageError
 from tests.sim import current
 from tests.sim.clock import Clock
 from tests.sim.engine import EngineHost
-from tests.sim.files import DiedError, Files
+from tests.sim.files import DiedError, File, Files
 from tests.sim.loop import Loop
 from tests.sim.violation import ViolationError
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 ROOT: Final = "/data"
+TASKS: Final = frozenset({"journal", "ticks", "members", "orders", "proposals"})
+"""What a node runs for as long as it serves."""
 START_US: Final = (100_000, 600_000)
 """Until a supervisor starts a process that ended by itself."""
 
@@ -44,7 +46,7 @@ class Machine:
         self.woke_s = 0.0
         self.hurt: set[str] = set()
         """Kinds of damage that struck this machine, so that its process may end of it."""
-        self.rots: list[tuple[str, int, int]] = []
+        self.rots: list[tuple[File, int, int]] = []
         self.loop: Loop | None = None
         self.node: Node | None = None
         self._graves: list[Loop] = []
@@ -59,12 +61,14 @@ class Machine:
 
     def within(self, work: Callable[[], Any]) -> Any:
         """Run it here; the process may die in the middle of it."""
-        with current.on(self):
-            try:
-                return work()
-            except DiedError:
-                self.world.died_inside(self)
-                return None
+        current.enter(self)
+        try:
+            return work()
+        except DiedError:
+            self.world.died_inside(self)
+            return None
+        finally:
+            current.leave()
 
     def later(self, delay_us: int, call: Callable[[], None], loop: Loop | None = None) -> None:
         """Call it if this process still lives then; while the machine stands still it waits."""
@@ -182,6 +186,13 @@ class Machine:
     def node_id(self) -> int:
         """Its number in the cluster; 0 while it has none."""
         return 0 if self.node is None or not hasattr(self.node, "_here") else int(self.node._here.node)
+
+    def ended_task(self) -> str:
+        """The name of a task that a serving node cannot do without, and that has ended; empty for none."""
+        if self.loop is None or not self.serving:
+            return ""
+        alive = {task.get_name() for task in self.loop.tasks}
+        return ", ".join(sorted(TASKS - alive))
 
     def call(self, work: Callable[[], Any]) -> None:
         """Run it on the node's loop, soon."""

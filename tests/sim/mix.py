@@ -40,6 +40,7 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "compact": (1_000, 4_000),
     "transfer": (1_500, 5_000),
     "vote": (1_500, 4_000),
+    "change": (1_500, 4_000),
     "truncate": (300, 1_500),
 }
 CROWD: Final = 6
@@ -82,6 +83,10 @@ class Plan:
     seconds: int
     cold: bool = False
     """Whether strikes begin before the cluster serves."""
+    trail: int = 1_024
+    """Entries that stay behind a snapshot; with few, who was away needs the snapshot."""
+    last_cut: bool = True
+    """Whether the power of all goes once more before the reckoning."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
@@ -114,6 +119,8 @@ class Plan:
             slow=random.choice([0.0, 0.0, 0.02, 0.2]),
             seconds=seconds,
             cold=random.random() < 0.15,
+            last_cut=random.random() < 0.5,
+            trail=random.choice([0, 2, 8, 1_024]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.sim.agenda import Agenda
     from tests.sim.machine import Machine
 
+_AGAIN: Final = zmq.Again()  # making one asks libzmq for a text, each time
 FDS: Final = 1 << 21
 QUEUE_MAX: Final = 256  # messages, as the hub sets
 
@@ -151,7 +152,7 @@ class Socket:
             if target is not None:
                 self._peer = None
                 self._again(50)
-            raise zmq.Again
+            raise _AGAIN.with_traceback(None)
         if target is None:
             return  # a ROUTER drops what it cannot route
         link = self._machine.name, target._machine.name
@@ -167,7 +168,7 @@ class Socket:
 
     def recv_multipart(self, flags: int = 0) -> list[bytes]:
         if not self._inbox:
-            raise zmq.Again
+            raise _AGAIN.with_traceback(None)
         return self._inbox.popleft()
 
     def close(self, linger: int = 0) -> None:
@@ -193,4 +194,6 @@ class SimZmq:
     Context, Socket = Context, Socket
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(zmq, name)
+        value = getattr(zmq, name)
+        setattr(self, name, value)  # asked for a hundred thousand times a seed
+        return value

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ringfence.control.consensus import events
+from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
 from tests.sim.network import Weather
 
@@ -213,7 +214,7 @@ def _rot(world: World, dice: Random) -> None:
     rot = machine.files.rot()
     if rot is not None:
         machine.rots.append(rot)
-        world.tell(machine.name, "a byte of the metadata rots", rot)
+        world.tell(machine.name, "a byte of the metadata rots, at", rot[1])
 
 
 def _slow_disk(world: World, dice: Random) -> None:
@@ -242,6 +243,28 @@ def _transfer(world: World, dice: Random) -> None:
 def _vote(world: World, dice: Random) -> None:
     """An administrator wants a node to vote, not to vote, or the cluster to choose."""
     world.admin_votes(_any(world, dice), dice.choice(["promote", "demote", "auto"]))
+
+
+def _change(world: World, dice: Random) -> None:
+    change_voters(world, _leader(world, dice), dice)
+
+
+def change_voters(world: World, machine: Machine, dice: Random) -> None:
+    """A change of the configuration, decided at the least convenient time: a voter less, or all of them."""
+    replica = machine.replica
+    if replica is None or machine.paused or machine.down:
+        return
+    members = sorted({*replica.configuration.voters, *replica.configuration.learners})
+    kinds = [Operation.LEARNER if dice.random() < 0.3 else Operation.VOTER for _ in members]
+    if Operation.VOTER not in kinds:
+        return
+    change = Change(tuple(NodeChange(kind, node) for kind, node in zip(kinds, members, strict=True)))
+
+    def propose() -> None:
+        with contextlib.suppress(ConsensusError):
+            replica.step(events.ProposeChange(change))
+
+    machine.call(propose)
 
 
 def _truncate(world: World, dice: Random) -> None:
@@ -275,5 +298,6 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "compact": _compact,
     "transfer": _transfer,
     "vote": _vote,
+    "change": _change,
     "truncate": _truncate,
 }

@@ -8,18 +8,20 @@ batch. A contradiction is told by the name of the invariant that it breaks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.control import invariants  # noqa: F401 - the package of what follows
 from ringfence.control.consensus.core import Role
+from ringfence.control.consensus.events import Read
 from ringfence.control.consensus.invariants import check_node, check_step, seen
-from ringfence.control.consensus.messages import Message, MessageType
+from ringfence.control.consensus.messages import EntryType, Message, MessageType
 from ringfence.control.consensus.safety import Safety
 from ringfence.control.invariants import metadata as metadata_invariants
 from ringfence.control.machines.config import limit
 from ringfence.control.model.node_commands import FailNode
-from ringfence.control.model.state import MetadataState, canonical_bytes
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
 from tests.sim import current
 from tests.sim.violation import ViolationError
 
@@ -51,10 +53,12 @@ class Watch:
         self.safety = Safety()
         self.stores: dict[int, Any] = {}
         self.elections = 0
-        self.state_at: dict[int, tuple[bytes, Any]] = {}
+        self.state_at: dict[int, tuple[MetadataState, Any]] = {}
         self.newest: tuple[int, MetadataState | None] = (0, None)
         self.owners: dict[tuple[int, int], int] = {}  # node by (partition, epoch), as the log says
         self._promises: dict[int, Promise] = {}
+        self._first: dict[tuple[int, int], tuple[int, Any]] = {}  # a proposal's index and result
+        self._floors: dict[bytes, int] = {}  # by a read's context
         self._beats: dict[tuple[str, int], float] = {}
         self._led_since: dict[str, tuple[int, float]] = {}
         self._ticks: dict[str, float] = {}
@@ -65,10 +69,13 @@ class Watch:
 
     # ---- consensus ----
 
-    def stepped(self, node: Any, step: Callable[[], None]) -> None:
+    def stepped(self, node: Any, step: Callable[[], None], event: Any = None) -> None:
         """One event of one node's consensus."""
         core = node.core
         before = seen(core)
+        last = core.log.last_index()
+        if isinstance(event, Read):
+            self._floors[event.context] = self.safety.applied_max
         try:
             try:
                 step()
@@ -77,6 +84,7 @@ class Watch:
                 check_step(before, core)
                 if core.role is Role.LEADER:
                     self._leads(core, before)
+                    self._appended(core, last)
         except AssertionError as error:
             self._broken("consensus", error)
             raise
@@ -87,7 +95,26 @@ class Watch:
             self.elections += 1
             self._led_since[machine.name] = core.term, machine.clock.mono_s()
             self.world.tell(machine.name, f"leads term {core.term}")
+            self.world.elected(machine)
         self.safety.check(core, self.stores)
+
+    @staticmethod
+    def _appended(core: Any, last: int) -> None:
+        """A leader takes a change of the configuration only once it has committed in its own term."""
+        unstable, log = core.log.unstable, core.log
+        for entry in unstable.entries[max(0, last + 1 - unstable.offset) :]:
+            if entry.type is not EntryType.NORMAL and entry.term == core.term:
+                assert log.term(log.commit) in (core.term, None), (
+                    f"{core.id} appended a change of the configuration at {entry.index} in term {core.term}, "
+                    f"and has committed only up to {log.commit} of term {log.term(log.commit)}"
+                )
+
+    def answers_read(self, context: bytes, index: int) -> None:
+        """A linearizable read: at an index that holds all that anybody had applied when it was asked."""
+        floor = self._floors.pop(context, 0)
+        if index < floor:
+            what = f"a read was answered at {index}, {floor} had been applied when it was asked"
+            self.world.violate(ViolationError("linearizable reads", what))
 
     def sends(self, machine: Machine, message: Message) -> None:
         """A message leaves: what it promises must be durable by now, for good."""
@@ -157,16 +184,37 @@ class Watch:
             except AssertionError as error:
                 self._broken(str(error).partition(":")[0], error)
                 raise
-        if type(result).__name__ == "Refused" and after is not before and after.sessions == before.sessions:
+        if isinstance(result, Refused) and after is not before and after.sessions == before.sessions:
             self.world.violate(ViolationError("I15", f"entry {index} was refused and changed the state"))
-        digest = blake2b(canonical_bytes(after), digest_size=16).digest()
-        known = self.state_at.setdefault(index, (digest, result))
-        if known != (digest, result):
-            what = f"entry {index} gave {result} {digest.hex()} here, {known[1]} {known[0].hex()} elsewhere"
+        self._applies_once(before, entry, after, result)
+        known = self.state_at.setdefault(index, (after, result))
+        if known != (after, result):
+            what = f"entry {index} gave {result} and {after} here, {known[1]} and {known[0]} elsewhere"[
+                :2_000
+            ]
             self.world.violate(ViolationError("equal index, equal state", what))
         if index > self.newest[0]:
             self.newest = index, after
             self._note_owners(before, after)
+
+    def _applies_once(self, before: MetadataState, entry: Any, after: MetadataState, result: Any) -> None:
+        """A proposal that came twice changes nothing the second time, and gets the same answer.
+
+        Session 0 is that of nodes which have none yet; what they propose may come twice (`node_commands`).
+        """
+        key = int(entry.proposal.session), int(entry.proposal.sequence)
+        first = self._first.setdefault(key, (entry.index, result))
+        if not key[0] or first[0] >= entry.index or isinstance(first[1], Refused):
+            return
+        forgotten = isinstance(result, Refused) and result.code == Code.FORGOTTEN
+        changed = [
+            name
+            for name in ("topics", "nodes", "ring", "producers", "tombstones", "removed")
+            if getattr(before, name) != getattr(after, name)
+        ]
+        if changed or not (forgotten or result == first[1]):
+            what = f"proposal {key} gave {first[1]} at {first[0]}, then {result} at {entry.index}: {changed}"
+            self.world.violate(ViolationError("applied once", what))
 
     def _note_owners(self, before: MetadataState, after: MetadataState) -> None:
         for number, topic in after.topics.items():
@@ -189,8 +237,11 @@ class Watch:
 
     # ---- members ----
 
-    def heard_beat(self, machine: Machine, sender: int) -> None:
-        self._beats[machine.name, sender] = machine.clock.mono_s()
+    def heard_beat(self, machine: Machine, sender: int, beat: Any) -> None:
+        """One of an older start is no sign of life, so says rule 4 of `liveness`."""
+        known = None if machine.replica is None else machine.replica.state.nodes.get(sender)
+        if known is not None and known.store == beat.store and not 0 < beat.started < known.started:
+            self._beats[machine.name, sender] = machine.clock.mono_s()
 
     def decides(self, machine: Machine, command: Any) -> None:
         """A leader wants a change of the members."""

@@ -43,7 +43,7 @@ def _settings(number: int) -> Settings:
     name = f"n{number}"
     return Settings(
         data_dir=Path(ROOT), listen=(f"tcp://{name}:7000",), control=f"tcp://{name}:7001", insecure=True,
-        zone=f"z{number % 2}",
+        zone=f"z{number % 2}", journal_bytes=16 << 10,
     )  # fmt: skip
 
 
@@ -103,6 +103,9 @@ class World:
 
     # ---- for machines ----
 
+    def elected(self, machine: Machine) -> None:
+        """Somebody leads from now on."""
+
     def settings(self, machine: Machine, join: tuple[str, ...] | None) -> Settings:
         wanted = _settings(machine.number)
         return wanted.model_copy(update={"data_dir": SimPath(ROOT), "join": join or ()})
@@ -161,7 +164,7 @@ class World:
             self.count("damage_refused")
             self.tell(machine.name, "refuses its damaged files:", text[:160])
             for rot in machine.rots:
-                machine.files.flip(*rot)  # the operator restores them
+                machine.files.restore(*rot)  # the operator restores them
             machine.rots.clear()
         elif is_damage(error):
             self.violate(
