@@ -7,12 +7,10 @@ import re
 import click
 import pyarrow as pa
 
+from ringfence.control.runtime import type_names
+
 _TIME = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _TIME_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DECIMAL = re.compile(r"decimal(?:128)?\(\s*(\d+)\s*,\s*(\d+)\s*\)")
-_ZONED = re.compile(r"timestamp\[(s|ms|us|ns),\s*(?:tz=)?([A-Za-z0-9_+:/-]+)\]")
-_LIST = re.compile(r"list<(.+)>")
-_NAMED = {"date": pa.date32(), "timestamp": pa.timestamp("us"), "bytes": pa.binary(), "str": pa.string()}
 
 
 def parse_column(text: str) -> pa.Field:
@@ -26,22 +24,10 @@ def parse_column(text: str) -> pa.Field:
 
 def parse_type(text: str) -> pa.DataType:
     """A type by the name that pyarrow prints. UsageError for an unknown one."""
-    if match := _DECIMAL.fullmatch(text):
-        return pa.decimal128(int(match[1]), int(match[2]))
-    if match := _ZONED.fullmatch(text):
-        return pa.timestamp(match[1], tz=match[2])
-    if match := _LIST.fullmatch(text):
-        return pa.list_(parse_type(match[1]))
-    if text in _NAMED:
-        return _NAMED[text]
     try:
-        return pa.type_for_alias(text)
-    except ValueError:
-        raise click.UsageError(
-            f"type {text!r} is unknown: int64, string, double, bool, date32, timestamp[us], timestamp[us, "
-            "UTC], "
-            "decimal(15,2), list<string>, or take the columns of a file with --schema-of"
-        ) from None
+        return type_names.parse_type(text)
+    except ValueError as error:
+        raise click.UsageError(f"{error}, or take the columns of a file with --schema-of") from None
 
 
 def parse_duration_ms(text: str) -> int:

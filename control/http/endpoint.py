@@ -1,6 +1,7 @@
-"""/health/live, /health/ready, /metrics.
+"""The admin API beside a node: its listener, its server, and its address in the metadata.
 
-Reads only; off unless `http` is set, and on loopback unless `insecure`.
+Off unless `http` is set. Off loopback only with `insecure`, for nothing is encrypted, and then only with
+tokens.
 """
 
 from __future__ import annotations
@@ -9,75 +10,110 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Iterator
+from typing import Final
 
+import structlog
 import uvicorn
-from fastapi import FastAPI, Response
 
-from ringfence.control.http.metrics import exposition
+from ringfence.control.http.application import application
+from ringfence.control.http.audit import Audit
+from ringfence.control.model.commands import SetAddresses
 from ringfence.control.runtime.addresses import is_loopback, split_host_port
+from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
 from ringfence.native.errors import ConfigError
 
-GRACE_S = 2.0
-"""How long requests under way may still take at a stop; they read a few counters."""
-
-
-def application(node: Node) -> FastAPI:
-    """The endpoint of one node."""
-    app = FastAPI(title="ringfence node", docs_url=None, redoc_url=None)
-
-    @app.get("/health/live")
-    async def live() -> dict[str, object]:
-        """200 while the process and its loop answer."""
-        return {"live": True, "uptime_s": round(node.uptime_s, 3)}
-
-    @app.get("/health/ready")
-    async def ready(response: Response) -> dict[str, object]:
-        """200 while the node serves, degraded or not; 503 while it starts or stops."""
-        state = node.health.state
-        response.status_code = 200 if state in {"serving", "degraded"} else 503
-        return {"state": state, "reasons": node.health.reasons}
-
-    @app.get("/metrics")
-    async def metrics() -> Response:
-        """Prometheus text format."""
-        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    return app
+_LOG = structlog.get_logger("ringfence.http")
+GRACE_S: Final = 2.0
+"""How long requests under way may still take at a stop; what is committed is applied without them."""
+HEAD_BYTES_MAX: Final = 16_384
+"""Request line and headers together."""
+CONNECTIONS_MAX: Final = 1_024
+"""Open at once; idle ones are closed after KEEP_ALIVE_S."""
+KEEP_ALIVE_S: Final = 5
+WATCH_S: Final = 0.2
+"""How often it is looked who leads, for the stream of events."""
+ADDRESS_AGAIN_S: Final = 2.0
 
 
 @contextlib.asynccontextmanager
 async def beside(node: Node) -> AsyncIterator[str | None]:
-    """Serve the endpoint while the context is open; gives its address, None when none is set."""
+    """Serve while the context is open; gives the address, None when none is set."""
     if node.settings.http is None:
         yield None
         return
     host, port = split_host_port(node.settings.http, "http")
-    if not is_loopback(host) and not node.settings.insecure:
+    loopback = is_loopback(host)
+    if not loopback and not node.settings.insecure:
         raise ConfigError(
             f"http={node.settings.http!r} is off loopback: bind 127.0.0.1, or pass --insecure", key="http"
         )
     try:
-        listener = socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
-        )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigError(f"http={node.settings.http!r}: {error.strerror}", key="http") from error
-    config = uvicorn.Config(
-        application(node),
+    bound = listener.getsockname()[1]
+    address = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+    if not loopback and not node.proposer.state.tokens:
+        _LOG.warning("no tokens: only health is served until `ringfence token create` was called at loopback")
+    audit = Audit(node.settings.data_dir, node.here, node.health)
+    server = _Server(_config(application(node, audit, loopback=loopback)))
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    watching = [asyncio.ensure_future(_watch(node)), asyncio.ensure_future(_tell(node, _told(host, bound)))]
+    try:
+        yield address
+    finally:
+        for task in watching:
+            task.cancel()
+        server.should_exit = True
+        await asyncio.gather(serving, *watching, return_exceptions=True)
+        await audit.close()
+
+
+def _config(app: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # uvicorn's own type of an application is narrower than Starlette's
+        http="h11",
+        ws="none",
+        loop="none",
         log_config=None,
         access_log=False,
         lifespan="off",
+        server_header=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(GRACE_S),
     )
-    server = _Server(config)
-    task = asyncio.ensure_future(server.serve(sockets=[listener]))
-    try:
-        bound = listener.getsockname()
-        yield f"http://{host}:{bound[1]}"
-    finally:
-        server.should_exit = True
-        await task
+
+
+def _told(host: str, port: int) -> str:
+    """The address for others: a wildcard becomes this host's name."""
+    name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+
+async def _tell(node: Node, address: str) -> None:
+    """Let the metadata name the address, so that any node leads to all; tried until it is there."""
+    while True:
+        known = node.proposer.state.nodes.get(node.here)
+        if known is None or known.http == (address,):
+            return
+        command = SetAddresses(node=node.here, addresses=known.addresses, http=(address,))
+        try:
+            await node.proposer.propose(command)
+        except RequestRefused as refusal:
+            _LOG.info("address not told yet", why=refusal.message)
+            await asyncio.sleep(ADDRESS_AGAIN_S)
+
+
+async def _watch(node: Node) -> None:
+    """Notice changes of the leader. Consensus tells nobody: it must not wait for who listens."""
+    while True:
+        replica = node.proposer.replica
+        node.happenings.leads(replica.leader, replica.term, replica.applied.index)
+        await asyncio.sleep(WATCH_S)
 
 
 class _Server(uvicorn.Server):

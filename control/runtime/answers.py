@@ -12,9 +12,9 @@ import structlog
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import RegisterNode, RemoveFromRing, RemoveNode, SetNode
-from ringfence.control.model.nodes import Vote
 from ringfence.control.model.results import NodeRegistered
-from ringfence.control.runtime import calls
+from ringfence.control.runtime import calls, views
+from ringfence.control.runtime.admin import DRAINS, NODE_CHANGES, VOTES
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
@@ -28,7 +28,6 @@ from ringfence.native.wire import Code
 _LOG = structlog.get_logger("ringfence.control")
 ANSWER_S: Final = 10.0
 """How long one question may take: an election, a commit and a group of orders. Then others get its place."""
-VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
 
 
 class Answers:
@@ -77,6 +76,8 @@ class Answers:
                 return await self._change(NodeId(node), change)
             case calls.Settle(index=index):
                 return await self._settle(index)
+            case calls.Carried():
+                return calls.HowFar(index=self._carried_out().carried(self._proposer.applied.index))
             case calls.Hosted(topic=topic):
                 return self._hosted(topic)
             case calls.KeepEvents():
@@ -108,27 +109,7 @@ class Answers:
 
     def _nodes(self) -> calls.Nodes:
         replica, state = self._proposer.replica, self._proposer.state
-        configuration = replica.configuration
-        owned: dict[int, int] = {}
-        for topic in state.topics.values():
-            for assignment in topic.assignments.values():
-                owned[assignment.owner.node] = owned.get(assignment.owner.node, 0) + 1
-        voters = {*configuration.voters, *configuration.voters_outgoing}
-
-        def role(node: int) -> str:
-            if node == replica.leader:
-                return "leader"
-            return "voter" if node in voters else "learner" if node in configuration.learners else "none"
-
-        infos = tuple(
-            calls.NodeInfo(
-                node=number, life=str(node.life), role=role(number), vote=str(node.vote),
-                draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
-                addresses=node.addresses, control=node.control, program=node.program,
-                partitions=owned.get(number, 0),
-            )
-            for number, node in sorted(state.nodes.items())
-        )  # fmt: skip
+        infos = views.nodes(state, replica.leader, replica.configuration)
         index, digest = self._members.digest
         return calls.Nodes(cluster=state.cluster, node=replica.id, leader=replica.leader, term=replica.term,
                            index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
@@ -137,6 +118,8 @@ class Answers:
         commands: list[Command] = []
         if change in VOTES:
             commands = [SetNode(node=node, vote=VOTES[change])]
+        elif change in DRAINS:
+            commands = [SetNode(node=node, draining=DRAINS[change])]
         elif change == "remove":
             await self._proposer.fresh()
             ring = self._proposer.state.ring
@@ -144,7 +127,7 @@ class Answers:
                 commands.append(RemoveFromRing(node=node, version=ring.version))
             commands.append(RemoveNode(node=node))
         else:
-            message = f"change={change!r}: promote, demote, auto or remove"
+            message = f"change={change!r}: {', '.join(NODE_CHANGES)}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         for command in commands:
             await self._proposer.propose(command)

@@ -45,6 +45,10 @@ class Settle(_Call, frozen=True, kw_only=True, tag="settle"):
     index: Number
 
 
+class Carried(_Call, frozen=True, kw_only=True, tag="carried"):
+    """Up to which index orders are carried out here."""
+
+
 class Hosted(_Call, frozen=True, kw_only=True, tag="hosted"):
     """Figures of the partitions of one topic that are here."""
 
@@ -65,7 +69,7 @@ class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
 
-Call = Join | ListNodes | ChangeNode | Settle | Hosted | OpenProducer | KeepEvents
+Call = Join | ListNodes | ChangeNode | Settle | Carried | Hosted | OpenProducer | KeepEvents
 
 
 class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
@@ -101,6 +105,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     control: tuple[str, ...]
     program: str
     partitions: int
+    http: tuple[str, ...] = ()
 
 
 class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):
@@ -127,13 +132,17 @@ class Figures(_Reply, frozen=True, kw_only=True, tag="figures"):
     values: tuple[dict[str, Any], ...]
 
 
+class HowFar(_Reply, frozen=True, kw_only=True, tag="how_far"):
+    index: int
+
+
 class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
     """Where they are, on the node that answered."""
 
     path: str
 
 
-Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept
+Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)

@@ -129,6 +129,11 @@ class Cluster:
         return advertised((self.hub.address,)) if self.hub.address else None
 
     @property
+    def members(self) -> Members:
+        assert self._members is not None, "the cluster is not open"
+        return self._members
+
+    @property
     def answers(self) -> Answers:
         assert self._answers is not None, "the cluster is not open"
         return self._answers

@@ -85,6 +85,10 @@ class Follower:
             await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])
 
+    def carried(self, applied: int) -> int:
+        """The index up to which everything is carried out, when `applied` is the last applied one."""
+        return self._steps[0].index - 1 if self._steps else applied
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()

@@ -21,10 +21,12 @@ from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, recovery
+from ringfence.control.runtime.admin import Admin
 from ringfence.control.runtime.burials import Burials
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
@@ -55,6 +57,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
+        self.happenings = Happenings()
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
@@ -95,7 +98,8 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
+        with recovery.repair_told():
+            store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
@@ -136,6 +140,20 @@ class Node:
     @property
     def proposer(self) -> RaftProposer:
         return self._cluster.proposer
+
+    @property
+    def here(self) -> NodeId:
+        return self._here.node
+
+    @property
+    def digest(self) -> tuple[Index, bytes]:
+        """The newest metadata index that was hashed, and the hash."""
+        return self._cluster.members.digest
+
+    async def carried(self) -> dict[NodeId, int]:
+        """Up to which index each live node has carried out its orders."""
+        mine = {self._here.node: self._follower.carried(self.proposer.applied.index)}
+        return await self._cluster.others.carried() | mine
 
     @property
     def control_address(self) -> str | None:
@@ -265,7 +283,8 @@ class Node:
 
     def _routes(self) -> dict[int, Route]:
         others = self._cluster.others
-        topics = TopicRequests(self.proposer, self._follower, self.native, others)
+        topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
+        self.admin = Admin(self.proposer, topics)
         producers = ProducerRequests(self.proposer, self._driver, others)
 
         async def status(_: None) -> messages.Message:
@@ -288,6 +307,7 @@ class Node:
         # Until the node's own start is in the log, its partitions have no epoch to be opened with.
         if self._following:
             self._follower.follow(before, after, index)
+            self.happenings.applied(before, after, index)
 
     def _request(self, connection: int, header: bytes, body: bytes) -> None:
         self._requests.take(connection, header, body)

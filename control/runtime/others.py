@@ -81,6 +81,22 @@ class Others:
         )
         return [figures for reply in replies if isinstance(reply, calls.Figures) for figures in reply.values]
 
+    async def carried(self) -> dict[NodeId, int]:
+        """Up to which index live nodes have carried out their orders; who does not answer is missing."""
+        nodes = [
+            number
+            for number, node in sorted(self._proposer.state.nodes.items())
+            if number != self.here and node.life is Life.LIVE
+        ]
+        replies = await asyncio.gather(
+            *(self.ask(node, calls.Carried(), FIGURES_S) for node in nodes), return_exceptions=True
+        )
+        return {
+            node: reply.index
+            for node, reply in zip(nodes, replies, strict=True)
+            if isinstance(reply, calls.HowFar)
+        }
+
     async def open_producer(self, node: NodeId, call: calls.OpenProducer) -> dict[str, Any]:
         """A named producer's epoch at the owner; what the owner knows of its last batch. RequestRefused."""
         reply = await self.ask(node, call, SETTLE_S)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from ringfence.control.machines.placement import TooFewNodesError, place_in
 from ringfence.control.model import names
 from ringfence.control.model.commands import AddSchema, CreateTopic, DeleteTopic, TruncateTopic
-from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SLOT_LAST, tile
 from ringfence.control.model.results import SchemaAdded, TopicCreated
 from ringfence.control.model.topics import Topic
@@ -37,6 +37,21 @@ class TopicRequests:
         existing = self._proposer.state.topic_named(name)
         if existing is not None and request.exist_ok:
             return await self._existing(existing, request)
+        try:
+            applied = await self._proposer.propose(self.creation(request))
+        except RequestRefused as refusal:
+            # Two may have asked at once; the loser finds what the winner made.
+            raced = self._proposer.state.topic_named(name)
+            if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and raced is not None:
+                return await self._existing(raced, request)
+            raise
+        assert isinstance(applied.result, TopicCreated), applied.result
+        topic = self._proposer.state.topics[applied.result.topic]
+        await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
+        return await self.info(topic, created=True)
+
+    def creation(self, request: messages.TopicCreate) -> CreateTopic:
+        """The command, with every decision that it carries."""
         if not 1 <= request.partitions <= SLOT_LAST + 1:
             message = f"partitions={request.partitions}: 1 to {SLOT_LAST + 1}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
@@ -47,8 +62,8 @@ class TopicRequests:
         fault = key_fault(columns, request.key)
         if fault is not None:
             raise RequestRefused(Code.INVALID_ARGUMENT, fault)
-        command = CreateTopic(
-            name=name,
+        return CreateTopic(
+            name=full_name(request.name),
             key=tuple(request.key),
             schema=request.schema,
             columns=columns,
@@ -58,23 +73,11 @@ class TopicRequests:
             retention_ms=request.retention_ms,
             properties=request.properties,
         )
-        try:
-            applied = await self._proposer.propose(command)
-        except RequestRefused as refusal:
-            # Two may have asked at once; the loser finds what the winner made.
-            raced = self._proposer.state.topic_named(name)
-            if refusal.code == Code.ALREADY_EXISTS and request.exist_ok and raced is not None:
-                return await self._existing(raced, request)
-            raise
-        assert isinstance(applied.result, TopicCreated), applied.result
-        topic = self._proposer.state.topics[applied.result.topic]
-        await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
-        return await self._info(topic, created=True)
 
     async def describe(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self._named(request.name)
+        topic = await self.named(request.name)
         await self._served(topic)
-        return await self._info(topic)
+        return await self.info(topic)
 
     async def list_topics(self, request: messages.TopicList) -> messages.Topics:
         prefix = request.prefix
@@ -95,7 +98,15 @@ class TopicRequests:
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
 
     async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
-        topic = await self._named(request.name)
+        topic = await self.named(request.name)
+        applied = await self._proposer.propose(await self.truncation(topic, request))
+        await self._carried_out(
+            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
+        )
+        return await self.info(await self.named(request.name))
+
+    async def truncation(self, topic: Topic, request: messages.TopicTruncate) -> TruncateTopic:
+        """The command, with the offsets as they are now where none is named."""
         chosen = self._chosen(topic, request.partition)
         hosted = await self._hosted(topic)
         starts: dict[PartitionId, int] = {}
@@ -117,15 +128,11 @@ class TopicRequests:
                 message = f"before_offset={before}: partition {partition} has rows below {mark} only"
                 raise RequestRefused(Code.INVALID_ARGUMENT, message, partition=partition, mark=mark)
             starts[partition] = before
-        applied = await self._proposer.propose(TruncateTopic(topic=topic.topic, starts=starts))
-        await self._carried_out(
-            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
-        )
-        return await self._info(await self._named(request.name))
+        return TruncateTopic(topic=topic.topic, starts=starts)
 
     async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self._named(request.name)
-        last = await self._info(topic)
+        topic = await self.named(request.name)
+        last = await self.info(topic)
         applied = await self._proposer.propose(DeleteTopic(topic=topic.topic))
         await self._carried_out(
             applied.index, f"topic {request.name!r} is deleted, its space is not given back", topic
@@ -133,20 +140,29 @@ class TopicRequests:
         return last
 
     async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        topic = await self._named(request.name)
+        topic = await self.named(request.name)
         columns = columns_of(request.schema)
         for schema_id, known in enumerate(topic.schemas):
             if known.columns == columns:
                 return messages.SchemaAdded(schema_id=schema_id)
-        command = AddSchema(
-            topic=topic.topic, schema_id=len(topic.schemas), schema=request.schema, columns=columns
-        )
-        applied = await self._proposer.propose(command)
+        applied = await self._proposer.propose(self.addition(topic, request.schema))
         assert isinstance(applied.result, SchemaAdded), applied.result
         await self._carried_out(
             applied.index, f"topic {request.name!r} has the schema, its node does not use it", topic
         )
         return messages.SchemaAdded(schema_id=applied.result.schema_id)
+
+    def addition(self, topic: Topic, schema: bytes) -> AddSchema:
+        """The command that appends a schema to what the topic has now."""
+        return AddSchema(
+            topic=topic.topic, schema_id=len(topic.schemas), schema=schema, columns=columns_of(schema)
+        )
+
+    async def carried_out(self, index: int, topic: Topic | None = None) -> list[str]:
+        """Wait until this node and the owners of `topic` have done what the entry asks for; what failed."""
+        topic = topic or self._proposer.state.topics.get(TopicId(index))
+        owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
+        return await self._follower.until(index) or await self._others.settle(owners, index)
 
     async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
         """The topic that exists, if it is what was asked for: a producer must not write into another."""
@@ -165,13 +181,14 @@ class TopicRequests:
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message)
         await self._served(topic)
-        return await self._info(topic)
+        return await self.info(topic)
 
     async def _served(self, topic: Topic) -> None:
         """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
         await self._follower.until(topic.changed)
 
-    async def _named(self, name: str) -> Topic:
+    async def named(self, name: str) -> Topic:
+        """The topic, also if another node made it just now. RequestRefused when there is none."""
         topic = self._proposer.state.topic_named(full_name(name))
         if topic is None:
             # Another node may have created it just now.
@@ -198,12 +215,12 @@ class TopicRequests:
 
     async def _carried_out(self, index: int, but: str, topic: Topic) -> None:
         """Wait for this node's orders, and for those of the partitions' owners."""
-        owners = {assignment.owner.node for assignment in topic.assignments.values()}
-        faults = await self._follower.until(index) or await self._others.settle(owners, index)
+        faults = await self.carried_out(index, topic)
         if faults:
             raise RequestRefused(Code.INTERNAL, f"{but}: {faults[0]}", retry_after_ms=1_000)
 
-    async def _info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
+    async def info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
+        """The topic with the figures of its partitions, as far as their owners tell them."""
         return bodies.topic_info(topic, await self._hosted(topic), created=created)
 
     async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:

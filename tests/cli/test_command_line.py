@@ -55,8 +55,16 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node"}:
+    if name not in {"topic", "node", "debug"}:
         assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["events", "replay"])
+def test_every_debug_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("debug", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence debug {name}" in done.stdout
+    assert "--json" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["create", "list", "show", "truncate", "delete"])

@@ -1,0 +1,122 @@
+"""Who asks, and what that one may do.
+
+Without a token in the cluster: on loopback whoever is on this machine is an administrator, off loopback
+nobody gets in. With the first token everybody needs one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+
+from ringfence.control.http.problems import Problem
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.tokens import Role
+from ringfence.control.runtime.addresses import is_loopback
+
+RANKS: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
+LOCAL: Final = "local"
+"""Who asks while there are no tokens."""
+TOKEN_CHARACTERS_MAX: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks."""
+
+    name: str
+    role: Role
+
+
+class Access:
+    """Reads tokens out of the metadata, so a revoked one ends everywhere at once."""
+
+    def __init__(
+        self,
+        state: Callable[[], MetadataState],
+        *,
+        loopback: bool,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._state, self._loopback, self._now_ms = state, loopback, now_ms
+
+    def needs(self, role: Role) -> Callable[[Request], Awaitable[Principal]]:
+        """A dependency that lets in who has at least `role`."""
+
+        async def let_in(request: Request) -> Principal:
+            principal = self.who(request)
+            request.state.principal = principal
+            if RANKS[principal.role] < RANKS[role]:
+                detail = f"{principal.name!r} is {principal.role}, this needs {role}"
+                raise Problem(403, "forbidden", detail, needs=str(role), has=str(principal.role))
+            return principal
+
+        return let_in
+
+    def who(self, request: Request) -> Principal:
+        """Who asks. Problem 401 or 403 when that is nobody."""
+        tokens = self._state().tokens
+        if not tokens:
+            return self._without_tokens(request)
+        secret = _bearer(request)
+        # A look-up by a hash of 256 random bits: how long it takes tells nothing of them.
+        hashed = sha256(secret.encode()).digest()
+        token = next((token for token in tokens.values() if token.hash == hashed), None)
+        if token is None:
+            raise _unauthorized("no token has this secret; it was revoked, or never was")
+        if token.expires_ms is not None and token.expires_ms <= self._now_ms():
+            raise _unauthorized(f"token {token.name!r} has expired; ask an admin for another one")
+        return Principal(token.name, token.role)
+
+    def _without_tokens(self, request: Request) -> Principal:
+        if not self._loopback:
+            raise _unauthorized(
+                "the cluster has no tokens yet, and this address is off loopback; make the first one at a "
+                "loopback address: ringfence token create NAME --role admin"
+            )
+        # A page in a browser on this machine must not pass for its user: neither by a name that leads here
+        # (DNS rebinding) nor by a form that it sends.
+        named, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if not is_loopback(_host_of(named)):
+            raise Problem(403, "foreign-host", "without tokens only names of loopback are served")
+        if origin is not None and origin.partition("://")[2] != named:
+            raise Problem(403, "foreign-origin", "without tokens no other page's requests are served")
+        return Principal(LOCAL, Role.ADMIN)
+
+
+def _host_of(named: str) -> str:
+    """The host of a Host header; empty for one that is none."""
+    try:
+        return urlsplit(f"//{named}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _bearer(request: Request) -> str:
+    given = request.headers.getlist("authorization")
+    if not given:
+        raise _unauthorized("no token; send `Authorization: Bearer TOKEN`")
+    scheme, _, secret = given[0].partition(" ")
+    if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(secret) <= TOKEN_CHARACTERS_MAX:
+        raise _unauthorized("the Authorization header is not `Bearer TOKEN`")
+    return secret.strip()
+
+
+def _unauthorized(detail: str) -> Problem:
+    return Problem(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+
+
+def principal(request: Request) -> Principal:
+    """Who asks, once a router's dependency has let them in."""
+    known = request.state.principal
+    assert isinstance(known, Principal), known
+    return known
+
+
+Asking = Annotated[Principal, Depends(principal)]

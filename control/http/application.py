@@ -1,0 +1,63 @@
+"""The admin API of one node, put together: limits in front, then probes, reads, changes, and problems."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.types import ASGIApp
+
+from ringfence.control.http import changes, events, problems, reads
+from ringfence.control.http.access import Access
+from ringfence.control.http.audit import Audit
+from ringfence.control.http.desk import Desk
+from ringfence.control.http.limits import Limits
+from ringfence.control.runtime.node import Node
+
+DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
+
+Reads are of what this node has applied; `linearizable=true` waits for all that was committed before. Changes
+may carry `Idempotency-Key` (a repeat gives the first answer, also after the leader was killed) and
+`If-Match`. What fails is told as `application/problem+json` (RFC 9457)."""
+
+
+def application(node: Node, audit: Audit, *, loopback: bool) -> ASGIApp:
+    """The ASGI application. `loopback`: it is bound to an address that only this machine reaches."""
+    app = FastAPI(
+        title="ringfence", version=version("ringfence"), description=DESCRIPTION,
+        docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
+    )  # fmt: skip
+    problems.install(app)
+    access = Access(lambda: node.proposer.state, loopback=loopback)
+    desk = Desk(node, access, audit)
+    for router in (
+        reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
+        reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
+        changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk),
+    ):  # fmt: skip
+        app.include_router(router)
+    _describe(app)
+    return Limits(app, deadline_s=node.settings.request_ms / 1_000)
+
+
+def _describe(app: FastAPI) -> None:
+    """OpenAPI with the token, and with 422 as what it is here."""
+    made = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = made()
+            schema.setdefault("components", {})["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer", "description": "ringfence token create"}
+            }
+            # Without a token in the cluster, on loopback, none is asked for.
+            schema["security"] = [{"token": []}, {}]
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
+    for route in app.routes:
+        if isinstance(route, APIRoute):
+            route.response_model_exclude_none = False

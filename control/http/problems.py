@@ -1,0 +1,140 @@
+"""Problems as RFC 9457 tells them: a type, a status, a sentence that names the values and the way out.
+
+Never a stack trace: what is a defect of ours is told as one, and the log has the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.native.wire import RETRIABLE, Code
+
+_LOG = structlog.get_logger("ringfence.http")
+TYPE_PREFIX: Final = "urn:ringfence:problem:"
+ERRORS_MAX: Final = 20
+"""Faults of one body that are told; a body may hold thousands."""
+TEXT_MAX: Final = 500
+STATUS_OF: Final[dict[Code, int]] = {
+    Code.TOO_LARGE: 413,
+    Code.BAD_BODY: 422,
+    Code.UNSUPPORTED_TYPE: 422,
+    Code.WRONG_SCHEMA: 422,
+    Code.INVALID_ARGUMENT: 422,
+    Code.UNKNOWN_TOPIC: 404,
+    Code.UNKNOWN_PARTITION: 404,
+    Code.CONFLICT: 422,
+    Code.TOO_OLD: 412,
+    Code.ALREADY_EXISTS: 409,
+    Code.QUARANTINED: 409,
+    Code.TOO_FEW_REPLICAS: 409,
+    Code.HELD: 409,
+    Code.UNAUTHORIZED: 403,
+    Code.OVERLOADED: 429,
+    Code.NOT_SUPPORTED: 422,
+    Code.DISK_FULL: 507,
+    Code.STORAGE_FAILED: 503,
+    Code.STOPPING: 503,
+    Code.DEADLINE: 504,
+    Code.UNKNOWN_OUTCOME: 504,
+    Code.INTERNAL: 503,
+}
+"""Refusals of the runtime; one that is not here is a defect. 409 is for what the cluster's state forbids, 412
+for a change that was meant for another version, 422 for what no cluster takes. INTERNAL is what a node could
+not do for a reason outside of the request: another node does not answer, say."""
+
+
+class Problem(Exception):  # noqa: N818 - it is an answer, not a fault
+    """Raised by handlers; becomes the answer."""
+
+    def __init__(
+        self, status: int, slug: str, detail: str, *, headers: Mapping[str, str] | None = None, **values: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.slug, self.detail = status, slug, detail
+        self.headers, self.values = dict(headers or {}), values
+
+
+def body_of(status: int, slug: str, detail: str, instance: str | None = None, **values: Any) -> bytes:
+    """A problem's bytes. ASCII, so that no character of a request can break an answer."""
+    told: dict[str, Any] = {
+        "type": TYPE_PREFIX + slug,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail[: TEXT_MAX * 4],
+    }
+    if instance is not None:
+        told["instance"] = instance[:TEXT_MAX]
+    return json.dumps(told | values, default=str).encode("ascii")
+
+
+def answer(problem: Problem, instance: str | None = None) -> Response:
+    return Response(
+        body_of(problem.status, problem.slug, problem.detail, instance, **problem.values),
+        problem.status,
+        {"Cache-Control": "no-store", **problem.headers},
+        media_type="application/problem+json",
+    )
+
+
+def of_refusal(refusal: RequestRefused) -> Problem:
+    """A refusal of the runtime as a problem."""
+    status = STATUS_OF.get(refusal.code, 500)
+    if status >= 500:
+        _LOG.warning("refused", code=refusal.code.name, why=refusal.message)
+    headers = {}
+    if refusal.retry_after_ms:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_ms / 1_000)))
+    slug = refusal.code.name.lower().replace("_", "-")
+    return Problem(status, slug, refusal.message, headers=headers,
+                   retriable=refusal.code in RETRIABLE, **_plain(refusal.details))  # fmt: skip
+
+
+def install(app: FastAPI) -> None:
+    """Let every failure of a handler become a problem."""
+
+    @app.exception_handler(Problem)
+    async def on_problem(request: Request, problem: Problem) -> Response:
+        return answer(problem, request.url.path)
+
+    @app.exception_handler(RequestRefused)
+    async def on_refusal(request: Request, refusal: RequestRefused) -> Response:
+        return answer(of_refusal(refusal), request.url.path)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid(request: Request, error: RequestValidationError) -> Response:
+        faults = [
+            {"where": ".".join(map(str, fault["loc"]))[:TEXT_MAX], "why": str(fault["msg"])[:TEXT_MAX]}
+            for fault in error.errors()[:ERRORS_MAX]
+        ]
+        first = faults[0] if faults else {"where": "request", "why": "it is not as described"}
+        detail = f"{first['where']}: {first['why']}; /openapi.json describes every request"
+        return answer(Problem(422, "invalid-request", detail, errors=faults), request.url.path)
+
+    @app.exception_handler(Exception)
+    async def on_defect(request: Request, _: Exception) -> Response:
+        # Starlette raises it again behind the answer; `limits` logs it.
+        return answer(Problem(500, "internal", "a defect of the node; its log says more"), request.url.path)
+
+    @app.exception_handler(HTTPException)
+    async def on_http(request: Request, error: HTTPException) -> Response:
+        slug = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
+        detail = {
+            404: f"nothing is at {request.url.path[:TEXT_MAX]}; /openapi.json lists what there is",
+            405: f"{request.method} is not served at {request.url.path[:TEXT_MAX]}",
+            400: "the body is no JSON, or nested too deep",
+        }.get(error.status_code, str(error.detail))
+        return answer(Problem(error.status_code, slug, detail, headers=error.headers or {}), request.url.path)
+
+
+def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
+    reserved = {"type", "title", "status", "detail", "instance", "retriable"}
+    return {key: value for key, value in details.items() if key not in reserved}

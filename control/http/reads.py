@@ -1,0 +1,265 @@
+"""What can be read: of this node, and of the cluster as this node knows it. Any node serves all of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from ringfence.control.http import shapes
+from ringfence.control.http.access import Access, principal
+from ringfence.control.http.described import PROBLEMS, needs, no_store
+from ringfence.control.http.metrics import exposition
+from ringfence.control.http.problems import Problem
+from ringfence.control.machines.config import LIMITS, limit
+from ringfence.control.machines.tables import Progress, TableState, view
+from ringfence.control.machines.versions import tag_of
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.names import full_topic_prefix
+from ringfence.control.model.tokens import Role
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime import views
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.node import Node
+
+LIST_MAX = 1_000
+Named = Annotated[shapes.Segment, "a part of a topic's name"]
+
+
+class Looked:
+    """Dependency of reads: `?linearizable=true` waits for all that was committed when it was asked."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def __call__(self, response: Response, linearizable: bool = False) -> None:  # noqa: FBT001, FBT002 - FastAPI's
+        """`linearizable`: this node asks the leader first, so that no write that was answered is missing."""
+        if linearizable:
+            try:
+                await self._node.proposer.fresh()
+            except RequestRefused as refusal:
+                raise Problem(503, "no-majority", refusal.message, headers={"Retry-After": "1"}) from refusal
+        response.headers["X-Ringfence-Index"] = str(self._node.proposer.applied.index)
+        no_store(response)
+
+
+def topic_at(node: Node, tenant: str, namespace: str, name: str) -> Topic:
+    """The topic of a path. Problem 404."""
+    full = f"{tenant}/{namespace}/{name}"
+    topic = node.proposer.state.topic_named(full)
+    if topic is None:
+        raise Problem(404, "unknown-topic", f"no topic is named {full[:300]!r}; /admin/topics lists them")
+    return topic
+
+
+def probes(node: Node) -> APIRouter:
+    """Health, for whoever asks."""
+    router = APIRouter(tags=["health"])
+
+    @router.get("/health/live", operation_id="live")
+    async def live(response: Response) -> shapes.Live:
+        """200 while the process and its loop answer."""
+        no_store(response)
+        return shapes.Live(live=True, uptime_s=round(node.uptime_s, 3))
+
+    @router.get("/health/ready", operation_id="ready", responses={503: {"model": shapes.Ready}})
+    async def ready(response: Response) -> shapes.Ready:
+        """200 while the node serves, degraded or not; 503 while it starts or stops."""
+        no_store(response)
+        response.status_code = 200 if node.health.state in {"serving", "degraded"} else 503
+        return shapes.Ready(state=node.health.state, reasons=node.health.reasons)
+
+    return router
+
+
+def of_node(node: Node, access: Access) -> APIRouter:
+    """This node: status, metrics, metadata; and who asks."""
+    router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
+    looked = Depends(Looked(node))
+
+    @router.get("/metrics", operation_id="metrics", response_class=Response,
+                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    async def metrics() -> Response:
+        """Prometheus text format."""
+        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @router.get("/admin/status", operation_id="status", dependencies=[looked])
+    async def status() -> shapes.Status:
+        """What this node is and how it fares: leader, term, index, hash, role, counters."""
+        told, (at, digest) = node.status(), node.digest
+        formed = node.proposer.state.ring.is_formed
+        values = {name: getattr(told, name) for name in told.__struct_fields__}
+        for name in ("cluster", "history", "store"):
+            values[name] = values[name].hex()
+        table = TableState.ASSIGNED if formed else TableState.UNASSIGNED
+        return shapes.Status(**values, hash=digest.hex(), hash_index=at, control=node.control_address,
+                             table=str(table))  # fmt: skip
+
+    @router.get("/admin/metadata", operation_id="metadata", dependencies=[looked])
+    async def metadata() -> shapes.Metadata:
+        """The metadata log as this node has it: positions, hash, configuration of consensus."""
+        replica, (at, digest) = node.proposer.replica, node.digest
+        log, configuration = replica.node.core.log, replica.configuration
+        snapshot = log.storage.snapshot()
+        return shapes.Metadata(
+            index=replica.applied.index, term=replica.term, leader=replica.leader, hash=digest.hex(),
+            hash_index=at, time_ms=replica.state.time_ms, commit=log.commit,
+            snapshot_index=0 if snapshot is None else snapshot.index, log_first=log.first_index(),
+            log_last=log.last_index(), voters=list(configuration.voters),
+            voters_outgoing=list(configuration.voters_outgoing), learners=list(configuration.learners),
+        )  # fmt: skip
+
+    @router.get("/admin/me", operation_id="me")
+    async def me(request: Request, response: Response) -> shapes.Me:
+        """Who asks, and with which role."""
+        no_store(response)
+        who = principal(request)
+        return shapes.Me(name=who.name, role=who.role)
+
+    return router
+
+
+def of_cluster(node: Node, access: Access) -> APIRouter:
+    """Nodes, ring, limits."""
+    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
+
+    @router.get("/admin/nodes", operation_id="nodes")
+    async def nodes() -> shapes.Nodes:
+        """All members: life, role in consensus, partitions, addresses."""
+        replica = node.proposer.replica
+        infos = views.nodes(node.proposer.state, replica.leader, replica.configuration)
+        shown = [shapes.NodeShown(**_fields(info)) for info in infos]
+        return shapes.Nodes(leader=replica.leader, term=replica.term, nodes=shown)
+
+    @router.get("/admin/nodes/{number}", operation_id="node")
+    async def one_node(number: shapes.Number, response: Response) -> shapes.NodeShown:
+        """One member. Its ETag goes into If-Match of a change."""
+        replica = node.proposer.replica
+        for info in views.nodes(node.proposer.state, replica.leader, replica.configuration):
+            if info.node == number:
+                response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"node/{number}")}"'
+                return shapes.NodeShown(**_fields(info))
+        raise Problem(404, "unknown-node", f"no node has the id {number}; /admin/nodes lists them")
+
+    @router.get("/admin/ring", operation_id="ring")
+    async def ring(response: Response) -> shapes.RingShown:
+        """The members that partitions are placed on. Version 0: the cluster is below its minimum size."""
+        state = node.proposer.state
+        response.headers["ETag"] = f'"{tag_of(state, "ring")}"'
+        members = [int(member) for member in state.ring.members]
+        return shapes.RingShown(version=state.ring.version, members=members, changed=state.ring.changed,
+                                nodes_min=limit(state, "nodes_min"))  # fmt: skip
+
+    @router.get("/admin/config", operation_id="config")
+    async def config(response: Response) -> shapes.Config:
+        """Limits of the cluster, with their ranges and reasons."""
+        state = node.proposer.state
+        response.headers["ETag"] = f'"{tag_of(state, "config")}"'
+        return shapes.Config(values={
+            name: shapes.LimitShown(value=limit(state, name), **known._asdict())
+            for name, known in sorted(LIMITS.items())
+        })  # fmt: skip
+
+    return router
+
+
+def of_topics(node: Node, access: Access) -> APIRouter:
+    """Topics and their figures."""
+    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
+
+    @router.get("/admin/topics", operation_id="topics")
+    async def topics(
+        prefix: Annotated[str, Query(max_length=255)] = "",
+        after: Annotated[str, Query(max_length=255)] = "",
+        limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
+        labelled: Annotated[list[str], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
+    ) -> shapes.Topics:
+        """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
+        state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]
+        begin = full_topic_prefix(prefix)
+        names = sorted(name for name in state.names if name.startswith(begin) and name > after)
+        matching = [
+            topic for name in names
+            if all((topic := state.topics[state.names[name]]).properties.get(key) == value
+                   for key, value in wanted)
+        ] if wanted else [state.topics[state.names[name]] for name in names[: limit + 1]]  # fmt: skip
+        shown = [_summary(topic) for topic in matching[:limit]]
+        return shapes.Topics(topics=shown, more=len(matching) > limit)
+
+    @router.get("/admin/topics/{tenant}/{namespace}/{name}", operation_id="topic")
+    async def topic(tenant: Named, namespace: Named, name: Named, response: Response) -> shapes.TopicShown:
+        """One topic with the figures of its partitions. Its ETag goes into If-Match of a change."""
+        known = topic_at(node, tenant, namespace, name)
+        info = await node.topics.info(known)
+        response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
+        stats = [shapes.PartitionStats(**_fields(part)) for part in info.partitions]
+        columns = [shapes.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
+                   for column in known.schemas[-1].columns]  # fmt: skip
+        return shapes.TopicShown(
+            **_summary(known).model_dump(), columns=columns, stats=stats,
+            rows=sum(part.end_offset - part.start_offset for part in stats),
+            bytes=sum(part.bytes for part in stats),
+        )  # fmt: skip
+
+    return router
+
+
+def of_tables(node: Node, access: Access) -> APIRouter:
+    """Layouts of topics, and where their partitions are."""
+    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
+
+    @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
+    async def layout(tenant: Named, namespace: Named, name: Named) -> shapes.Layout:
+        """The partitions, SEALED ones included, with parents and children."""
+        known = topic_at(node, tenant, namespace, name)
+        return shapes.Layout(
+            topic=known.topic, version=known.layout.version,
+            partitions=[
+                shapes.LayoutPartition(
+                    partition=part.partition, name=part.name, lo=part.slots.lo, hi=part.slots.hi,
+                    state="ACTIVE" if part.is_active else "SEALED",
+                    parents=[int(each) for each in part.parents],
+                    children=[int(each) for each in part.children], created_version=part.created_version,
+                    sealed_version=part.sealed_version,
+                )
+                for part in known.layout.partitions
+            ],
+        )  # fmt: skip
+
+    @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
+    async def assignments(tenant: Named, namespace: Named, name: Named) -> shapes.Assignments:
+        """Owners and replicas, and whether the partitions are open there: every live node is asked."""
+        carried = {NodeId(number): Index(index) for number, index in (await node.carried()).items()}
+        known = topic_at(node, tenant, namespace, name)
+        table = view(node.proposer.state, known, Progress(carried))
+        return shapes.Assignments(
+            topic=known.topic, state=str(table.state),
+            partitions=[
+                shapes.AssignmentShown(
+                    partition=part.partition, owner=part.owner, epoch=part.epoch, state=str(part.state),
+                    replicas=[shapes.Place(node=place.node, store=place.store.hex())
+                              for place in known.assignments[part.partition].replicas],
+                )
+                for part in table.partitions
+            ],
+            pending=[shapes.PendingOrder(**order._asdict()) for order in table.pending],
+        )  # fmt: skip
+
+    return router
+
+
+def _summary(topic: Topic) -> shapes.TopicSummary:
+    return shapes.TopicSummary(
+        topic=topic.topic, name=topic.name, version=topic.layout.version,
+        partitions=len(topic.layout.partitions), replication=topic.replication, key=list(topic.key),
+        schemas=len(topic.schemas), retention_bytes=topic.retention_bytes, retention_ms=topic.retention_ms,
+        properties=dict(topic.properties),
+    )  # fmt: skip
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {name: list(known) if isinstance(known := getattr(value, name), tuple) else known
+            for name in value.__struct_fields__}  # fmt: skip

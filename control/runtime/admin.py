@@ -1,0 +1,134 @@
+"""What administrators may change, whoever carries the request: each change is one entry that decides.
+
+Any node takes it: the proposal finds the leader, and the answer comes when this node has applied it. A
+request may carry a key (a repeat gives the first answer) and a condition (refused if somebody was quicker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ringfence.control.machines.metadata import request_answer
+from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.nodes import Vote
+from ringfence.control.model.requests import Condition, RequestKey
+from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.native import messages
+from ringfence.native.wire import Code
+
+VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
+DRAINS: Final = {"drain": True, "undrain": False}
+NODE_CHANGES: Final = (*VOTES, *DRAINS, "remove")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came with a request beside its content."""
+
+    request: RequestKey | None = None
+    expects: Condition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a change gave: at `index`; `repeated` if that was before. `faults` name orders that failed."""
+
+    index: int
+    result: Result
+    repeated: bool = False
+    faults: tuple[str, ...] = ()
+
+
+NOTHING: Final = Asked()
+Work = Callable[[], Awaitable[Outcome]]
+
+
+class Admin:
+    """Changes; each raises RequestRefused when it is not to be."""
+
+    def __init__(self, proposer: RaftProposer, topics: TopicRequests) -> None:
+        self._proposer, self._topics = proposer, topics
+
+    async def once(self, request: RequestKey | None, work: Work) -> Outcome:
+        """Do `work`, unless a request with this key and content was done before.
+
+        What `work` looks at may already be changed by the first try, so a refusal is looked at once more.
+        """
+        if request is None:
+            return await work()
+        await self._proposer.fresh()
+        known = self._known(request)
+        if known is not None:
+            return known
+        try:
+            return await work()
+        except RequestRefused:
+            known = self._known(request)
+            if known is None:
+                raise
+            return known
+
+    async def create_topic(self, request: messages.TopicCreate, asked: Asked = NOTHING) -> Outcome:
+        return await self._propose(self._topics.creation(request), asked)
+
+    async def add_schema(self, topic: Topic, schema: bytes, asked: Asked = NOTHING) -> Outcome:
+        return await self._propose(self._topics.addition(topic, schema), asked, topic)
+
+    async def truncate_topic(
+        self, topic: Topic, request: messages.TopicTruncate, asked: Asked = NOTHING
+    ) -> Outcome:
+        return await self._propose(await self._topics.truncation(topic, request), asked, topic)
+
+    async def delete_topic(self, topic: Topic, asked: Asked = NOTHING) -> Outcome:
+        return await self._propose(DeleteTopic(topic=topic.topic), asked, topic)
+
+    async def change_node(self, node: NodeId, change: str, asked: Asked = NOTHING) -> Outcome:
+        """One of NODE_CHANGES."""
+        if change in VOTES:
+            return await self._propose(SetNode(node=node, vote=VOTES[change]), asked)
+        if change in DRAINS:
+            return await self._propose(SetNode(node=node, draining=DRAINS[change]), asked)
+        if change == "remove":
+            return await self._remove(node, asked)
+        raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
+
+    async def set_config(self, values: dict[str, int], asked: Asked = NOTHING) -> Outcome:
+        return await self._propose(SetConfig(values=values), asked)
+
+    async def change_token(self, command: CreateToken | RevokeToken, asked: Asked = NOTHING) -> Outcome:
+        return await self._propose(command, asked)
+
+    async def _remove(self, node: NodeId, asked: Asked) -> Outcome:
+        """Out of the ring, under the condition; then out of the cluster, under the key."""
+        await self._proposer.fresh()
+        ring, expects = self._proposer.state.ring, asked.expects
+        if node in ring.members:
+            leave = RemoveFromRing(node=node, version=ring.version)
+            await self._proposer.propose(leave, expects=expects)
+            expects = None
+        return await self._propose(RemoveNode(node=node), Asked(asked.request, expects))
+
+    async def _propose(self, command: Command, asked: Asked, topic: Topic | None = None) -> Outcome:
+        applied = await self._proposer.propose(command, request=asked.request, expects=asked.expects)
+        index, faults = applied.index, tuple[str, ...]()
+        if asked.request is not None and asked.request.key in self._proposer.state.requests:
+            index = self._proposer.state.requests[asked.request.key].index
+        if index == applied.index:
+            faults = tuple(await self._topics.carried_out(index, topic))
+        return Outcome(index, applied.result, repeated=index != applied.index, faults=faults)
+
+    def _known(self, request: RequestKey) -> Outcome | None:
+        result = request_answer(self._proposer.state, request)
+        if result is None:
+            return None
+        if isinstance(result, Refused):
+            raise RequestRefused(result.code, result.message)
+        return Outcome(self._proposer.state.requests[request.key].index, result, repeated=True)

@@ -1,0 +1,36 @@
+"""Column types by the names that pyarrow prints, and a few that people type."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pyarrow as pa
+
+NESTED_MAX: Final = 8
+"""Lists of lists in one name; nobody types more."""
+_DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s*\)")
+_ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns),\s*(?:tz=)?([A-Za-z0-9_+:/-]+)\]")
+_LIST: Final = re.compile(r"list<(?:\w+: )?(.+)>")
+_NAMED: Final = {
+    "date": pa.date32(), "timestamp": pa.timestamp("us"), "bytes": pa.binary(), "str": pa.string(),
+}  # fmt: skip
+
+
+def parse_type(text: str, depth: int = 0) -> pa.DataType:
+    """A type by its name. ValueError for an unknown one, with examples."""
+    try:
+        if match := _DECIMAL.fullmatch(text):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        if match := _ZONED.fullmatch(text):
+            return pa.timestamp(match[1], tz=match[2])
+        if (match := _LIST.fullmatch(text)) and depth < NESTED_MAX:
+            return pa.list_(parse_type(match[1], depth + 1))
+        if text in _NAMED:
+            return _NAMED[text]
+        return pa.type_for_alias(text)
+    except ValueError:
+        raise ValueError(
+            f"type {text[:100]!r} is unknown: int64, string, double, bool, date32, timestamp[us], "
+            "timestamp[us, UTC], decimal(15,2), list<string>"
+        ) from None

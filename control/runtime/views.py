@@ -1,0 +1,36 @@
+"""Metadata as administrators see it: values, out of one state."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ringfence.control.consensus.messages import ConfigurationState
+from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.calls import NodeInfo
+
+
+def nodes(
+    state: MetadataState, leader: int, configuration: ConfigurationState
+) -> tuple[NodeInfo, ...]:
+    """All members, with what they are in consensus and how many partitions they own."""
+    owned = Counter(
+        int(assignment.owner.node)
+        for topic in state.topics.values()
+        for assignment in topic.assignments.values()
+    )
+    voters = {*configuration.voters, *configuration.voters_outgoing}
+
+    def role(node: int) -> str:
+        if node == leader:
+            return "leader"
+        return "voter" if node in voters else "learner" if node in configuration.learners else "none"
+
+    return tuple(
+        NodeInfo(
+            node=number, life=str(node.life), role=role(number), vote=str(node.vote),
+            draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
+            addresses=node.addresses, control=node.control, program=node.program,
+            partitions=owned[number], http=node.http,
+        )
+        for number, node in sorted(state.nodes.items())
+    )  # fmt: skip
