@@ -28,7 +28,7 @@ THREAD_US: Final = (20, 200)
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """Only what the product uses; anything else raises NotImplementedError."""
+    """Only what the product uses of a loop; asking for more fails aloud."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
