@@ -112,6 +112,7 @@ class Admin(Customer):
 
         TOPIC_DESCRIBE answers from what the node has applied, which may be old: no operation of this history.
         """
+        assert machine.node is not None
         proposer, now = machine.node.proposer, self.world.agenda
 
         async def look() -> None:
@@ -123,7 +124,7 @@ class Admin(Customer):
             topic = proposer.state.topic_named(f"public/default/{name}")
             self._history.returned(ticket, None if topic is None else int(topic.topic), now.now_us)
 
-        machine.call(lambda: machine.loop.create_task(look()))
+        machine.call(lambda: machine.spawn(look()))
 
     def _created(self, ticket: int, answer: Answer | None) -> None:
         self._ended(ticket, answer, lambda body: body.control(messages.TopicInfo).topic, None)
@@ -167,7 +168,7 @@ class Admin(Customer):
                 with contextlib.suppress(RequestRefused):
                     await node._cluster.answers._reply(call)
 
-            target.call(lambda: target.loop.create_task(ask()))
+            target.call(lambda: target.spawn(ask()))
 
     def truncates(self, topic: str, dice: Random) -> None:
         """Acknowledged places of one partition become its start."""

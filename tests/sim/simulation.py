@@ -294,7 +294,7 @@ class Simulation(World):
         if replica._compacting is None and replica.applied.index > replica._snapshot_index:
 
             def begin() -> None:
-                if replica._compacting is None and not replica._failed:
+                if replica._compacting is None and not replica._failed and machine.loop is not None:
                     replica._compacting = machine.loop.create_task(replica._compact(), name="compaction")
                     replica._compacting.add_done_callback(replica._compacted)
 

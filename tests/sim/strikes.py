@@ -15,7 +15,7 @@ from tests.sim.network import Weather
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
     from tests.sim.mix import Strike
-    from tests.sim.world import World
+    from tests.sim.simulation import Simulation as World
 
 SECOND: Final = 1_000_000
 
