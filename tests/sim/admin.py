@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.codec import Answer
+from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native import messages
@@ -143,8 +144,13 @@ class Admin(Customer):
         else:
             self._history.without_effect(ticket)
 
-    def check(self) -> None:
-        """Raises ViolationError where no order of all operations explains the answers."""
+    def check(self, state: MetadataState) -> None:
+        """Raises ViolationError where no order of all operations explains the answers and the end."""
+        now = self.world.agenda.now_us
+        for name in NAMES:
+            topic = state.topic_named(f"public/default/{name}")
+            ticket = self._history.invoke("end", Describe(name), now)
+            self._history.returned(ticket, None if topic is None else int(topic.topic), now)
         operations = self._history.operations()
         self.world.counts["operations"] += len(operations)
         outcome = check(TopicsModel(), operations)
