@@ -13,6 +13,9 @@ from tests.sim.mix import Plan
 from tests.sim.simulation import Result
 
 
+TOLD_EACH = 100
+
+
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
     if given.seed is not None:
         yield given.seed
@@ -78,6 +81,8 @@ def main() -> int:
         events += result.events
         counted += result.is_counted
         counts.update(result.counts)
+        if run % TOLD_EACH == 0:
+            print(f"{run} seeds, {counted} count, {violations} violations", file=sys.stderr, flush=True)
         if result.violation is not None:
             violations += 1
             _show(plan, result, given)
