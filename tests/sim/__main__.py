@@ -12,7 +12,6 @@ from tests.sim import shrink, simulation
 from tests.sim.mix import Plan
 from tests.sim.simulation import Result
 
-
 TOLD_EACH = 100
 
 
