@@ -4,10 +4,10 @@ BIN := .venv/bin
 WORKERS ?= 2
 SOAK ?= 20
 
-.PHONY: help setup test lint rust python demo bench soak chaos lock wheel clean
+.PHONY: help setup test lint rust python demo demo-dev bench soak chaos lock wheel clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 setup:  ## .venv with all packages and ringfence in it; says what is missing
 	@tools/setup.sh
@@ -36,6 +36,9 @@ python: setup  ## pytest
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo
+
+demo-dev: setup  ## three nodes, lineitem through all of them, kill -9 of the leader on the way, a table of what happened
+	$(BIN)/ringfence dev --nodes 3 --demo
 
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks

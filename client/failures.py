@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringfence.native.errors import DeadlineError, RingfenceError, UnknownOutcomeError
+from ringfence.native.errors import ClosedError, DeadlineError, RingfenceError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,15 @@ NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has t
 def deadline_error(topic: str | None, partition: int) -> DeadlineError:
     return DeadlineError(
         "the batch was not stored within its timeout_s; no try of it can be stored, so it may be sent again",
+        topic=topic,
+        partition=partition,
+    )
+
+
+def hole_error(topic: str | None, partition: int) -> ClosedError:
+    return ClosedError(
+        "an earlier send of this named producer is not stored in the partition, so nothing behind it is: the "
+        "resume point must not pass a hole. Open the name anew, and go on from its resume point",
         topic=topic,
         partition=partition,
     )

@@ -13,7 +13,8 @@ A batch ends in exactly one outcome:
 After an outcome other than Done the sequence stays empty, and is never used for other content (I6): the
 producer stops handing out sequences, waits until every batch in flight has its outcome (DRAINING), and goes
 on under a new identity. Batches behind the hole that surely were not stored are sent again under that
-identity, in order.
+identity, in order. Not so those of a *named* producer: its successor takes the greatest stored `send` of a
+partition for "everything up to here", so behind a hole nothing more of it is stored there.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ringfence.effects import (
     Transmit,
     Unknown,
 )
-from ringfence.failures import deadline_error, unknown_error
+from ringfence.failures import deadline_error, hole_error, unknown_error
 from ringfence.lane import Entry, Lane
 from ringfence.native.errors import FencedError, RerouteError, RingfenceError
 from ringfence.native.wire import DEDUPE_WINDOW, Code
@@ -93,6 +94,7 @@ class Inflight:
         self._window, self._redirects_max = window, redirects_max
         self._backoff = backoff or Backoff()
         self._death: RingfenceError | None = None
+        self._holes: dict[int, RingfenceError] = {}  # of a named producer: partitions that take no more of it
         self._submitted = 0
 
     def __len__(self) -> int:
@@ -113,6 +115,8 @@ class Inflight:
         """One more batch; `key` is the caller's, never used twice."""
         if self._death is not None:
             return [Refused(key, self._death)]
+        if partition in self._holes:
+            return [Refused(key, self._holes[partition])]
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(partition, self._window)
@@ -293,11 +297,16 @@ class Inflight:
         lane = self._lanes[entry.partition]
         outcome = self._outcome(entry, error, definite=definite)
         effects: list[Effect] = []
+        if self._named:
+            self._holes.setdefault(lane.partition, hole_error(self._topic, lane.partition))
         if entry.sequence >= 0:
             self._make_hole(lane)
             if definite and error.code not in SEQUENCE_TAKEN:
                 effects = self._requeue(lane, lane.above(entry.sequence))
-        return [*effects, *self._end(entry, outcome)]
+        effects += self._end(entry, outcome)
+        if self._named:
+            effects += self._refuse_waiting(lane, self._holes[lane.partition])
+        return effects
 
     def _make_hole(self, lane: Lane) -> None:
         lane.hole = True
@@ -307,7 +316,8 @@ class Inflight:
     def _requeue(self, lane: Lane, entries: list[Entry]) -> list[Effect]:
         """Surely not stored: sent again under the next identity, if there will be one."""
         lane.requeue(entries)
-        return [] if self._death is None else self._refuse_waiting(lane, self._death)
+        end = self._death or self._holes.get(lane.partition)
+        return [] if end is None else self._refuse_waiting(lane, end)
 
     def _refuse_waiting(self, lane: Lane, error: RingfenceError) -> list[Effect]:
         refused = list(lane.waiting)

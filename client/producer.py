@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ringfence.budget import Budget
 from ringfence.coalesce import Coalescer, Company, Small
 from ringfence.encode import Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
+from ringfence.farewell import remember
 from ringfence.fork import guard
 from ringfence.native.errors import (
     BatchError,
@@ -93,6 +94,7 @@ class Producer:
             on_settled=self._on_settled,
         )
         link.call(self._register)
+        remember(self)
 
     # ---- sending ------------------------------------------------------------------------------------------
 
@@ -302,6 +304,11 @@ class Producer:
     def bytes_in_flight(self) -> int:
         """Bytes that have no outcome yet."""
         return self._budget.used
+
+    @property
+    def owes(self) -> bool:
+        """Whether a send of this process has no outcome yet, or failed and nobody was told by `flush`."""
+        return self._owner.mine and self._settlement.owes
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every send so far has its outcome.

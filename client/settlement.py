@@ -34,6 +34,11 @@ class Settlement:
         """The first FAILURES_MAX, in the order in which they became known."""
         return tuple(self._kept)
 
+    @property
+    def owes(self) -> bool:
+        """Whether a send has no outcome yet, or a failure was not shown."""
+        return self._open > 0 or self._failed > self._shown
+
     def began(self, sends: int = 1) -> None:
         """So many sends have no outcome yet; negative: they never began."""
         with self._changed:

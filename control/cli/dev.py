@@ -18,14 +18,17 @@ from typing import Any
 import click
 import msgspec
 
+from ringfence.control.cli.demo_steps import generate
+from ringfence.control.cli.dev_story import Process, Story, StoryError
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option
+from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.native.errors import ConnectError
 
 START_S = 60.0
 """A first start takes a second; a loaded machine may need longer."""
 STOP_S = 30.0
 LOOK_S = 0.5
+VOTERS_MIN = 3
 
 
 class _Local(msgspec.Struct):
@@ -40,16 +43,29 @@ class _Local(msgspec.Struct):
               help="Processes.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False),
               help="Folder for data and logs that stays; by default a temporary one.")  # fmt: skip
+@click.option(
+    "--demo", is_flag=True, help="Send lineitem through all nodes, kill -9 the leader meanwhile, compare."
+)
+@click.option("--scale", type=click.FloatRange(0.001, 100), default=0.1, show_default=True,
+              help="TPC-H scale of --demo: 0.1 is 600,572 rows.")  # fmt: skip
+@click.option("--input", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="A lineitem Parquet file for --demo. [default: made by tpchgen-cli]")  # fmt: skip
 @json_option
-def command(count: int, data: Path | None, as_json: bool) -> int:  # noqa: FBT001 - click's
+def command(
+    *, count: int, data: Path | None, demo: bool, scale: float, file: Path | None, as_json: bool
+) -> int:
     """Run a cluster of local processes until Ctrl-C.
 
     One line tells when all nodes serve, with their addresses. A process that ends is told; the others go on.
+    With --demo the cluster tells a story instead, and ends with 0 when no row and no command was lost.
 
     \b
-    Example:
+    Examples:
       ringfence dev --nodes 3 --data ./cluster
+      ringfence dev --nodes 3 --demo
     """  # noqa: D301
+    if demo and count < VOTERS_MIN:
+        raise click.UsageError(f"--demo kills a node: --nodes {VOTERS_MIN} at least, so a majority is left")
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
@@ -64,8 +80,47 @@ def command(count: int, data: Path | None, as_json: bool) -> int:  # noqa: FBT00
                 _await_first_line(running[node["name"]], root / f"{node['name']}.log", asked)
         if asked.is_set():
             return Exit.OK
+        if demo:
+            source = file if file is not None else generate(scale, root)
+            return _demo(root, told, running, asked, source, as_json=as_json)
         _tell(root, told, as_json=as_json)
         _watch(running, asked, as_json=as_json)
+    return Exit.OK
+
+
+def _demo(
+    root: Path,
+    told: list[dict[str, Any]],
+    running: dict[str, subprocess.Popen[bytes]],
+    asked: threading.Event,
+    source: Path,
+    *,
+    as_json: bool,
+) -> int:
+    def kill(name: str) -> None:
+        running[name].kill()
+        _ended(running[name])
+
+    def restart(name: str) -> None:
+        _started(root, int(name.rpartition("-")[2]), running, asked)
+        _await_first_line(running[name], root / f"{name}.log", asked)
+
+    nodes = [Process(node["name"], node["address"], node["control"]) for node in told]
+    scenes = []
+    try:
+        for scene in Story(nodes, kill=kill, restart=restart).tell(source):
+            scenes.append(scene)
+            if as_json:
+                emit({"scene": scene.what, "seen": scene.seen, "seconds": round(scene.seconds, 3)})
+            else:
+                click.echo(f"{scene.what}: {scene.seen}", err=True)
+    except StoryError as error:
+        click.echo(f"the demo failed: {error}; logs are in {root}", err=True)
+        return Exit.DEFECT
+    if not as_json:
+        rows = [[scene.what, scene.seen, f"{scene.seconds:.2f}"] for scene in scenes]
+        show_table("", ("what", "seen", "seconds"), rows)
+        click.echo("no acknowledged row and no command was lost")
     return Exit.OK
 
 
@@ -154,6 +209,10 @@ def _stop(running: dict[str, subprocess.Popen[bytes]]) -> None:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        _ended(process)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()

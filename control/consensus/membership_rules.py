@@ -8,6 +8,7 @@ from ringfence.control.consensus.confchange import Changed
 from ringfence.control.consensus.core import Core
 from ringfence.control.consensus.errors import ChangeError
 from ringfence.control.consensus.progress import Progress
+from ringfence.control.consensus.replication import committed_in_term
 
 
 def why_not(core: Core, change: Change) -> str | None:
@@ -15,11 +16,14 @@ def why_not(core: Core, change: Change) -> str | None:
 
     One change at a time, and none before an entry of this term: a leader that changes the configuration
     before that may share no voter with the majority of a change it does not know (Ongaro, raft-dev,
-    2015-07-10). The index that `become_leader` notes covers both.
+    2015-07-10). The index that `become_leader` notes lies before its own first entry, so that one is asked
+    for as well; etcd does not.
     """
     if core.pending_change_index > core.log.applied:
         pending, applied = core.pending_change_index, core.log.applied
         return f"possible unapplied conf change at index {pending} (applied to {applied})"
+    if not committed_in_term(core):
+        return f"no entry of term {core.term} is committed yet (committed to {core.log.commit})"
     is_joint = core.tracker.configuration.is_joint
     if is_joint and not change.leaves_joint:
         return "must transition out of joint config first"

@@ -188,6 +188,7 @@ def of_tokens(desk: Desk) -> APIRouter:
     @router.delete("/admin/tokens/{name}", operation_id="revoke_token", response_model=shapes.Receipt)
     async def revoke_token(request: Request, name: shapes.Name) -> Response:
         """The secret opens nothing any more, on any node that has applied it."""
+
         def revoked() -> RevokeToken:
             if name not in node.proposer.state.tokens:
                 raise Problem(404, "unknown-token", f"no token is named {name[:100]!r}")

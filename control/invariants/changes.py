@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.model.changes import ChangeKind, ChangePhase
+from ringfence.control.model.changes import ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.state import MetadataState
 
@@ -31,17 +31,20 @@ def check(state: MetadataState, index: int) -> None:
         assert known, f"an empty list of leftovers of partition {partition}"
         for left in known:
             assert left.change < index, "a leftover of the future"
-            _check_leftover(state, partition, left.place.store, is_whole=left.whole)
+            _check_leftover(state, partition, left.place.store, left.kind)
 
 
-def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, *, is_whole: bool) -> None:
+def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, kind: LeftoverKind) -> None:
     for topic in state.topics.values():
         assignment = topic.assignments.get(partition)
-        if assignment is not None and is_whole:
-            assert store not in {place.store for place in assignment.replicas}, (
-                f"I16: store {store.hex()} is told to drop its replica of partition {partition}"
+        if assignment is not None and kind is not LeftoverKind.DISCARD:
+            is_replica = store in {place.store for place in assignment.replicas}
+            assert is_replica == (kind is LeftoverKind.ADOPT), (
+                f"I16: store {store.hex()} is told to {kind} its replica of partition {partition}"
             )
     change = state.changes.get(partition)
+    if kind is LeftoverKind.ADOPT:
+        return
     assert change is None or store not in {place.store for place in change.adds}, (
         f"I16: store {store.hex()} is told to drop what a change of partition {partition} copies to it"
     )

@@ -192,6 +192,7 @@ def _strangers(change: Change, proofs: tuple[Proof, ...]) -> Refused | None:
 
 def _leftover_fault(state: MetadataState, partition: PartitionId, node: int) -> Refused | None:
     """What is to be deleted there must not meet what is to be copied there."""
+    # One that has still to adopt is a replica, so nothing is added to it.
     if any(left.place.node == node for left in state.leftovers.get(partition, ())):
         return conflict(
             f"node {node} still gives back what an earlier change of partition {partition} left there; "

@@ -1,8 +1,9 @@
 """What an entry does to the changes of a partition: shared by commands of changes, restarts and deletions.
 
-Laws: a partition has one change at most. Every COMMIT, and every ABORT after a HOLD, draws a new owner epoch,
-so that the fence at the change's number ends by an OPEN above it and by nothing else. What a change leaves on
-a store stands in `leftovers` until the store says that it is gone: no store deletes for lack of metadata.
+Laws: a partition has one change at most. Every COMMIT, and every ABORT after a HOLD, draws a new owner
+epoch, so that the fence at the change's number ends by an OPEN above it and by nothing else. What a change
+leaves for a store to do stands in `leftovers` until the store says that it is done: no store deletes for lack
+of metadata, and none forgets to adopt what counted for the majority of a COMMIT.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, Leftover
+from ringfence.control.machines.move_records import followed, without_topic
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, Leftover, LeftoverKind
 from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
+
+OVERTAKEN = "the owner failed or was started anew"
 
 
 def quorum(replication: int) -> int:
@@ -44,26 +49,33 @@ def with_assignment(
 
 
 def with_leftovers(
-    state: MetadataState, change: Change, places: Iterable[Replica], *, whole: bool
+    state: MetadataState, change: Change, places: Iterable[Replica], kind: LeftoverKind
 ) -> MetadataState:
     more = tuple(
-        Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, whole=whole)
+        Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, kind=kind)
         for place in places
         if place.node in state.nodes
     )
     if not more:
         return state
-    known = state.leftovers.get(change.partition, ())
+    gone = {left.place for left in more}
+    # Who gives its replica back need not adopt any more what became part of it.
+    known = tuple(
+        left
+        for left in state.leftovers.get(change.partition, ())
+        if left.kind is not LeftoverKind.ADOPT or left.place not in gone
+    )
     return replace(state, leftovers={**state.leftovers, change.partition: (*known, *more)})
 
 
-def aborted(state: MetadataState, change: Change, index: Index | None) -> MetadataState:
+def aborted(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
     """As before the change. The owner was perhaps fenced: then it opens anew, under `index`.
 
     None where it shall not: a failover of the partition begins by the same entry.
     """
     assert change.may_abort, f"I13: change {change.change} is {change.kind} {change.phase}, it only goes on"
-    ended = with_leftovers(without_change(state, change.partition), change, change.adds, whole=False)
+    ended = with_leftovers(without_change(state, change.partition), change, change.adds, LeftoverKind.DISCARD)
+    ended = followed(ended, change, MoveState.FAILED, error=why)
     if change.phase is not ChangePhase.HELD or index is None:
         return ended
     topic = state.topics[change.topic]
@@ -74,7 +86,9 @@ def aborted(state: MetadataState, change: Change, index: Index | None) -> Metada
 def cleaned(state: MetadataState, change: Change) -> MetadataState:
     """A committed change is over. Who left holds nothing that a majority of the replicas does not."""
     assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
-    return with_leftovers(without_change(state, change.partition), change, change.leaves, whole=True)
+    return with_leftovers(
+        without_change(state, change.partition), change, change.leaves, LeftoverKind.RELEASE
+    )
 
 
 def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
@@ -82,7 +96,7 @@ def overtaken(state: MetadataState, partition: PartitionId, index: Index | None)
     change = state.changes.get(partition)
     if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
         return state
-    return cleaned(state, change) if change.is_committed else aborted(state, change, index)
+    return cleaned(state, change) if change.is_committed else aborted(state, change, index, OVERTAKEN)
 
 
 def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
@@ -121,17 +135,19 @@ def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozen
     What was received and not adopted stays listed until it is given back.
     """
     stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
+    state = without_topic(state, topic)
     for partition in topic.assignments:
         change = state.changes.get(partition)
         if change is not None:
             stores |= {place.store for place in (*change.leaves, *change.adds)}
             state = without_change(state, partition)
             if not change.is_committed:
-                state = with_leftovers(state, change, change.adds, whole=False)
+                state = with_leftovers(state, change, change.adds, LeftoverKind.DISCARD)
         known = state.leftovers.get(partition, ())
-        if any(left.whole for left in known):
-            stores |= {left.place.store for left in known if left.whole}
-            state = _with_known(state, partition, tuple(left for left in known if not left.whole))
+        kept = tuple(left for left in known if left.kind is LeftoverKind.DISCARD)
+        if kept != known:
+            stores |= {left.place.store for left in known if left not in kept}
+            state = _with_known(state, partition, kept)
     return state, frozenset(stores)
 
 

@@ -44,6 +44,24 @@ LIMITS: Final[dict[str, Limit]] = {
     "changes_max": Limit(
         64, 1, 4_096, "planned changes that are open at once; each holds a sync and questions of the leader"
     ),
+    "moves_concurrent": Limit(1, 1, 64, "one at a time: a copy takes disk and network from producers"),
+    "node_moves_concurrent": Limit(1, 1, 16, "moves that one node sends or takes at once"),
+    "sync_bytes_per_s": Limit(
+        0, 0, 1 << 40, "0: a copy is as fast as it can; else the bytes per second of one copy"
+    ),
+    "move_timeout_ms": Limit(
+        3_600_000, 1_000, 604_800_000, "an hour copies 500 GB at 0.15 GB/s; then the try is aborted"
+    ),
+    "hold_timeout_ms": Limit(
+        5_000, 100, 600_000, "a HOLD takes ms; one that does not end keeps producers waiting"
+    ),
+    "policy_enabled": Limit(0, 0, 1, "0: nothing moves unless somebody says so"),
+    "policy_imbalance_percent": Limit(
+        200, 100, 10_000, "max/min of the nodes' loads, in percent, that must be passed: 2.0"
+    ),
+    "policy_check_interval_s": Limit(60, 1, 86_400, "loads are averages of some seconds; moves take minutes"),
+    "policy_cooldown_s": Limit(300, 0, 86_400, "after its moves: their effect must be seen first"),
+    "policy_grace_s": Limit(120, 0, 86_400, "after an election: a new leader has no loads yet"),
     "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 

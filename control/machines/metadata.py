@@ -18,6 +18,7 @@ from ringfence.control.machines import (
     metadata_cluster,
     metadata_nodes,
     metadata_producers,
+    metadata_rebalances,
     metadata_ring,
     metadata_tokens,
     metadata_topics,
@@ -36,6 +37,7 @@ from ringfence.control.model.commands import (
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
+from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.requests import Answered, RequestKey
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.state import MetadataState, Session
@@ -77,6 +79,8 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return metadata_ring.validate(state, command)
     if isinstance(command, ChangeCommand):
         return metadata_changes.validate(state, command)
+    if isinstance(command, RebalanceCommand):
+        return metadata_rebalances.validate(state, command)
     return metadata_topics.validate(state, command)
 
 
@@ -123,6 +127,8 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
         return metadata_ring.execute(state, command, index)
     if isinstance(command, ChangeCommand):
         return metadata_changes.execute(state, command, index)
+    if isinstance(command, RebalanceCommand):
+        return metadata_rebalances.execute(state, command, index)
     return metadata_topics.execute(state, command, index)
 
 

@@ -16,8 +16,10 @@ from ringfence.control.machines.change_rules import (
     with_assignment,
     with_change,
     with_failovers,
+    with_leftovers,
     without_leftover,
 )
+from ringfence.control.machines.move_records import followed, tried, try_fault
 from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.change_commands import (
     AbortChange,
@@ -31,8 +33,9 @@ from ringfence.control.model.change_commands import (
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LogEnd
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind, LogEnd
 from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
@@ -41,7 +44,7 @@ from ringfence.control.model.topics import Assignment, Replica, Topic
 def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
     match command:
         case PrepareChange():
-            return change_checks.prepare_fault(state, command)
+            return change_checks.prepare_fault(state, command) or try_fault(state, command)
         case FailOver():
             return change_checks.fail_over_fault(state, command)
         case HoldChange(partition=partition, change=change):
@@ -72,17 +75,21 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
         case FailOver():
             return fail_over(state, command, index)
         case HoldChange(partition=partition):
-            return with_change(state, replace(state.changes[partition], phase=ChangePhase.HELD)), Done()
-        case CommitChange():
-            return commit(state, state.changes[command.partition], command.owner, command.end, index), Done()
+            held = replace(state.changes[partition], phase=ChangePhase.HELD)
+            return followed(with_change(state, held), held, MoveState.VERIFYING), Done()
+        case CommitChange(partition=partition):
+            change = state.changes[partition]
+            done = commit(state, change, command.owner, command.end, index)
+            copied = {"rows": command.rows, "bytes": command.bytes}
+            return followed(done, change, MoveState.COMMITTED, error="", **copied), Done()
         case ForceOwner():
             return commit(state, state.changes[command.partition], command.owner, None, index), Done()
         case ConfirmOpened(partition=partition):
             return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
         case CleanChange(partition=partition):
             return cleaned(state, state.changes[partition]), Done()
-        case AbortChange(partition=partition):
-            return aborted(state, state.changes[partition], index), Done()
+        case AbortChange(partition=partition, why=why):
+            return aborted(state, state.changes[partition], index, why), Done()
         case ConfirmLeft(partition=partition, change=change, store=store):
             return without_leftover(state, partition, change, store), Done()
 
@@ -92,6 +99,9 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
     held = {place.node: place for place in now.replicas}
     replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
     owner = next(place for place in replicas if place.node == command.owner)
+    attempt = 1
+    if command.run:
+        state, attempt = tried(state, command.partition)
     change = Change(
         change=ChangeId(index),
         kind=_kind(now, owner, replicas),
@@ -103,6 +113,7 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
         adds=tuple(place for place in replicas if place not in now.replicas),
         leaves=tuple(place for place in now.replicas if place not in replicas),
         run=command.run,
+        attempt=attempt,
     )
     return with_change(state, change), ChangesPrepared(change=index, partitions=1)
 
@@ -125,7 +136,8 @@ def commit(
     assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
     topic: Topic = state.topics[change.topic]
     committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
-    return with_change(with_assignment(state, topic, change.partition, assignment, index), committed)
+    assigned = with_assignment(state, topic, change.partition, assignment, index)
+    return with_leftovers(with_change(assigned, committed), change, change.adds, LeftoverKind.ADOPT)
 
 
 def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:
@@ -148,7 +160,7 @@ def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
         return None
     return invalid(
         f"change {command.change} of partition {command.partition} left nothing on store "
-        f"{command.store.hex()}, or it is gone already"
+        f"{command.store.hex()}, or it is done already"
     )
 
 

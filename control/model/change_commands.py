@@ -42,7 +42,7 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
     """The change holds from this entry on, whose index is the owner's new epoch.
 
     `end` is S: the end of the fenced owner's log, or of the most advanced replica. `proofs` are what stores
-    said; the machine checks that they are enough.
+    said; the machine checks that they are enough. `rows` and `bytes` were copied, for people.
     """
 
     partition: PartitionId
@@ -51,6 +51,8 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
     owner: NodeId
     end: LogEnd
     proofs: tuple[Proof, ...]
+    rows: int = 0
+    bytes: int = 0
 
 
 class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
@@ -86,7 +88,7 @@ class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
 
 
 class ConfirmLeft(CommandBase, frozen=True, kw_only=True, tag="confirm_left"):
-    """A store has given back what a change left on it."""
+    """A store has done what a change left for it to do."""
 
     partition: PartitionId
     change: ChangeId

@@ -94,15 +94,23 @@ class Change(msgspec.Struct, frozen=True):
         return self.phase in {ChangePhase.COMMITTED, ChangePhase.OPENED}
 
 
-class Leftover(msgspec.Struct, frozen=True, array_like=True):
-    """What a store may give back, because an entry says so (I16).
+class LeftoverKind(StrEnum):
+    ADOPT = "ADOPT"
+    """What it received for the change is its replica, since the COMMIT."""
+    DISCARD = "DISCARD"
+    """What it received for the change is nothing, since the ABORT."""
+    RELEASE = "RELEASE"
+    """It is no replica any more, since the CLEAN: it may give its rows back (I16)."""
 
-    `whole`: its replica of the partition, after a CLEAN. Else only what it received for the change `change`
-    and never adopted, after an ABORT.
+
+class Leftover(msgspec.Struct, frozen=True, array_like=True):
+    """What a change left for one store to do; listed until the store has confirmed it.
+
+    A store that was down finds it when it starts, however long the change has been over.
     """
 
     topic: TopicId
     change: ChangeId
     attempt: int
     place: Replica
-    whole: bool
+    kind: LeftoverKind

@@ -13,6 +13,7 @@ from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.tokens import Role
 
@@ -149,5 +150,12 @@ TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer
 Command = (
-    ClusterCommand | NodeCommand | RingCommand | TopicCommand | ProducerCommand | TokenCommand | ChangeCommand
+    ClusterCommand
+    | NodeCommand
+    | RingCommand
+    | TopicCommand
+    | ProducerCommand
+    | TokenCommand
+    | ChangeCommand
+    | RebalanceCommand
 )

@@ -41,9 +41,14 @@ def _to_3(data: bytes) -> bytes:
 
 
 def _to_4(data: bytes) -> bytes:
-    """Format 3 knew no changes: nothing is under way, nothing was left behind."""
+    """Format 3 knew neither changes nor rebalances: nothing is under way, nothing was left behind."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
-    return msgspec.msgpack.encode(sorted_maps(state | {"changes": {}, "leftovers": {}}))
+    none = {
+        "run": 0, "action": "balance", "node": 0, "state": "IDLE", "outcome": "", "drained": False,
+        "why": "", "started_ms": 0, "ended_ms": 0, "counts": {},
+    }  # fmt: skip
+    added = {"changes": {}, "leftovers": {}, "rebalance": none, "moves": {}, "runs": []}
+    return msgspec.msgpack.encode(sorted_maps(state | added))
 
 
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4}

@@ -50,6 +50,10 @@ class ChangesPrepared(_Result, frozen=True, kw_only=True, tag="changes_prepared"
     partitions: int
 
 
+class RebalanceStarted(_Result, frozen=True, kw_only=True, tag="rebalance_started"):
+    run: int
+
+
 class TopicCreated(_Result, frozen=True, kw_only=True, tag="topic_created"):
     topic: TopicId
 
@@ -75,6 +79,7 @@ Result = (
     | NodeRegistered
     | RingChanged
     | ChangesPrepared
+    | RebalanceStarted
     | TopicCreated
     | SchemaAdded
     | ProducersOpened

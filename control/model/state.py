@@ -15,6 +15,7 @@ import msgspec
 from ringfence.control.model.changes import Change, Leftover
 from ringfence.control.model.ids import Index, NodeId, PartitionId, SessionId, TopicId
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
+from ringfence.control.model.rebalances import MoveRecord, Run
 from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
 from ringfence.control.model.tokens import Token
@@ -25,7 +26,7 @@ STATE_FORMAT: Final = 4
 
 2 added to 1: the ring, removed nodes, and what a node is and how it is.
 3 added to 2: answers of keyed requests, tokens.
-4 added to 3: open changes, and what changes left on stores.
+4 added to 3: open changes, what changes left for stores to do, rebalances.
 """
 
 
@@ -56,6 +57,9 @@ class MetadataState(msgspec.Struct, frozen=True):
     tokens: dict[str, Token] = {}
     changes: dict[PartitionId, Change] = {}
     leftovers: dict[PartitionId, tuple[Leftover, ...]] = {}
+    rebalance: Run = Run()
+    moves: dict[PartitionId, MoveRecord] = {}
+    runs: tuple[Run, ...] = ()
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

@@ -115,9 +115,7 @@ class Cluster:
         peers.attach(replica)
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
-        self._members = Members(
-            self.proposer, peers, here, self._health, contested=self.hub.contested
-        )
+        self._members = Members(self.proposer, peers, here, self._health, contested=self.hub.contested)
         self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node)
         if self._settings.join and not self._seeds:

@@ -155,9 +155,7 @@ class Members:
         me = state.nodes.get(self._here.node)
         at, digest = self._newest
         started = Index(0) if me is None else me.started
-        beat = msgspec.msgpack.encode(
-            Beat(self._here.store, replica.applied.index, started, at, digest)
-        )
+        beat = msgspec.msgpack.encode(Beat(self._here.store, replica.applied.index, started, at, digest))
         voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
         for node in ({replica.leader} | (voters if replica.id in voters else set())) - {0, replica.id}:
             self._peers.send(node, Kind.BEAT, beat)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from importlib.metadata import version
@@ -41,6 +42,7 @@ from ringfence.control.store.directory import (
 )
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, messages
+from ringfence.native.errors import StorageError
 from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
 _LOG = structlog.get_logger("ringfence.node")
@@ -76,14 +78,28 @@ class Node:
         try:
             if isinstance(self._directory, JoiningDirectory):
                 self._directory = await self._cluster.join(self._directory)
-            await self._start(self._directory)
+            await self._start_or_fail(self._directory)
         except BaseException:
             await self._abandon()
             raise
 
+    async def _start_or_fail(self, directory: DataDirectory) -> None:
+        """A journal or a native thread that fails meanwhile ends the start: what it waits for never comes."""
+        starting = asyncio.ensure_future(self._start(directory))
+        ends: set[asyncio.Future[Any]] = {starting, self.failed}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                raise StorageError(f"failed while starting: {self.failed.result()}")
+        finally:
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
+        with recovery.repair_told():
+            store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"

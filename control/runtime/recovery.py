@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.health import Health
-from ringfence.native.errors import StorageError
+from ringfence.native.errors import RecordError, StorageError
+
+
+@contextmanager
+def repair_told() -> Iterator[None]:
+    """Damaged metadata refuses the start; whoever reads why also reads what to do."""
+    try:
+        yield
+    except RecordError as error:
+        raise RecordError(
+            f"{error}. To repair: restore the whole directory from a backup; or, in a cluster, start with an "
+            "empty directory and --join, as a new node, and keep this directory: rows that have no other "
+            "replica are only here",
+            position=error.details.get("position", 0),
+        ) from error
 
 
 def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:

@@ -107,9 +107,7 @@ class Replica:
         self.node = Node(options, store, draw=self._recorder.draw, applied=store.base.index)
         self.disk_full = False
         self._work: deque[StorageMessage] = deque()
-        self._recorder.attach(
-            self.node, lambda: [work for work in self._work if work.to == APPEND_THREAD]
-        )
+        self._recorder.attach(self.node, lambda: [work for work in self._work if work.to == APPEND_THREAD])
         self._some_work = asyncio.Event()
         # One thread, so that appends and compaction never overlap.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringfence-journal")

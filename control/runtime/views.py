@@ -9,9 +9,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.calls import NodeInfo
 
 
-def nodes(
-    state: MetadataState, leader: int, configuration: ConfigurationState
-) -> tuple[NodeInfo, ...]:
+def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) -> tuple[NodeInfo, ...]:
     """All members, with what they are in consensus and how many partitions they own."""
     owned = Counter(
         int(assignment.owner.node)

@@ -6,6 +6,6 @@
     DATA/metadata/journal    the entries after it
     DATA/log/                segment files of the native store
 
-START HERE: `directory.open_directory`, then `metadata_store.MetadataStore`. Nothing here ever removes what it
-cannot read: damage and newer formats end the start with the file's name and the way out.
+START HERE: `directory.open_directory`, then `raft_store.RaftStore`. Nothing here ever removes what it cannot
+read: damage and newer formats end the start with the file's name and the way out.
 """

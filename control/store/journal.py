@@ -9,7 +9,8 @@ A group of entries is written and synced at once, then followed by a seal (see `
 A group may end with a record of the hard state of consensus: what it promises is as durable as its entries.
 
 A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses
-everything.
+everything. What such a sync did not write stays readable until the power goes, so a start writes everything
+behind the last seal once more, and that seal, before it believes in it.
 """
 
 from __future__ import annotations
@@ -80,22 +81,24 @@ class Journal:
             RecordError: it is damaged; it was left as it is.
             NewerFormatError: a newer program wrote it.
             StoreIdentityError: it is of another history.
+            StorageError: the disk failed.
         """
         self.path, self.history = path, history
         self.failed: str | None = f"{path} is open for reading only" if read_only else None
         self._descriptor = -1
         data = path.read_bytes()
         self._nonce, self.base, self.format = _unpack_head(path, data, history)
-        self.entries, self.hard, end = _scan(path, data, self._nonce, self.base)
+        self.entries, self.hard, proven, end = _scan(path, data, self._nonce, self.base)
         self.cut_bytes = len(data) - end
         self._end = end
         if read_only:
             return
         self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        if self.cut_bytes:
-            os.ftruncate(self._descriptor, end)
-            os.fsync(self._descriptor)
-        os.lseek(self._descriptor, end, os.SEEK_SET)
+        try:
+            self._make_durable(data[proven:end])
+        except OSError as error:
+            os.close(self._descriptor)
+            raise StorageError(f"{path}: {error}; check the disk, then start again") from error
 
     @staticmethod
     def create(
@@ -188,6 +191,14 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def _make_durable(self, doubtful: bytes) -> None:
+        """What was read may only be in the page cache: put it on the disk, for good."""
+        if self.cut_bytes:
+            os.ftruncate(self._descriptor, self._end)
+        os.lseek(self._descriptor, self._end - len(doubtful), os.SEEK_SET)
+        write_all(self._descriptor, doubtful)
+        os.fsync(self._descriptor)
 
     def _seal(self) -> None:
         # Not synced: it only has to be there when damage is judged later, and a lost one loses nothing.
@@ -282,11 +293,17 @@ def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Positi
     return nonce, Position(index, term), version
 
 
-def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[Payload], Hard | None, int]:
-    """Entries, hard state, where the durable part ends. RecordError where durable bytes cannot be read."""
+def _scan(
+    path: Path, data: bytes, nonce: bytes, base: Position
+) -> tuple[list[Payload], Hard | None, int, int]:
+    """Entries, hard state, where the last seal begins, where the readable part ends.
+
+    RecordError where durable bytes cannot be read.
+    """
     entries: list[Payload] = []
     hard: Hard | None = None
     position, last = _HEAD_BYTES, base
+    proven = position
     while position < len(data):
         record = records.unpack(data, position, nonce)
         if isinstance(record, str):
@@ -309,8 +326,10 @@ def _scan(path: Path, data: bytes, nonce: bytes, base: Position) -> tuple[list[P
             entries.append(Payload(record.index, record.term, record.payload, record.kind))
         elif record.kind == records.HARD:
             hard = Hard(*_HARD.unpack(record.payload))
+        else:
+            proven = position
         position = record.end
-    return entries, hard, position
+    return entries, hard, proven, position
 
 
 def _proof_of_damage(data: bytes, position: int, nonce: bytes, expected: int) -> int | None:

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner
-from ringfence.control.model.changes import ChangeId, ChangeKind, ChangePhase, Leftover, LogEnd, Proof
+from ringfence.control.model.changes import (
+    ChangeId,
+    ChangeKind,
+    ChangePhase,
+    Leftover,
+    LeftoverKind,
+    LogEnd,
+    Proof,
+)
 from ringfence.control.model.commands import Command, DeleteTopic
 from ringfence.control.model.ids import Epoch, Index, NodeId
 from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
@@ -31,16 +39,18 @@ def test_a_move_goes_through_its_phases_and_gives_the_old_replica_back() -> None
     lab.must(lab.commit({2: END}))
     assert lab.now == Assignment(owner=lab.place(2), epoch=Epoch(lab.at), replicas=(lab.place(2),))
     lab.must(lab.opened())
-    assert lab.state.leftovers == {}
+    (adopt,) = lab.state.leftovers[lab.partition]
+    assert (adopt.place, adopt.kind) == (lab.place(2), LeftoverKind.ADOPT)
+    lab.must(ConfirmLeft(partition=lab.partition, change=began, store=lab.place(2).store))
     lab.must(lab.clean())
     assert lab.state.changes == {}
-    left = Leftover(topic=lab.topic, change=began, attempt=1, place=lab.place(1), whole=True)
+    left = Leftover(topic=lab.topic, change=began, attempt=1, place=lab.place(1), kind=LeftoverKind.RELEASE)
     assert lab.state.leftovers == {lab.partition: (left,)}
     lab.refuses(lab.prepare(1), "still gives back")
     confirm = ConfirmLeft(partition=lab.partition, change=left.change, store=left.place.store)
     lab.must(confirm)
     assert lab.state.leftovers == {}
-    lab.refuses(confirm, "gone already")
+    lab.refuses(confirm, "done already")
     lab.must(lab.prepare(1))
 
 
@@ -63,7 +73,7 @@ def test_an_abort_before_the_hold_touches_nobody_and_after_it_opens_the_owner_an
     lab.must(lab.abort())
     assert lab.now == before
     (left,) = lab.state.leftovers[lab.partition]
-    assert (left.place, left.whole, left.change) == (lab.place(2), False, number)
+    assert (left.place, left.kind, left.change) == (lab.place(2), LeftoverKind.DISCARD, number)
     lab.must(lab.prepare(5))
     lab.must(lab.hold())
     held_at = lab.change.change
@@ -141,7 +151,7 @@ def test_a_failover_takes_the_most_advanced_of_a_majority(how: str) -> None:
     assert {*lab.now.replicas} == {*before.replicas}
     lab.must(lab.opened())
     lab.must(lab.clean())
-    assert [left.whole for left in lab.state.leftovers[lab.partition]] == [False]
+    assert [left.kind for left in lab.state.leftovers[lab.partition]] == [LeftoverKind.DISCARD]
 
 
 def test_a_replica_that_cut_its_tail_counts_once_all_have_answered() -> None:
@@ -181,7 +191,10 @@ def test_a_committed_change_whose_owner_fails_is_over_and_fails_over() -> None:
     lab.must(lab.commit({8: END, 5: END}))
     lab.must(lab.fail(8))
     assert lab.change.kind is ChangeKind.FAILOVER
-    assert [(left.place.node, left.whole) for left in lab.state.leftovers[lab.partition]] == [(1, True)]
+    kinds = [(left.place.node, left.kind) for left in lab.state.leftovers[lab.partition]]
+    assert kinds == [(8, LeftoverKind.ADOPT), (1, LeftoverKind.RELEASE)], (
+        "who counted for the COMMIT adopts, though the change is over"
+    )
 
 
 def test_a_set_change_needs_a_majority_of_the_new_set() -> None:
@@ -258,12 +271,12 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
         owner = draw.choice([*nodes[:count], lab.now.owner.node])
         return lab.prepare(*nodes[:count], owner=owner)
     ends = {int(place.node): draw.choice([END, END, END, LESS]) for place in lab.change.replicas}
-    owner = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
+    new_owner: int = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
     choices: list[Command] = (
         [
-            lab.hold(), lab.hold(), lab.commit(ends, owner=owner), lab.commit(ends, owner=owner),
+            lab.hold(), lab.hold(), lab.commit(ends, owner=new_owner), lab.commit(ends, owner=new_owner),
             lab.opened(), lab.clean(), *confirm, *([lab.abort()] if draw.random() < 0.3 else []),
         ]
     )  # fmt: skip
@@ -275,7 +288,9 @@ def test_the_checker_finds_planted_defects() -> None:
     lab.must(lab.prepare(2, 1, 5))
     stale = replace(lab.change, epoch=Epoch(0))
     torn = replace(lab.change, phase=ChangePhase.COMMITTED)
-    told = Leftover(topic=lab.topic, change=ChangeId(1), attempt=1, place=lab.place(1), whole=True)
+    told = Leftover(
+        topic=lab.topic, change=ChangeId(1), attempt=1, place=lab.place(1), kind=LeftoverKind.RELEASE
+    )
     for state, words in (
         (replace(lab.state, changes={lab.partition: stale}), "I4"),
         (replace(lab.state, changes={lab.partition: torn}), "I4"),

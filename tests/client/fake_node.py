@@ -58,6 +58,7 @@ class Log:
     end: int = 0
     records: list[bytes] = field(default_factory=list)
     stored: list[wire.RequestHeader] = field(default_factory=list)
+    resumes: dict[int, messages.ResumePoint] = field(default_factory=dict)
     producers: dict[int, tuple[int, int, dict[int, tuple[int, int, int]]]] = field(default_factory=dict)
 
 
@@ -272,16 +273,16 @@ class FakeNode:
                     sequence = before[1]
                     first, rows, _ = before[2][sequence]
                     last = next(h for h in reversed(log.stored) if h.producer_id == producer)
-                    resume.append(
-                        messages.ResumePoint(
-                            partition=log.partition,
-                            sequence=sequence,
-                            send=last.send,
-                            note=None,
-                            first_offset=first,
-                            rows=rows,
-                        )
+                    log.resumes[producer] = messages.ResumePoint(
+                        partition=log.partition,
+                        sequence=sequence,
+                        send=last.send,
+                        note=None,
+                        first_offset=first,
+                        rows=rows,
                     )
+                if producer in log.resumes:  # an epoch that stored nothing leaves the one before it
+                    resume.append(log.resumes[producer])
                 log.producers[producer] = (epoch, -1, {})
         return self._reply(
             header, messages.ProducerOpened(producer_id=producer, producer_epoch=epoch, resume=resume)

@@ -77,10 +77,10 @@ def test_every_batch_ends_in_exactly_one_true_outcome(seed: int, named: bool) ->
     world.check()
 
 
-@given(SEED)
+@given(SEED, st.booleans())
 @settings(max_examples=1500, deadline=None)
-def test_outcomes_stay_true_when_deadlines_end_batches(seed: int) -> None:
-    world = World()
+def test_outcomes_stay_true_when_deadlines_end_batches(seed: int, named: bool) -> None:
+    world = World(named=named)
     play(world, seed, life_s=0.3)
     world.settle()
     world.check()

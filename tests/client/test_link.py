@@ -245,6 +245,46 @@ def test_a_program_that_forgets_to_close_still_ends() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+FORGETFUL = """
+import sys, ringfence
+from tests.client.helpers import rows
+client = ringfence.connect(sys.argv[1], timeout_s=1)
+producer = client.producer("t", linger_ms=int(sys.argv[2]), timeout_s=2)
+for start in range(0, 2000, 10):
+    producer.send(rows(start, 10))
+"""
+
+
+@pytest.mark.parametrize("linger_ms", [0, 60_000])
+def test_a_program_that_forgets_to_close_its_producer_loses_nothing(linger_ms: int) -> None:
+    with FakeNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
+        client.create_topic("t", schema=SCHEMA, partitions=1)
+        done = subprocess.run(
+            [sys.executable, "-c", FORGETFUL, node.address, str(linger_ms)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert sorted(ids_of(client)) == list(range(2000))
+
+
+def test_what_a_forgotten_producer_could_not_store_is_said_at_the_end() -> None:
+    with FakeNode() as node, ringfence.connect(node.address, timeout_s=10) as client:
+        client.create_topic("t", schema=SCHEMA, partitions=1)
+        node.hook = lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
+        done = subprocess.run(
+            [sys.executable, "-c", FORGETFUL, node.address, "0"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert "was not closed, and not all that it sent is stored" in done.stderr
+        assert "200 sends did not succeed" in done.stderr, done.stderr
+
+
 # ---- asyncio
 # ----------------------------------------------------------------------------------------------------------
 

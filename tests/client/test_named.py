@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import pytest
 
 import ringfence
-from ringfence.native.wire import ExtensionKind, Opcode
+from ringfence.native.wire import Code, ExtensionKind, Opcode
+from tests.client.fake_node import Refuse
 from tests.client.helpers import ids_of, node_with_topic, rows
 
 
@@ -67,3 +71,31 @@ def test_a_note_travels_in_front_of_the_rows() -> None:
         assert ids_of(client) == [0, 1, 2]
         with pytest.raises(ringfence.InvalidArgumentError, match="note"):
             producer.send(rows(3), note=bytes(4097))
+
+
+def test_after_a_send_that_was_not_stored_nothing_later_is_so_that_the_resume_point_stays_true() -> None:
+    """Else the successor would skip the hole as stored: its number is below the greatest one."""
+    with node_with_topic(partitions=1) as (node, client):
+        closed = threading.Event()
+        node.hook = lambda header: (
+            Refuse(Code.DISK_FULL) if header.opcode == Opcode.PUBLISH and closed.is_set() else None
+        )
+        first = client.producer("t", name="loader", timeout_s=1.0)
+        first.send(rows(0, 10), number=1).result(10)
+        closed.set()
+        lost = first.send(rows(10, 10), number=2)
+        time.sleep(0.6)
+        behind = first.send(rows(20, 10), number=3)
+        assert isinstance(lost.exception(10), ringfence.DeadlineError)
+        closed.clear()
+        with pytest.raises(ringfence.ClosedError, match="resume point"):
+            behind.result(10)
+        with pytest.raises(ringfence.ClosedError, match="resume point"):
+            first.send(rows(30, 10), number=4).result(10)
+        with pytest.raises(ringfence.RingfenceError):
+            first.close()
+        with client.producer("t", name="loader") as second:
+            assert [point.send for point in second.resume.values()] == [1]
+            for number, start in ((1, 0), (2, 10), (3, 20), (4, 30)):
+                second.send(rows(start, 10), number=number)
+        assert ids_of(client) == list(range(40))

@@ -50,7 +50,7 @@ class World:
             redirects_max=3,
             backoff=Backoff(first_s=0.01, cap_s=0.1),
         )
-        self.window = window
+        self.window, self.named = window, named
         self.now = 0.0
         self.logs: dict[int, Stored] = {}
         self.outcomes: dict[int, Done | Refused | Unknown] = {}
@@ -214,6 +214,9 @@ class World:
             )
             done = [key for key in log.keys if isinstance(self.outcomes[key], Done)]
             assert done == sorted(done), f"I7: order of partition {partition}: {log.keys}"
+            if self.named:
+                sent = [key for key, place in self.partition_of.items() if place == partition]
+                assert log.keys == sent[: len(log.keys)], f"a hole in partition {partition}: {log.keys}"
         stored = {key for log in self.logs.values() for key in log.keys}
         for key, outcome in self.outcomes.items():
             assert not (isinstance(outcome, Done) and key not in stored), (

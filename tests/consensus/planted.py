@@ -167,6 +167,7 @@ def _change_before_own_term(patch: Patch) -> None:
         core.pending_change_index = 0
 
     patch.setattr(roles, "become_leader", become_leader)
+    patch.setattr(membership_rules, "committed_in_term", lambda _core: True)
 
 
 def _two_changes_at_once(patch: Patch) -> None:

@@ -283,3 +283,15 @@ def test_a_restarted_node_goes_on_where_its_disk_stands() -> None:
     )
     lab.settle()
     assert [entry.index for entry in lab.applied] == [3, 4]
+
+
+def test_a_new_leader_changes_the_configuration_only_behind_an_entry_of_its_own_term() -> None:
+    # Found by a simulated cluster: with an empty tail the index that election notes was applied already.
+    lab = Lab(1)
+    lab.lead(acknowledged=False)
+    before = lab.core.log.last_index()
+    assert lab.core.log.term(lab.core.log.commit) != lab.core.term
+    lab.step(events.ProposeChange(Change((NodeChange(Operation.LEARNER, 4),))))
+    lab.settle()
+    appended = lab.core.log.entries(before + 1, before + 2, 1 << 20)
+    assert [entry.type for entry in appended] == [EntryType.NORMAL]

@@ -14,6 +14,7 @@ from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
+from ringfence.control.model.entries import encode_proposal
 from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.nodes import Life, Ring
 from ringfence.control.model.state import (
@@ -26,8 +27,8 @@ from ringfence.control.model.state import (
 )
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory
-from ringfence.control.store.journal import Position
-from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.control.store.journal import Journal, Payload, Position
+from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.control.store.snapshot import Snapshot
 from ringfence.native.errors import (
     NewerFormatError,
@@ -43,7 +44,7 @@ GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
 GOLDEN_2 = Path(__file__).parent / "snapshot_format_2.bin"
 DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "429119404eca4807c1829331f931c15a"
+GOLDEN_DIGEST = "c453e5a9255014e8427003604e08fb6e"
 
 HOLDER = """
 import pathlib, sys
@@ -55,15 +56,17 @@ sys.stdin.read()
 
 
 def filled(directory: DataDirectory, last: int) -> MetadataState:
-    """A store with topics created by entries 2..last; the state."""
-    store = MetadataStore(directory)
-    state = store.state
-    for index in range(store.recovered.index + 1, last + 1):
+    """A store with topics created by entries 2..last, as a node alone once wrote them; the state."""
+    store = RaftStore(directory)
+    state, recovered = store.end_state(), store.recovered
+    store.close()
+    journal = Journal(directory.journal, history=directory.identity.history)
+    for index in range(recovered.index + 1, last + 1):
         first = msgspec.structs.replace(INIT, history=directory.identity.history)
         new = entry(index, first if index == 1 else create(f"public/default/t{index}"), time_ms=index)
-        store.append([new])
+        journal.append([Payload(new.index, new.term, encode_proposal(new.proposal))])
         state, _ = apply(state, new)
-    store.close()
+    journal.close()
     return state
 
 
@@ -124,7 +127,7 @@ def test_a_first_start_that_crashed_after_the_identity_goes_on(tmp_path: Path) -
     directory.journal.unlink()
     again = open_directory(tmp_path)
     assert again.identity == made
-    assert MetadataStore(again).state == EMPTY
+    assert RaftStore(again).end_state() == EMPTY
     again.close()
 
 
@@ -154,15 +157,16 @@ def test_a_newer_identity_is_refused_untouched(tmp_path: Path) -> None:
 def test_the_state_is_the_same_after_reopening_with_and_without_a_snapshot(tmp_path: Path) -> None:
     directory = open_directory(tmp_path)
     state = filled(directory, 6)
-    store = MetadataStore(directory)
-    assert digest(store.state) == digest(state)
-    store.compact(Position(6, 1), store.state)
+    store = RaftStore(directory)
+    assert digest(store.end_state()) == digest(state)
+    store.write_snapshot(Position(6, 1), store.end_state(), FIRST_CONFIGURATION)
+    store.compact(6)
     assert store.journal.entries == []
     store.close()
     after = filled(directory, 9)
-    last = MetadataStore(directory)
+    last = RaftStore(directory)
     assert last.recovered == Position(9, 1)
-    assert digest(last.state) == digest(after)
+    assert digest(last.end_state()) == digest(after)
     last.close()
     directory.close()
 
@@ -174,8 +178,8 @@ def test_a_crash_between_snapshot_and_journal_is_harmless(tmp_path: Path) -> Non
     (directory.journal.parent / "journal.new").write_bytes(b"half written")
     directory.close()
     again = open_directory(tmp_path)
-    store = MetadataStore(again)
-    assert digest(store.state) == digest(state)
+    store = RaftStore(again)
+    assert digest(store.end_state()) == digest(state)
     assert not (again.journal.parent / "journal.new").exists()
     store.close()
     again.close()
@@ -185,18 +189,19 @@ def test_a_journal_that_lost_its_end_or_its_middle_ends_the_start(tmp_path: Path
     directory = open_directory(tmp_path)
     state = filled(directory, 6)
     old = directory.journal.read_bytes()
-    store = MetadataStore(directory)
-    store.compact(Position(6, 1), state)
+    store = RaftStore(directory)
+    store.write_snapshot(Position(6, 1), state, FIRST_CONFIGURATION)
+    store.compact(6)
     store.close()
     compacted = directory.journal.read_bytes()
-    short = MetadataStore(directory)
+    short = RaftStore(directory)
     short.close()
     snapshot.write(directory.snapshot, Snapshot(Position(8, 1), state))
     with pytest.raises(RecordError, match="durable end is lost"):
-        MetadataStore(directory)
+        RaftStore(directory)
     directory.snapshot.unlink()
     with pytest.raises(RecordError, match="entries between are missing"):
-        MetadataStore(directory)
+        RaftStore(directory)
     assert directory.journal.read_bytes() == compacted != old
     directory.close()
 
@@ -261,7 +266,7 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
 
 
-ADDED = ("ring", "removed", "requests", "tokens", "changes", "leftovers")
+ADDED = ("ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs")
 
 
 def converted(data: bytes) -> bytes:
@@ -293,8 +298,8 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
     root = tmp_path / kind
     shutil.copytree(DIRECTORIES_1 / kind, root)
     directory = open_directory(root)
-    store = MetadataStore(directory)
-    state = store.state
+    store = RaftStore(directory)
+    state = store.end_state()
     invariants.check(state, store.recovered.index)
     assert store.recovered == Position(7, 1)
     assert state.ring == Ring(version=1, members=(NODE,), changed=Index(1))
@@ -303,10 +308,12 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
     assert [topic.name for topic in state.topics.values()] == ["public/default/a"]
     assert list(state.tombstones) == [4]
     restarted = RestartNode(node=NODE, store=node.store, addresses=("tcp://h:2",), program="new")
-    store.append([entry(8, restarted), entry(9, create("public/default/c"))])
+    later = [entry(8, restarted), entry(9, create("public/default/c"))]
+    store.journal.append([Payload(new.index, 1, encode_proposal(new.proposal)) for new in later])
     store.close()
-    again = MetadataStore(directory)
-    assert {assignment.epoch for assignment in again.state.topics[TopicId(3)].assignments.values()} == {8}
-    assert again.state.names["public/default/c"] == 9
+    again = RaftStore(directory)
+    state = again.end_state()
+    assert {assignment.epoch for assignment in state.topics[TopicId(3)].assignments.values()} == {8}
+    assert state.names["public/default/c"] == 9
     again.close()
     directory.close()

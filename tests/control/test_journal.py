@@ -212,3 +212,32 @@ def test_a_full_disk_takes_the_group_back_and_goes_on_later(
     journal.append([ENTRIES[1]])
     journal.close()
     assert reopened(path).entries == ENTRIES[:2]
+
+
+def test_what_a_failed_sync_left_readable_is_written_again_before_it_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Found by a simulated cluster: a restarted node acknowledged entries that only the page cache had.
+    made(tmp_path / "j", ENTRIES[:1])
+    journal = Journal(tmp_path / "j", history=HISTORY)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", lambda _: (_ for _ in ()).throw(OSError(errno.EIO, "error")))
+        with pytest.raises(StorageError, match="sync"):
+            journal.append([ENTRIES[1]])
+    journal.close()
+    before = (tmp_path / "j").read_bytes()
+    done: list[object] = []
+    write, sync = os.write, os.fsync
+    monkeypatch.setattr(os, "write", lambda to, data: (done.append(bytes(data)), write(to, data))[1])
+    monkeypatch.setattr(os, "fsync", lambda to: (done.append("sync"), sync(to))[1])
+    again = Journal(tmp_path / "j", history=HISTORY)
+    assert again.entries == ENTRIES[:2]
+    again.close()
+    written, synced = done
+    assert isinstance(written, bytes)
+    assert synced == "sync"
+    assert before.endswith(written)
+    assert ENTRIES[1].data in written
+    # With the seal in front of the group: it was not durable before either.
+    assert len(written) > len(before) - before.rindex(ENTRIES[1].data)
+    assert (tmp_path / "j").read_bytes() == before

@@ -377,3 +377,21 @@ def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: P
         run(tmp_path, monkeypatch, nothing, listen=(address,))
     assert not tmp_path.joinpath("store.toml").exists()
     run(tmp_path, monkeypatch, nothing, listen=(address,), insecure=True)
+
+
+def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    # Found by a simulated cluster: nobody looked at `failed` before the node served, and it hung for good.
+    async def work() -> None:
+        node = Node(Settings(data_dir=tmp_path))
+
+        async def catch_up(_: object) -> None:
+            node._fail(StorageError("the journal is gone"))
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)
+        with pytest.raises(StorageError, match="while starting: the journal is gone"):
+            await asyncio.wait_for(node.start(), 5)
+
+    asyncio.run(work())

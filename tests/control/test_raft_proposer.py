@@ -7,7 +7,7 @@ import contextlib
 import errno
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,20 +15,23 @@ import pytest
 from ringfence.control.consensus import codec, events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.messages import ConfigurationState, Message
+from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.model.commands import InitCluster, OpenSession, SetConfig
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.results import SessionOpened
 from ringfence.control.model.state import digest
+from ringfence.control.runtime import raft_proposer
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import TICK_S, Replica
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
-from ringfence.control.store.journal import Journal
+from ringfence.control.store.journal import Hard, Journal, Payload
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import Code
+from tests.control.commands import create
 
 
 class Member:
@@ -282,5 +285,79 @@ def test_a_loop_full_of_requests_ticks_between_them(tmp_path: Path, *, pulses: b
         # The loop runs all that is ready before it looks at its timers: without pulses nobody ticks.
         seen = await done
         assert (seen >= busy_s / TICK_S / 2) if pulses else (seen == 0)
+
+    run(tmp_path, 1, work)
+
+
+def test_proposals_at_once_share_syncs_and_keep_their_order(tmp_path: Path) -> None:
+    groups: list[int] = []
+
+    async def work(net: Net) -> None:
+        member = net.members[1]
+        append, first = member.store.journal.append, member.proposer.applied.index + 1
+
+        def counted(entries: Sequence[Payload], hard: Hard | None = None) -> None:
+            groups.append(len(entries))
+            append(entries, hard)
+
+        member.store.journal.append = counted  # type: ignore[method-assign]
+        heard = len(member.indexes)
+        names = [f"public/default/t{number:03}" for number in range(200)]
+        done = await asyncio.gather(*(member.proposer.propose(create(name, partitions=1)) for name in names))
+        assert [applied.index for applied in done] == list(range(first, first + 200))
+        assert member.indexes[heard:] == list(range(first, first + 200))
+
+    run(tmp_path, 1, work)
+    assert sum(groups) >= 200
+    assert max(groups) <= SESSION_WINDOW
+    assert len([size for size in groups if size]) <= 200 // SESSION_WINDOW + 4
+
+
+def test_nothing_is_applied_before_it_is_durable(tmp_path: Path) -> None:
+    async def work(net: Net) -> None:
+        member = net.members[1]
+        append = member.store.journal.append
+
+        def checked(entries: Sequence[Payload], hard: Hard | None = None) -> None:
+            if entries:
+                assert member.indexes[-1] < entries[0].index, "an entry was heard of before its sync"
+            append(entries, hard)
+            if entries:
+                assert member.indexes[-1] < entries[0].index
+
+        member.store.journal.append = checked  # type: ignore[method-assign]
+        for number in range(5):
+            await member.proposer.propose(create(f"public/default/t{number}", partitions=1))
+        assert member.failures == []
+
+    run(tmp_path, 1, work)
+
+
+def test_a_restart_raises_the_term(tmp_path: Path) -> None:
+    terms: list[int] = []
+
+    async def work(net: Net) -> None:
+        await net.members[1].proposer.propose(SetConfig(values={"topics_max": 5 + len(terms)}))
+        terms.append(net.members[1].proposer.applied.term)
+
+    for _ in range(3):
+        run(tmp_path, 1, work)
+    assert terms == sorted(set(terms))
+
+
+def test_too_many_waiting_proposals_are_told_to_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_proposer, "WAITING_MAX", 3)
+
+    async def work(net: Net) -> None:
+        proposer = net.members[1].proposer
+        outcomes = await asyncio.gather(
+            *(proposer.propose(create(f"public/default/t{number}", partitions=1)) for number in range(5)),
+            return_exceptions=True,
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, RequestRefused)]
+        assert [outcome.code for outcome in refused] == [Code.OVERLOADED] * 2
+        assert len(proposer.state.topics) == 3
 
     run(tmp_path, 1, work)

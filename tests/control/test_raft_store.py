@@ -28,8 +28,7 @@ from ringfence.control.store import raft_store, records
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
-from ringfence.control.store.journal import Journal, Position
-from ringfence.control.store.metadata_store import MetadataStore
+from ringfence.control.store.journal import Journal, Payload, Position
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.native.errors import RecordError
 
@@ -264,15 +263,12 @@ def test_a_directory_of_the_first_version_is_the_first_node_with_all_committed(t
     root = tmp_path / "d"
     directory = open_directory(root)
     identity = directory.identity
-    old = MetadataStore(directory)
+    old = Journal(directory.journal, history=identity.history)
     init = InitCluster(
         cluster=identity.cluster, history=identity.history, node=NodeId(1), store=identity.store
     )
     proposal = Proposal(session=SessionId(0), sequence=0, time_ms=1, command=init)
-    from ringfence.control.model.entries import Entry as Command
-    from ringfence.control.model.ids import Index
-
-    old.append([Command(index=Index(1), term=5, proposal=proposal)])
+    old.append([Payload(1, 5, encode_proposal(proposal))])
     old.close()
     directory.close()
     store = opened(root)

@@ -179,7 +179,12 @@ def test_limits_hold_before_anybody_looks(tmp_path: Path, monkeypatch: Patch) ->
         )
         assert slow.slug == "body-too-slow"
         chunked = await asyncio.to_thread(  # no length is named: counted as it comes
-            send, api.address, "POST", "/admin/topics", iter([b" " * 65_536] * 9), {}  # type: ignore[arg-type]
+            send,
+            api.address,
+            "POST",
+            "/admin/topics",
+            iter([b" " * 65_536] * 9),
+            {},  # type: ignore[arg-type]
         )
         assert chunked.slug == "body-too-large"
 

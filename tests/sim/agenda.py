@@ -14,6 +14,7 @@ class Agenda:
         self.events = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._asked = 0
+        self._stopped = False
 
     def after(self, delay_us: int, call: Callable[[], None]) -> None:
         self._asked += 1
@@ -22,8 +23,13 @@ class Agenda:
     def run(self, until_us: int) -> None:
         """Everything that is due up to `until_us`, which is the time then."""
         heap = self._heap
-        while heap and heap[0][0] <= until_us:
+        while heap and heap[0][0] <= until_us and not self._stopped:
             self.now_us, _, call = heapq.heappop(heap)
             self.events += 1
             call()
-        self.now_us = until_us
+        if not self._stopped:
+            self.now_us = until_us
+
+    def stop(self) -> None:
+        """Nothing happens any more."""
+        self._stopped = True

@@ -56,6 +56,10 @@ class Ledger:
         self._next = 1
         self._sequences: dict[tuple[int, int, int], int] = {}
 
+    def add(self, partition: int) -> None:
+        """A partition that came about."""
+        self.partitions.setdefault(partition, Partition(partition))
+
     # ---- what happens ----
 
     def sent(self, producer: int, partition: int, rows: int) -> Batch:
@@ -74,6 +78,7 @@ class Ledger:
         part.start = max(part.start, before)
 
     def opened(self, partition: int, epoch: int) -> None:
+        self.add(partition)
         part = self.partitions[partition]
         part.fenced = max(part.fenced, epoch)
 

@@ -110,6 +110,11 @@ class Three:
         with ringfence.connect(self.nodes[place].address, timeout_s=10) as client:
             return [topic.name for topic in client.topics()]
 
+    def topics_known(self, place: int) -> list[str]:
+        """What a node answers at once, whether or not it hears of a majority."""
+        with ringfence.connect(self.nodes[place].address, timeout_s=3) as client:
+            return [topic.name for topic in client.topics()]
+
     def kill_all(self) -> None:
         for place in range(3):
             if self.alive(place):

@@ -163,3 +163,14 @@ def test_dev_runs_a_cluster_until_it_is_told_to_stop(tmp_path: Path) -> None:
             assert process.wait(60) == 0
         for node in told["nodes"]:
             assert not Path(f"/proc/{node['pid']}").exists()
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_of_a_cluster_loses_neither_rows_nor_commands() -> None:
+    done = cli("dev", "--nodes", "3", "--demo", "--scale", "0.005", "--json", timeout_s=110)
+    assert done.returncode == 0, done.stderr
+    scenes = {scene["scene"]: scene["seen"] for scene in map(json.loads, done.stdout.splitlines())}
+    assert scenes["a topic is placed over all"] == "6 partitions on 3 nodes"
+    assert "no error" in scenes["the rest to partitions of live nodes, at once"]
+    assert scenes["kill -9 of the leader"] != scenes["a new leader takes commands"]
+    assert len({seen for scene, seen in scenes.items() if scene.startswith("all rows through")}) == 1

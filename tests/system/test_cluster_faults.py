@@ -5,7 +5,6 @@ One cluster serves the whole file: every test leaves it whole again, and says so
 
 from __future__ import annotations
 
-import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,9 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
-from tests.system.cluster import Three
-from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
+from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
 from tests.system.load import Load
-from tests.system.network import Network
+from tests.system.world import World, begun, copied, epochs, owned_by, says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,67 +23,18 @@ if TYPE_CHECKING:
 STOP_S = 4.0
 """A stop of a node: longer than an election and than `failure_ms`; ten seconds with --soak."""
 FULL = "no space for the metadata journal"
-SEGMENTS = ("--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "64MiB")
-
-
-class World:
-    """A cluster, the network between its nodes, and the small disk that the third has its data on."""
-
-    def __init__(self, network: Network, disk: Disk, three: Three) -> None:
-        self.network, self.disk, self.three = network, disk, three
-
-    def addresses(self, places: list[int]) -> list[str]:
-        return [self.three.nodes[place].address for place in places]
-
-    def others(self, place: int) -> list[int]:
-        return [other for other in range(3) if other != place]
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("world")
-    disk = Disk(folder, 256)
-    with Network(3) as network:
-        three = Three(folder, hosts=network.hosts, prefixes=network.prefixes,
-                      options=("--insecure", "--journal-bytes", "64KiB", *SEGMENTS))  # fmt: skip
-        three.nodes[2].data = disk.mount_point / "c"
-        try:
-            three.start()
-            three.create(0, "t", partitions=6)
-            yield World(network, disk, three)
-        finally:
-            three.kill_all()
-            disk.release()
+    with begun(tmp_path_factory.mktemp("world")) as world:
+        yield world
 
 
 @pytest.fixture
 def world(started: World) -> World:
     started.three.until_whole()
     return started
-
-
-def copied(world: World, place: int, folder: Path) -> NodeProcess:
-    """A node over a copy of another one's directory, on the same host."""
-    original, host = world.three.nodes[place], world.network.hosts[place]
-    shutil.copytree(original.data, folder / "copy")
-    options = ("--control", f"tcp://{host}:{free_port()}", *original.options[2:])
-    return NodeProcess(folder / "copy", options=options, host=host, prefix=world.network.prefixes[place])
-
-
-def owned_by(world: World, topic: str, place: int) -> list[int]:
-    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
-        parts = client.topic(topic).partitions
-        return [part.partition for part in parts if part.owner == world.three.id(place)]
-
-
-def says(world: World, place: int, reason: str) -> bool:
-    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
-        return any(reason in why for why in client.status().reasons)
-
-
-def epochs(world: World, topic: str, place: int) -> dict[int, int]:
-    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
-        return {part.partition: part.epoch for part in client.topic(topic).partitions}
 
 
 @pytest.mark.timeout(120)
@@ -198,6 +146,7 @@ def test_a_rolling_restart_under_load_shows_producers_no_error(world: World) -> 
     three.create(0, "rolled", partitions=6)
     loads = [Load(node.address, "rolled", place, rows=60, window=4).start()
              for place, node in enumerate(three.nodes)]  # fmt: skip
+    until(lambda: all(load.acknowledged for load in loads), what="all producers under way")
     for place in range(3):
         assert three.nodes[place].stop() == 0
         three.nodes[place].start()

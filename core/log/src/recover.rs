@@ -293,7 +293,8 @@ fn shards<S: Storage>(
     let segment_bytes = options.segment_bytes.next_multiple_of(4096);
     let mut left: Vec<String> = Vec::new();
     for (name, bytes) in storage.list()?.into_iter().filter(|(name, _)| is_prepared_name(name)) {
-        if bytes == segment_bytes {
+        // Without a segment numbers begin anew: what a prepared file held before would pass for records (L4).
+        if bytes == segment_bytes && !segments.is_empty() {
             left.push(name);
         } else {
             storage.remove(&name)?;

@@ -26,6 +26,8 @@ const STATES_MAX: usize = 1024;
 /// left out keeps its files.
 pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut PartitionLog>) -> Vec<(u64, u64)> {
     let files: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.files.keys().copied()).collect();
+    // It tells the next start which numbers were used (L3): it stays although nobody needs what it holds.
+    let newest = files.last().copied();
     let mut waiting = Vec::new();
     for log in partitions {
         let shard = log.place.and_then(|place| shards.get(usize::from(place.shard)));
@@ -39,7 +41,9 @@ pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut
         for pin in closed {
             // Two: the list above and the shard's own.
             if std::sync::Arc::strong_count(&pin) == 2 {
-                shard.space.release(pin.number);
+                if Some(pin.number) != newest {
+                    shard.space.release(pin.number);
+                }
             } else if !pin.is_live() {
                 idle.insert(pin.number);
             }

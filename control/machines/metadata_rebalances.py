@@ -1,0 +1,241 @@
+"""Commands of rebalances: start, pause, resume, cancel, and the end with the ring.
+
+A command that finds the run as it wants it is done, and changes nothing: repeating one is safe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from ringfence.control.machines import metadata_ring, node_checks
+from ringfence.control.machines.config import limit
+from ringfence.control.machines.holdings import replication_max
+from ringfence.control.machines.move_records import with_move
+from ringfence.control.machines.refusals import conflict, invalid, stale
+from ringfence.control.machines.rings import RingConsensus
+from ringfence.control.model.ids import Index
+from ringfence.control.model.node_commands import AddToRing, RemoveFromRing
+from ringfence.control.model.rebalance_commands import (
+    CancelRebalance,
+    FailMove,
+    FinishRebalance,
+    PauseRebalance,
+    RebalanceCommand,
+    ResumeRebalance,
+    StartRebalance,
+)
+from ringfence.control.model.rebalances import (
+    MOVE_TRIES,
+    Action,
+    MoveRecord,
+    MoveState,
+    Outcome,
+    PlannedMove,
+    Run,
+    RunState,
+)
+from ringfence.control.model.results import Done, RebalanceStarted, Refused, Result
+from ringfence.control.model.state import MetadataState
+
+MOVES_MAX = 4_096
+"""Moves of one run: an entry of 300 KB, and a record each that every step copies the map of."""
+HISTORY_MAX = 32
+"""Ended runs that are remembered."""
+WHY_MAX = 1_000
+LEAVING = frozenset({Action.REMOVE_NODE, Action.DRAIN})
+
+
+def validate(state: MetadataState, command: RebalanceCommand) -> Refused | None:
+    match command:
+        case StartRebalance():
+            return check_start(state, command)
+        case PauseRebalance():
+            return _run_fault(state, command.run, {RunState.RUNNING, RunState.PAUSED}, "pause")
+        case ResumeRebalance():
+            return _run_fault(state, command.run, {RunState.RUNNING, RunState.PAUSED}, "resume")
+        case CancelRebalance():
+            active = {RunState.RUNNING, RunState.PAUSED, RunState.CANCELLING}
+            return _run_fault(state, command.run, active, "cancel")
+        case FailMove():
+            return check_fail_move(state, command)
+        case FinishRebalance():
+            return check_finish(state, command)
+
+
+def execute(state: MetadataState, command: RebalanceCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case StartRebalance():
+            return start(state, command, index)
+        case PauseRebalance():
+            return _steered(state, RunState.PAUSED), Done()
+        case ResumeRebalance():
+            return _steered(state, RunState.RUNNING), Done()
+        case CancelRebalance():
+            return _steered(state, RunState.CANCELLING), Done()
+        case FailMove(partition=partition, why=why):
+            attempts = state.moves[partition].attempts + 1
+            failed = with_move(state, partition, MoveState.FAILED, attempts=attempts, error=why)
+            return failed, Done()
+        case FinishRebalance():
+            return finish(state, index), Done()
+
+
+def check_start(state: MetadataState, command: StartRebalance) -> Refused | None:
+    run = state.rebalance
+    if run.is_active:
+        return conflict(f"rebalance {run.run} ({run.action}) is {run.state}; wait for its end, or cancel it")
+    if not state.ring.is_formed:
+        return metadata_ring.too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
+    if len(command.moves) > MOVES_MAX:
+        return invalid(f"{len(command.moves)} moves, {MOVES_MAX} at most in one run; then start another")
+    if len(command.why) > WHY_MAX:
+        return invalid(f"a reason of {len(command.why)} characters: at most {WHY_MAX}")
+    fault = _node_fault(state, command)
+    if fault is not None:
+        return fault
+    if len({move.partition for move in command.moves}) != len(command.moves):
+        return invalid("a partition has two moves in one plan")
+    return next(
+        (fault for move in command.moves if (fault := move_fault(state, command, move)) is not None), None
+    )
+
+
+def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
+    if command.action in {Action.BALANCE, Action.MOVE}:
+        return None if command.node == 0 else invalid(f"{command.action} names no node")
+    if command.action is Action.ADD_NODE:
+        return metadata_ring.eligible_fault(state, command.node)
+    fault = node_checks.member_fault(state, command.node)
+    if fault is not None or command.action is Action.DRAIN:
+        return fault
+    if command.node not in state.ring.members:
+        return invalid(f"node {command.node} is not in the ring, version {state.ring.version}")
+    left, needed = len(state.ring.members) - 1, max(limit(state, "nodes_min"), replication_max(state))
+    if left < needed:
+        return invalid(
+            f"{left} nodes would be left in the ring, it needs {needed} (`nodes_min`, one a replica)"
+        )
+    return None
+
+
+def move_fault(state: MetadataState, command: StartRebalance, move: PlannedMove) -> Refused | None:
+    topic = state.topics.get(move.topic)
+    assignment = None if topic is None else topic.assignments.get(move.partition)
+    if topic is None or assignment is None:
+        return stale(f"partition {move.partition} of topic {move.topic} is gone; plan anew")
+    held = {place.node for place in assignment.replicas}
+    if set(move.before) != held or move.before[0] != assignment.owner.node:
+        return stale(
+            f"partition {move.partition} is at {sorted(held)} with owner {assignment.owner.node}, the plan "
+            f"was made for {list(move.before)}; plan anew"
+        )
+    if len(move.after) != topic.replication or len(set(move.after)) != topic.replication:
+        return invalid(
+            f"partition {move.partition} to {list(move.after)}: {topic.replication} different nodes"
+        )
+    if move.after[0] == move.before[0] and set(move.after) == held:
+        return invalid(f"partition {move.partition} is at {sorted(held)} already; nothing moves")
+    if command.action in LEAVING and command.node in move.after:
+        return invalid(f"partition {move.partition} would be moved to node {command.node}, which leaves")
+    return next(
+        (
+            fault
+            for node in sorted({*move.after} - held)
+            if (fault := metadata_ring.eligible_fault(state, node)) is not None
+        ),
+        None,
+    )
+
+
+def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[MetadataState, Result]:
+    """Who is to leave gets nothing new from this entry on."""
+    drained, nodes = False, state.nodes
+    if command.action in LEAVING and not nodes[command.node].draining:
+        drained, nodes = True, {**nodes, command.node: replace(nodes[command.node], draining=True)}
+    run = Run(
+        run=index, action=command.action, node=command.node, state=RunState.RUNNING, drained=drained,
+        why=command.why, started_ms=state.time_ms,
+    )  # fmt: skip
+    moves = {
+        move.partition: MoveRecord(
+            topic=move.topic, partition=move.partition, before=move.before, after=move.after
+        )
+        for move in command.moves
+    }
+    return replace(state, nodes=nodes, rebalance=run, moves=moves), RebalanceStarted(run=index)
+
+
+def check_fail_move(state: MetadataState, command: FailMove) -> Refused | None:
+    fault = _run_fault(state, command.run, {RunState.RUNNING}, "count a try")
+    if fault is not None:
+        return fault
+    move = state.moves.get(command.partition)
+    if move is None or not move.may_start:
+        now = "not in the plan" if move is None else f"{move.state} after {move.attempts} tries"
+        return conflict(f"the move of partition {command.partition} is {now}; no try of it fails")
+    return None
+
+
+def check_finish(state: MetadataState, command: FinishRebalance) -> Refused | None:
+    fault = _run_fault(state, command.run, {RunState.RUNNING, RunState.CANCELLING}, "finish")
+    if fault is not None:
+        return fault
+    open_changes = sorted(change.partition for change in state.changes.values() if change.run == command.run)
+    if open_changes:
+        return conflict(f"rebalance {command.run}: changes of {open_changes[:20]} are open")
+    left = [move.partition for move in state.moves.values() if not move.is_over]
+    if left and state.rebalance.state is RunState.RUNNING:
+        return conflict(f"rebalance {command.run}: {len(left)} moves are not over, the first is {left[0]}")
+    return None
+
+
+def finish(state: MetadataState, index: Index) -> MetadataState:
+    run = state.rebalance
+    counts = Counter(str(move.state) for move in state.moves.values())
+    outcome, why = Outcome.DONE, run.why
+    if run.state is RunState.CANCELLING:
+        outcome = Outcome.CANCELLED
+    elif counts[MoveState.FAILED]:
+        outcome = Outcome.GIVEN_UP
+        why = f"{counts[MoveState.FAILED]} moves failed {MOVE_TRIES} times; `history` and `status` say why"
+    else:
+        state, fault = _with_ring(state, run, index)
+        if fault is not None:
+            outcome, why = Outcome.GIVEN_UP, f"moved, but the ring stays: {fault.message}"
+    if outcome is not Outcome.DONE and run.drained and run.node in state.nodes:
+        nodes = {**state.nodes, run.node: replace(state.nodes[run.node], draining=False)}
+        state = replace(state, nodes=nodes)
+    ended = replace(
+        run, state=RunState.IDLE, outcome=outcome, why=why[:WHY_MAX], ended_ms=state.time_ms,
+        counts=dict(sorted(counts.items())),
+    )  # fmt: skip
+    return replace(state, rebalance=ended, runs=(*state.runs, ended)[-HISTORY_MAX:])
+
+
+def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataState, Refused | None]:
+    """Once, after all moves; a ring that is as wanted stays."""
+    command: AddToRing | RemoveFromRing
+    if run.action is Action.ADD_NODE and run.node not in state.ring.members:
+        command = RingConsensus.propose_add(state, run.node)
+    elif run.action is Action.REMOVE_NODE and run.node in state.ring.members:
+        command = RingConsensus.propose_remove(state, run.node)
+    else:
+        return state, None
+    fault = metadata_ring.validate(state, command)
+    return (state, fault) if fault is not None else (metadata_ring.execute(state, command, index)[0], None)
+
+
+def _steered(state: MetadataState, to: RunState) -> MetadataState:
+    run = state.rebalance
+    return state if run.state is to else replace(state, rebalance=replace(run, state=to))
+
+
+def _run_fault(state: MetadataState, number: int, states: set[RunState], what: str) -> Refused | None:
+    run = state.rebalance
+    if run.run != number or not run.is_active:
+        return conflict(f"rebalance {number} is over: nothing to {what}; the last one is {run.run}")
+    if run.state not in states:
+        return conflict(f"rebalance {number} is {run.state}; it cannot {what}")
+    return None

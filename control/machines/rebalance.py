@@ -1,0 +1,116 @@
+"""The leader's part of a rebalance: which entry comes next. Everything that must last is in the log.
+
+RUNNING starts tries while concurrency allows it, and ends the run when every move is over. CANCELLING aborts
+what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are skipped,
+PENDING and FAILED ones with tries left are started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ringfence.control.machines.config import limit
+from ringfence.control.machines.metadata import validate
+from ringfence.control.model.change_commands import AbortChange, PrepareChange
+from ringfence.control.model.changes import Change
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
+from ringfence.control.model.rebalance_commands import FailMove, FinishRebalance
+from ringfence.control.model.rebalances import MoveRecord, MoveState, RunState
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
+
+AGAIN_MS: Final = 1_000
+"""A move that failed is tried again after this, times its tries: what made it fail may pass."""
+WAIT_MS: Final = 60_000
+"""How long a move may be unable to begin, because of something else under way, before a try is counted."""
+
+
+class Rebalancer:
+    """Soft state of one leader: when tries failed and since when moves cannot begin."""
+
+    def __init__(self) -> None:
+        self._run = Index(0)
+        self._failed_ms: dict[tuple[PartitionId, int], int] = {}
+        self._waiting_ms: dict[PartitionId, int] = {}
+
+    def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        """Entries to propose now; a refused one is decided anew on the newer state."""
+        run = state.rebalance
+        if run.run != self._run:
+            self.__init__()  # type: ignore[misc]
+            self._run = run.run
+        if not run.is_active or run.state is RunState.PAUSED:
+            return ()
+        running = [change for change in state.changes.values() if change.run == run.run]
+        if run.state is RunState.CANCELLING:
+            aborts = tuple(_abort(change) for change in running if change.may_abort)
+            return aborts or (() if running else (FinishRebalance(run=run.run),))
+        if not running and all(move.is_over for move in state.moves.values()):
+            return (FinishRebalance(run=run.run),)
+        return self._starts(state, running, now_ms)
+
+    def _starts(self, state: MetadataState, running: list[Change], now_ms: int) -> tuple[Command, ...]:
+        busy: Counter[NodeId] = Counter()
+        active = 0
+        for change in running:
+            if not change.is_committed:
+                active += 1
+                busy.update(_nodes(state.moves[change.partition]))
+        found: list[Command] = []
+        for partition, move in sorted(state.moves.items(), key=lambda item: (item[1].attempts, item[0])):
+            if active >= limit(state, "moves_concurrent"):
+                break
+            if not move.may_start or not self._is_due(partition, move, now_ms):
+                continue
+            nodes = _nodes(move)
+            if any(busy[node] >= limit(state, "node_moves_concurrent") for node in nodes):
+                continue
+            command = self._try(state, move, now_ms)
+            if command is not None:
+                found.append(command)
+                active += 1
+                busy.update(nodes)
+        return tuple(found)
+
+    def _try(self, state: MetadataState, move: MoveRecord, now_ms: int) -> Command | None:
+        """The next try, or why there can be none: that counts as one, at once or after a while."""
+        run = state.rebalance.run
+        prepare = PrepareChange(
+            topic=move.topic, partition=move.partition, epoch=_epoch(state, move), owner=move.after[0],
+            replicas=move.after, run=run,
+        )  # fmt: skip
+        refusal = validate(state, prepare)
+        if refusal is None:
+            self._waiting_ms.pop(move.partition, None)
+            return prepare
+        since = self._waiting_ms.setdefault(move.partition, now_ms)
+        if refusal.code == Code.CONFLICT and now_ms - since < WAIT_MS:
+            return None
+        del self._waiting_ms[move.partition]
+        return FailMove(run=run, partition=move.partition, why=_why(refusal))
+
+    def _is_due(self, partition: PartitionId, move: MoveRecord, now_ms: int) -> bool:
+        if move.state is not MoveState.FAILED:
+            return True
+        since = self._failed_ms.setdefault((partition, move.attempts), now_ms)
+        return now_ms - since >= AGAIN_MS * move.attempts
+
+
+def _abort(change: Change) -> AbortChange:
+    return AbortChange(partition=change.partition, change=change.change, why="the rebalance was cancelled")
+
+
+def _nodes(move: MoveRecord) -> set[NodeId]:
+    """Who works for a move: its owner, and where it goes."""
+    return {move.before[0], *({*move.after} - {*move.before})}
+
+
+def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
+    return state.topics[move.topic].assignments[move.partition].epoch
+
+
+def _why(refusal: Refused) -> str:
+    return refusal.message

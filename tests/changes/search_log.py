@@ -1,0 +1,103 @@
+"""The metadata log of a searched world: the product's own machine, its answers remembered.
+
+States of the metadata, orders and answers get small numbers, so that a state of the world is a tuple of
+integers and equal questions to the product's pure functions are asked once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cache
+from typing import Any
+
+from ringfence.control.invariants import metadata as invariants
+from ringfence.control.machines import change_steps, orders
+from ringfence.control.machines.change_orders import Answer, Order, Standing, standing
+from ringfence.control.machines.changes import Next, Seen, advance, fresh, heard
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.topics import Replica
+from tests.control.commands import entry
+
+NOW_MS = 1_000
+"""All time stands still: what has a time limit is aborted at any moment instead."""
+
+
+class Numbers:
+    """Values by small numbers, in the order in which they were met; 0 is None."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = [None]
+        self._numbers: dict[Hashable, int] = {None: 0}
+
+    def of(self, value: Hashable) -> int:
+        known = self._numbers.get(value)
+        if known is None:
+            known = self._numbers[value] = len(self._values)
+            self._values.append(value)
+        return known
+
+    def __getitem__(self, number: int) -> Any:
+        return self._values[number]
+
+
+class Log:
+    """Prefixes of metadata logs, each a number: what was committed, in one order or another."""
+
+    def __init__(self, state: MetadataState, index: int, partition: PartitionId) -> None:
+        self.partition = partition
+        self.states, self.indexes, self.parents = [state], [index], [-1]
+        self._after: dict[tuple[int, Command], int | None] = {}
+        self.propose = cache(self._propose)
+        self.path = cache(self._path)
+        self.carried = cache(self._carried)
+        self.standing = cache(self._standing)
+        self.advance = cache(self._advance)
+
+    def _propose(self, at: int, command: Command) -> int | None:
+        """The log with one entry more; None if it is refused: that changes nothing."""
+        index = self.indexes[at] + 1
+        after, result = apply(self.states[at], entry(index, command))
+        if isinstance(result, Refused) or after is self.states[at]:
+            return None
+        invariants.check_step(self.states[at], after, index)
+        self.states.append(after)
+        self.indexes.append(index)
+        self.parents.append(at)
+        return len(self.states) - 1
+
+    def _path(self, at: int) -> tuple[int, ...]:
+        return () if at < 0 else (*self._path(self.parents[at]), at)
+
+    def next_of(self, applied: int, at: int) -> int | None:
+        """The prefix behind `applied` on the way to `at`."""
+        path = self.path(at)
+        place = path.index(applied) + 1
+        return path[place] if place < len(path) else None
+
+    def _carried(self, before: int, after: int, here: Replica) -> tuple[Any, ...]:
+        """What the node at `here` does when it goes from one prefix to another; -1 is the empty state."""
+        old, new = EMPTY if before < 0 else self.states[before], self.states[after]
+        phases = orders.between(old, new, here)
+        return (
+            *change_steps.first(old, new, here),
+            *(order for phase in phases for order in phase),
+            *change_steps.last(old, new, here),
+        )
+
+    def _standing(self, applied: int, order: Order, here: Replica) -> Standing:
+        return standing(self.states[applied], self.indexes[applied], order, here)
+
+    def _advance(self, at: int, seen: Seen | None) -> tuple[Seen | None, Next]:
+        change = self.states[at].changes.get(self.partition)
+        if change is None:
+            return None, Next()
+        current = fresh(change, NOW_MS, seen)
+        return current, advance(self.states[at], change, current, NOW_MS)
+
+    @staticmethod
+    def heard(seen: Seen | None, order: Order, answer: Answer) -> Seen | None:
+        return None if seen is None else heard(seen, order, answer)

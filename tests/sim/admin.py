@@ -1,0 +1,184 @@
+"""Administrators: they make topics, ask for them and delete them through any node, and keep a history of it.
+
+The history is checked for linearizability in the end (tests/checker): no node may tell an old tale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.codec import Answer
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.native import messages
+from ringfence.native.wire import Code, Opcode, Status
+from tests.checker import Recorder, Verdict, check
+from tests.checker.topics import Create, Delete, Describe, TopicsModel
+from tests.sim.content import SCHEMA
+from tests.sim.customer import Customer
+from tests.sim.violation import ViolationError
+
+if TYPE_CHECKING:
+    from tests.sim.machine import Machine
+    from tests.sim.world import World
+
+BEAT_US: Final = 50_000
+PATIENCE_US: Final = 5_000_000
+AGAIN_US: Final = 100_000
+NAMES: Final = ("a", "b")
+UNDER_WAY_MAX: Final = 3
+OPERATION: Final = 0.15  # share of beats with a new one
+
+
+class Admin(Customer):
+    """One client with several operations under way."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        super().__init__(world, "adm", random)
+        self._history = Recorder()
+        self._wanted: tuple[str, int] | None = None
+        self._under_way = 0
+        self._truncating = False
+        world.agenda.after(random.randrange(BEAT_US), self._beat)
+
+    @property
+    def idle(self) -> bool:
+        return not self._asked and self._wanted is None
+
+    def wants(self, topic: str, partitions: int) -> None:
+        """The topic that rows go to is created, sooner or later."""
+        self._wanted = topic, partitions
+
+    def _beat(self) -> None:
+        self.lose_patience()
+        if self._wanted is not None and not self._under_way:
+            self._create_wanted()
+        elif not self.world.healed and self._under_way < UNDER_WAY_MAX and self.random.random() < OPERATION:
+            self._operate()
+        self.world.agenda.after(BEAT_US, self._beat)
+
+    def _request(self, machine: Machine, opcode: int, message: Any, told: Any) -> None:
+        self._under_way += 1
+
+        def ended(answer: Answer | None) -> None:
+            self._under_way -= 1
+            told(answer)
+
+        self.ask(machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US,
+                 deadline_ms=4_000)  # fmt: skip
+
+    # ---- the topic of the rows ----
+
+    def _create_wanted(self) -> None:
+        machine = self.tried()
+        if machine is None or self._wanted is None:
+            return
+        name, partitions = self._wanted
+        request = messages.TopicCreate(name=name, schema=SCHEMA, partitions=partitions, exist_ok=True)
+        self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)
+
+    def _created_wanted(self, answer: Answer | None) -> None:
+        if answer is not None and answer.header.status == Status.OK:
+            info = answer.control(messages.TopicInfo)
+            for stats in info.partitions:
+                self.world.ledger.add(stats.partition)
+            self._wanted = None
+
+    # ---- a history ----
+
+    def _operate(self) -> None:
+        machine = self.tried()
+        if machine is None:
+            return
+        name = self.random.choice(NAMES)
+        now = self.world.agenda.now_us
+        kind = self.random.choice(["create", "delete", "describe", "describe"])
+        process = f"{machine.name}.{self.next_request()}"
+        if kind == "create":
+            ticket = self._history.invoke(process, Create(name), now)
+            request: Any = messages.TopicCreate(name=name, schema=SCHEMA)
+            self._request(machine, Opcode.TOPIC_CREATE, request, lambda answer: self._created(ticket, answer))
+        elif kind == "delete":
+            ticket = self._history.invoke(process, Delete(name), now)
+            self._request(machine, Opcode.TOPIC_DELETE, messages.TopicName(name=name),
+                          lambda answer: self._ended(ticket, answer, lambda _: True, False))  # fmt: skip
+        else:
+            self._read(machine, name, self._history.invoke(process, Describe(name), now))
+
+    def _read(self, machine: Machine, name: str, ticket: int) -> None:
+        """A linearizable look at one name, as the node's own handlers take one.
+
+        TOPIC_DESCRIBE answers from what the node has applied, which may be old: no operation of this history.
+        """
+        proposer, now = machine.node.proposer, self.world.agenda
+
+        async def look() -> None:
+            try:
+                await proposer.fresh()
+            except RequestRefused:
+                self._history.without_effect(ticket)
+                return
+            topic = proposer.state.topic_named(f"public/default/{name}")
+            self._history.returned(ticket, None if topic is None else int(topic.topic), now.now_us)
+
+        machine.call(lambda: machine.loop.create_task(look()))
+
+    def _created(self, ticket: int, answer: Answer | None) -> None:
+        self._ended(ticket, answer, lambda body: body.control(messages.TopicInfo).topic, None)
+
+    def _ended(self, ticket: int, answer: Answer | None, result: Any, nothing: Any) -> None:
+        """`nothing`: what a refusal for what is there, or is not, means."""
+        now = self.world.agenda.now_us
+        if answer is None:
+            self._history.unknown(ticket)
+        elif answer.header.status == Status.OK:
+            self._history.returned(ticket, result(answer), now)
+        elif answer.header.code in (Code.ALREADY_EXISTS, Code.UNKNOWN_TOPIC):
+            self._history.returned(ticket, nothing, now)
+        elif answer.header.code in (Code.UNKNOWN_OUTCOME, Code.INTERNAL):
+            self._history.unknown(ticket)
+        else:
+            self._history.without_effect(ticket)
+
+    def check(self) -> None:
+        """Raises ViolationError where no order of all operations explains the answers."""
+        operations = self._history.operations()
+        self.world.counts["operations"] += len(operations)
+        outcome = check(TopicsModel(), operations)
+        if outcome.verdict is Verdict.VIOLATION:
+            raise ViolationError("linearizability", outcome.why)
+
+    # ---- strikes ----
+
+    def votes(self, machine: Machine, change: str) -> None:
+        """As `ringfence node promote` does, at any node's control address."""
+        target = self.random.choice(self.world.machines)
+        node = target.node
+        if node is None or not target.serving or target.paused:
+            return
+        number = self.world.node_of(machine)
+        if number:
+            call = calls.ChangeNode(node=number, change=change)
+            self.world.tell("adm", f"{change} node {number} at {target.name}")
+
+            async def ask() -> None:
+                with contextlib.suppress(RequestRefused):
+                    await node._cluster.answers._reply(call)
+
+            target.call(lambda: target.loop.create_task(ask()))
+
+    def truncates(self, topic: str, dice: Random) -> None:
+        """Acknowledged places of one partition become its start."""
+        machine = self.tried()
+        parts = sorted(self.world.ledger.partitions)
+        if machine is None or self._truncating or not parts:
+            return
+        part = self.world.ledger.partitions[dice.choice(parts)]
+        before = part.start + (part.mark - part.start) * dice.randrange(50, 101) // 100
+        if before <= part.start:
+            return
+        self.world.ledger.truncated(part.number, before)
+        request = messages.TopicTruncate(name=topic, partition=part.number, before_offset=before)
+        self._request(machine, Opcode.TOPIC_TRUNCATE, request, lambda _: None)

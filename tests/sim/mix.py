@@ -1,0 +1,132 @@
+"""What is drawn ahead for one seed: which faults at all, how often, and each strike with its time.
+
+Swarm testing (Groce and others, ISSTA 2012): most seeds leave most kinds out, some have one kind only, for
+
+shows under one fault hides under ten. A strike carries dice of its own, so that others can be left out of a
+replay without changing it (shrink.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Self
+
+KINDS: Final[dict[str, tuple[int, int]]] = {
+    # kind: mean time between strikes, drawn between these, in ms
+    "kill": (1_500, 5_000),
+    "power": (1_500, 5_000),
+    "kill_leader": (1_500, 4_000),
+    "power_all": (5_000, 12_000),
+    "die_in_call": (1_000, 4_000),
+    "partition": (1_000, 4_000),
+    "isolate": (1_000, 4_000),
+    "one_way": (1_000, 4_000),
+    "pause": (1_000, 4_000),
+    "pause_leader": (2_000, 5_000),
+    "clock_rate": (1_500, 5_000),
+    "wall_jump": (500, 3_000),
+    "hang_up": (400, 3_000),
+    "storm": (1_500, 5_000),
+    "sync_error": (2_000, 6_000),
+    "write_error": (3_000, 8_000),
+    "full": (2_000, 6_000),
+    "row_sync_error": (2_000, 6_000),
+    "row_read_error": (2_000, 6_000),
+    "row_full": (2_000, 6_000),
+    "row_rot": (2_000, 6_000),
+    "rot": (2_000, 6_000),
+    "slow_disk": (2_000, 6_000),
+    "compact": (1_000, 4_000),
+    "transfer": (1_500, 5_000),
+    "vote": (1_500, 4_000),
+    "change": (1_500, 4_000),
+    "truncate": (300, 1_500),
+}
+CROWD: Final = 6
+"""With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
+ALWAYS: Final = ("kill", "partition")
+"""A seed counts only with crashes and partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One thing that goes wrong, or that an operator does. `dice` seeds whatever it draws."""
+
+    number: int
+    at_us: int
+    kind: str
+    dice: int
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.kind} at {self.at_us / 1e6:.3f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One seed."""
+
+    seed: int
+    machines: int
+    shards: int
+    segment_bytes: int
+    producers: int
+    send_us: int
+    partitions: int
+    power: float
+    loss: float
+    double: float
+    overtake: float
+    delay_us: int
+    jitter_us: int
+    slow: float
+    seconds: int
+    cold: bool = False
+    """Whether strikes begin before the cluster serves."""
+    trail: int = 1_024
+    """Entries that stay behind a snapshot; with few, who was away needs the snapshot."""
+    last_cut: bool = True
+    """Whether the power of all goes once more before the reckoning."""
+    strikes: tuple[Strike, ...] = field(default=())
+
+    @classmethod
+    def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
+        random = Random(f"plan {seed}")
+        kinds = _kinds(random)
+        strikes: list[tuple[int, str, int]] = []
+        for kind in kinds:
+            low, high = KINDS[kind]
+            mean_us = int(random.randrange(low, high) * 1_000 * max(1.0, len(kinds) / CROWD))
+            at = random.expovariate(1 / mean_us)
+            while at < seconds * 1_000_000:
+                strikes.append((int(at), kind, random.getrandbits(32)))
+                at += random.expovariate(1 / mean_us) + 1
+        strikes.sort()
+        return cls(
+            seed=seed,
+            machines=machines,
+            shards=random.choice([1, 1, 2]),
+            segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
+            producers=2,
+            send_us=random.choice([30_000, 60_000, 90_000]),
+            partitions=random.choice([3, 4, 6]),
+            power=random.choice([0.0, 0.5, 1.0]),
+            loss=random.choice([0.0, 0.0, 0.01, 0.05, 0.2]),
+            double=random.choice([0.0, 0.0, 0.02, 0.1]),
+            overtake=random.choice([0.0, 0.0, 0.02, 0.2]),
+            delay_us=random.choice([50, 200, 200, 2_000]),
+            jitter_us=random.choice([100, 300, 3_000, 20_000]),
+            slow=random.choice([0.0, 0.0, 0.02, 0.2]),
+            seconds=seconds,
+            cold=random.random() < 0.15,
+            last_cut=random.random() < 0.5,
+            trail=random.choice([0, 2, 8, 1_024]),
+            strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
+        )
+
+
+def _kinds(random: Random) -> list[str]:
+    """Which kinds this seed has: one or two, some, or most."""
+    names = sorted(set(KINDS) - set(ALWAYS))
+    share = random.choice([0.08, 0.2, 0.2, 0.4, 0.7])
+    return [*ALWAYS, *(name for name in names if random.random() < share)]

@@ -1,0 +1,85 @@
+"""Where the watch listens: around the product's own methods, without changing what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from ringfence.control.consensus.node import Node as Consensus
+from ringfence.control.runtime import members
+from ringfence.control.runtime import node as runtime_node
+from ringfence.control.runtime import replica as runtime_replica
+from ringfence.control.runtime.members import Members
+from ringfence.control.runtime.peers import Peers
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.replica import Replica
+from tests.sim import current
+
+
+@contextmanager
+def observed() -> Iterator[None]:
+    """In this block every simulated node is watched. Planted bugs must be in place before."""
+    step, change = Consensus.step, Consensus.apply_change
+    send, beat, propose = Peers.send_message, Members.beat, Members._propose
+    readable = RaftProposer.readable
+    apply_batch, apply, make_store = Replica._apply, runtime_replica.apply, runtime_node.RaftStore
+
+    def observed_step(self: Consensus, event: Any) -> None:
+        current.machine().world.watch.stepped(self, lambda: step(self, event), event)
+
+    def observed_change(self: Consensus, what: Any) -> Any:
+        given: list[Any] = []
+        current.machine().world.watch.stepped(self, lambda: given.append(change(self, what)))
+        return given[0]
+
+    def observed_send(self: Peers, message: Any) -> None:
+        machine = current.machine()
+        machine.world.watch.sends(machine, message)
+        send(self, message)
+
+    def observed_beat(self: Members, sender: int, body: bytes) -> None:
+        machine = current.machine()
+        machine.world.watch.heard_beat(machine, sender, members._BEATS.decode(body))
+        beat(self, sender, body)
+
+    def observed_propose(self: Members, command: Any) -> None:
+        machine = current.machine()
+        machine.world.watch.decides(machine, command)
+        propose(self, command)
+
+    def observed_readable(self: RaftProposer, read: Any) -> None:
+        current.machine().world.watch.answers_read(read.context, read.index)
+        readable(self, read)
+
+    def observed_batch(self: Replica, entries: Any) -> None:
+        machine = current.machine()
+        machine.world.watch.will_apply(machine, self.id, entries)
+        apply_batch(self, entries)
+
+    def observed_apply(state: Any, entry: Any) -> Any:
+        after, result = apply(state, entry)
+        current.machine().world.watch.applied(state, entry, after, result)
+        return after, result
+
+    def observed_store(*args: Any, **given: Any) -> Any:
+        store = make_store(*args, **given)
+        machine = current.machine()
+        machine.world.watch.opened(machine, store)
+        return store
+
+    with ExitStack() as stack:
+        for place, name, value in [
+            (Consensus, "step", observed_step),
+            (Consensus, "apply_change", observed_change),
+            (RaftProposer, "readable", observed_readable),
+            (Peers, "send_message", observed_send),
+            (Members, "beat", observed_beat),
+            (Members, "_propose", observed_propose),
+            (Replica, "_apply", observed_batch),
+            (runtime_replica, "apply", observed_apply),
+            (runtime_node, "RaftStore", observed_store),
+        ]:
+            stack.enter_context(patch.object(place, name, value))
+        yield

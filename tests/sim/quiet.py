@@ -1,0 +1,51 @@
+"""The product's log while it is simulated: lines of the story, and defects that it would only write down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tests.sim import current
+from tests.sim.violation import ViolationError
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+_listening: list[World] = []
+
+
+def listen(world: World) -> None:
+    """Lines are of this world from now on."""
+    _listening[:] = [world]
+
+
+def _line(_: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+    if _listening:
+        world = _listening[0]
+        if method == "exception" or event.get("exc_info"):
+            world.violate(ViolationError("defect", f"the log has an exception: {event}"))
+        if world.is_told:
+            name = event.pop("event")
+            told = " ".join(f"{key}={value}" for key, value in event.items())
+            world.note(current.machine().name, f"({name}) {told}"[:240])
+    raise structlog.DropEvent
+
+
+@contextmanager
+def logs() -> Iterator[None]:
+    """Instead of the process's own configuration."""
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[_line],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        _listening.clear()
+        structlog.configure(**before)

@@ -1,0 +1,371 @@
+"""One seed from its plan to its verdict: strikes and load, then peace, a last power cut, a reckoning."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from types import ModuleType
+from typing import Any, Final
+from unittest.mock import patch
+
+from ringfence.control.runtime import replica as runtime_replica
+from ringfence.native import _node
+from ringfence.native.frame import open_answer
+from ringfence.native.wire import AnswerHeader, Status
+from tests.sim import birth, quiet, strikes
+from tests.sim.admin import Admin
+from tests.sim.content import body_of
+from tests.sim.intercept import installed
+from tests.sim.ledger import Stored
+from tests.sim.machine import Machine
+from tests.sim.mix import Plan
+from tests.sim.network import Weather
+from tests.sim.observe import observed
+from tests.sim.publisher import Publisher
+from tests.sim.reader import fetch_header, records_of
+from tests.sim.violation import ViolationError
+from tests.sim.world import SECOND_US, World, prepared
+
+TOPIC: Final = "rows"
+HEALED_US: Final = 60 * SECOND_US
+"""Peace until everything is settled: above the longest deadline, time-out and back-off together."""
+STEP_US: Final = SECOND_US // 4
+READS_MAX: Final = 4
+CRASHES: Final = ("kill", "power", "kill_leader", "power_all", "died_inside")
+PARTITIONS: Final = ("partition", "isolate", "one_way")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one seed did. Equal seeds have equal traces."""
+
+    seed: int
+    trace: str
+    events: int
+    acknowledged: int
+    elections: int
+    counts: dict[str, int] = field(repr=False)
+    violation: ViolationError | None = None
+    story: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def is_counted(self) -> bool:
+        """Enough happened for its silence to say something."""
+        crashes = self.counts.get("crash", 0) + self.counts.get("power_cut", 0)
+        parted = sum(self.counts.get(kind, 0) for kind in PARTITIONS)
+        return crashes >= 2 and self.elections >= 1 and parted >= 1 and self.acknowledged >= 100
+
+
+class Simulation(World):
+    """The world with its clients, its operator, and its end."""
+
+    def __init__(self, plan: Plan, native: ModuleType = _node) -> None:
+        super().__init__(plan, native)
+        for machine, files in zip(self.machines, birth.born(plan.machines), strict=True):
+            prepared(files, machine)
+            machine.slow = plan.slow
+        self.network.weather = strikes.weather_of(self)
+        self._changes = any(each.kind == "change" for each in plan.strikes)
+        self.admin = Admin(self, Random(self.random.random()))
+        self.publishers = [
+            Publisher(self, number, Random(self.random.random()), TOPIC)
+            for number in range(1, plan.producers + 1)
+        ]
+        self.clients = [*self.publishers, self.admin]
+
+    # ---- the run ----
+
+    def play(self) -> None:
+        """Strikes for as long as the plan says, then peace."""
+        for machine in self.machines:
+            self.agenda.after(self.random.randrange(50_000), machine.boot)
+        self.admin.wants(TOPIC, self.plan.partitions)
+        if not self.plan.cold:
+            self._until("the cluster does not serve, before any strike", self._at_work)
+        for each in self.plan.strikes:
+            self.agenda.after(each.at_us, partial(self._strike, each))
+        for publisher in self.publishers:
+            self._again(self.plan.send_us, publisher.submit)
+        self.agenda.run(self.agenda.now_us + self.plan.seconds * SECOND_US)
+        self._heal()
+        self._until("the cluster does not come to rest", self._at_rest)
+        self.admin.check()
+        self._same_everywhere()
+        self._reckon()
+
+    def _strike(self, each: Any) -> None:
+        if not self.healed:
+            self.tell("*", str(each))
+            strikes.strike(self, each)
+
+    def _again(self, mean_us: int, call: Any) -> None:
+        def act() -> None:
+            if not self.healed:
+                call()
+                self._again(mean_us, call)
+
+        self.agenda.after(1 + int(self.random.expovariate(1 / mean_us)), act)
+
+    def _until(self, what: str, holds: Any) -> None:
+        until = self.agenda.now_us + HEALED_US
+        while self.agenda.now_us < until and self.violation is None:
+            self.agenda.run(self.agenda.now_us + STEP_US)
+            missing = holds()
+            if not missing:
+                return
+        if self.violation is None:
+            self.violate(ViolationError("I13", f"{what}: {holds()}"))
+        raise self.violation or AssertionError
+
+    def _heal(self) -> None:
+        """No faults any more; what stands still goes on, what is down is started."""
+        self.healed = True
+        self.tell("*", "peace")
+        self.network.cut.clear()
+        self.network.weather = Weather()
+        for machine in self.machines:
+            machine.slow = 0.0
+            machine.clock.set_rate(1.0)
+            machine.files.fail_sync = machine.files.fail_write = 0.0
+            machine.files.room = machine.files.dies_after = machine.host.calls_left = None
+            machine.host.disk.set_faults()
+            for rot in machine.rots:
+                machine.files.restore(*rot)
+            machine.rots.clear()
+            machine.resume()
+            machine.boot()
+
+    def _at_work(self) -> str:
+        """What is missing yet before producers can send."""
+        waiting = [client.name for client in self.publishers if not client.ready]
+        return f"{waiting} cannot send" if waiting else ""
+
+    def _at_rest(self) -> str:
+        """What is missing yet; empty when nothing is."""
+        for machine in self.machines:
+            if not machine.serving:
+                return f"{machine.name} does not serve"
+        replicas = [machine.replica for machine in self.machines]
+        leaders = {replica.leader for replica in replicas}
+        if len(leaders) != 1 or 0 in leaders:
+            return f"leaders {leaders}"
+        places = {(replica.applied.index, replica.node.core.log.commit) for replica in replicas}
+        if len(places) != 1 or len(set(places.pop())) != 1:
+            return f"applied and committed {[(r.applied.index, r.node.core.log.commit) for r in replicas]}"
+        for machine in self.machines:
+            ended = machine.ended_task()
+            if ended:
+                self.violate(ViolationError("I13", f"{machine.name} has lost its task {ended}"))
+        for client in self.publishers:
+            if not client.idle:
+                return f"batches of {client.name} have no outcome"
+        if not self.admin.idle:
+            return "a request of the administrator has no end"
+        return self._unopened()
+
+    def _unopened(self) -> str:
+        """Partitions that nobody can write: their owner is to open each, unless its rows are damaged."""
+        state = self.machines[0].replica.state
+        for topic in state.topics.values():
+            for part in topic.layout.active():
+                assignment = topic.assignments[part.partition]
+                machine = self._of_node.get(int(assignment.owner.node))
+                known = [] if machine is None else machine.host.node.partitions()
+                mine = next((each for each in known if each["partition"] == part.partition), None)
+                if mine is None or not (mine["open"] or mine["quarantined"] is not None):
+                    return f"partition {part.partition} is not open at node {assignment.owner.node}"
+        return ""
+
+    # ---- the end ----
+
+    def _same_everywhere(self) -> None:
+        """I: equal index, equal state; every node says the same hash in its heartbeats."""
+        replicas = [machine.replica for machine in self.machines]
+        states = {(replica.applied.index, replica.state == replicas[0].state) for replica in replicas}
+        if len(states) != 1 or not next(iter(states))[1]:
+            self.violate(ViolationError("equal index, equal state", f"at rest: {states}"))
+        for machine in self.machines:
+            assert machine.node is not None
+            reasons = [reason for reason in machine.node.health.reasons if "another state" in reason]
+            if reasons:
+                self.violate(ViolationError("equal index, equal state", f"{machine.name} says: {reasons}"))
+        if self.violation is not None:
+            raise self.violation
+
+    def _reckon(self) -> None:
+        """The power goes everywhere at once, or not; then the whole log is held against the ledger."""
+        for machine in self.machines:
+            self.ledger_told(machine, self._owned(machine, machine.host.node.partitions()))
+            if self.plan.last_cut:
+                machine.crash(power=True)
+                self.boot_later(machine, self.random.randrange(1_000, 100_000))
+        if self.plan.last_cut:
+            self._until("behind the last power cut", self._at_rest)
+        state = self.machines[0].replica.state
+        for topic in state.topics.values():
+            for partition, assignment in topic.assignments.items():
+                if partition in self.ledger.partitions:
+                    self._check(topic.topic, partition, self._of_node[int(assignment.owner.node)])
+        self._fsck()
+
+    def _owned(self, machine: Machine, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Of what an engine holds, what its node owns: others' copies may lag."""
+        state = machine.replica.state
+        owners = {
+            int(partition): int(assignment.owner.node)
+            for topic in state.topics.values()
+            for partition, assignment in topic.assignments.items()
+        }
+        return [each for each in statuses if owners.get(each["partition"]) == machine.node_id]
+
+    def _check(self, topic: int, partition: int, machine: Machine) -> None:
+        for _ in range(READS_MAX):
+            records = self._read_all(topic, partition, machine)
+            if records is not None:
+                self.ledger.check(partition, records)
+                return
+            # Refused: it must be rot, which an operator would release.
+            self.ledger_told(machine, machine.host.node.partitions())
+            if self.violation is not None:
+                raise self.violation
+            if self.ledger.partitions[partition].lost_below:
+                return
+        raise ViolationError("I5", f"partition {partition} cannot be read, {READS_MAX} times")
+
+    def _read_all(self, topic: int, partition: int, machine: Machine) -> list[Stored] | None:
+        """Every row from the log start on; None if reading is refused."""
+        node = machine.host.node
+        self.lines_made += 1
+        connection = self.lines_made
+        machine.host.set_clock()
+        node.connect(connection)
+        status = next(each for each in node.partitions() if each["partition"] == partition)
+        records: list[Stored] = []
+        offset, epoch = status["start_offset"], 0
+        while True:
+            frame = fetch_header(topic, 1, partition, offset, epoch, 0)
+            header, body = self._fetched(node, connection, frame)
+            if header.status != Status.OK:
+                machine.host.pump()
+                return None
+            found = records_of(header, body)
+            if not found:
+                node.disconnect(connection)
+                return records
+            records += found
+            offset, epoch = found[-1].offset + found[-1].rows, found[-1].epoch
+
+    @staticmethod
+    def _fetched(node: Any, connection: int, frame: bytes) -> tuple[AnswerHeader, bytes]:
+        """The answer to one request, without time passing."""
+        node.request(connection, frame, b"")
+        for _ in range(100):
+            for ticket in node.turn()[1]:
+                node.run_read(ticket)
+            for to, answer, body in node.take_answers():
+                if to == connection:
+                    return open_answer(answer), body
+        raise ViolationError("I8", "a fetch has no answer behind 100 reads")
+
+    def _fsck(self) -> None:
+        """Every record of every store, stopped."""
+        for machine in self.machines:
+            machine.host.node.stop(1.0)
+            report = machine.host.disk.fsck()
+            self.trace(report)
+            if report["damage"] and not self.ledger.rots:
+                what = f"fsck of {machine.name} finds damage where no byte rotted: {report['damage'][:3]}"
+                raise ViolationError("L6", what)
+
+    # ---- what strikes ask for ----
+
+    def compact_now(self, machine: Machine) -> None:
+        """The product compacts at 8 MiB; a run of seconds does not get there."""
+        replica = machine.replica
+        if replica._compacting is None and replica.applied.index > replica._snapshot_index:
+
+            def begin() -> None:
+                if replica._compacting is None and not replica._failed:
+                    replica._compacting = machine.loop.create_task(replica._compact(), name="compaction")
+                    replica._compacting.add_done_callback(replica._compacted)
+
+            machine.call(begin)
+
+    def elected(self, machine: Machine) -> None:
+        """With changes of the configuration in the plan, one comes before the new leader has settled."""
+        if self._changes and not self.healed:
+            dice = Random(self.random.random())
+            self.agenda.after(dice.randrange(20_000), partial(strikes.change_voters, self, machine, dice))
+
+    def admin_votes(self, machine: Machine, change: str) -> None:
+        self.admin.votes(machine, change)
+
+    def admin_truncates(self, dice: Random) -> None:
+        self.admin.truncates(TOPIC, dice)
+
+
+@contextlib.contextmanager
+def surroundings() -> Iterator[None]:
+    """What runs share: interception, watching, no collection of garbage in the middle of a run."""
+    body_of(1, 1)  # what imports lazily does so in the real world
+    gc.disable()
+    gc.freeze()  # what is there already is no garbage of this run
+    try:
+        with quiet.logs(), installed(), observed():
+            yield
+    finally:
+        _forget_the_dead()
+        gc.enable()
+
+
+def _forget_the_dead() -> None:
+    """Tasks of killed processes are closed now: what they would still do, nobody is there for."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+
+
+def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
+    """Play one plan. A broken promise stands in the result."""
+    birth.born(plan.machines)
+    with surroundings(), patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail):
+        return _played(plan, native, is_told=is_told)
+
+
+def _name_of(error: AssertionError) -> str:
+    """The engine's own invariants begin with their names."""
+    name = str(error).partition(":")[0]
+    return name if len(name) <= 4 else "engine"
+
+
+def _played(plan: Plan, native: ModuleType, *, is_told: bool) -> Result:
+    world = Simulation(plan, native)
+    world.is_told = is_told
+    quiet.listen(world)
+    broken: ViolationError | None = None
+    try:
+        world.play()
+    except ViolationError as error:
+        broken = error
+    except AssertionError as error:
+        broken = ViolationError(_name_of(error), str(error))
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        broken = ViolationError("PanicException", str(error))
+    world.trace(world.agenda.now_us, sorted(world.counts.items()))
+    return Result(
+        plan.seed, world.trace_hash(), world.agenda.events, world.ledger.acknowledged,
+        world.watch.elections, dict(world.counts), world.violation or broken, tuple(world.story),
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Simulated clusters: no promise is broken in any seed, equal seeds have equal traces, and faults strike."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.sim.mix import Plan
+from tests.sim.simulation import Result, run
+
+SEEDS = range(1, 25)
+REPLAYED = range(1, 4)
+
+
+@cache
+def result(seed: int) -> Result:
+    return run(Plan.drawn(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_promise_is_broken(seed: int) -> None:
+    broken = result(seed).violation
+    assert broken is None, f"{broken}; replay: python -m tests.sim --seed {seed}"
+
+
+def test_most_seeds_count() -> None:
+    counted = sum(result(seed).is_counted for seed in SEEDS)
+    assert counted >= len(SEEDS) * 2 // 3, f"{counted} of {len(SEEDS)} seeds had faults and answers enough"
+    struck = Counter[str]()
+    for seed in SEEDS:
+        struck.update(result(seed).counts)
+    kinds = {"crash", "power_cut", "partition", "one_way", "isolate", "pause", "clock_rate", "sync_error"}
+    kinds |= {"message_lost", "message_doubled", "message_late", "message_cut", "rot", "full", "row_rot"}
+    assert kinds <= struck.keys(), f"never struck: {kinds - struck.keys()}"
+
+
+@pytest.mark.parametrize("seed", REPLAYED)
+def test_equal_seeds_give_equal_traces(seed: int) -> None:
+    assert run(Plan.drawn(seed), is_told=True).trace == result(seed).trace
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_no_trace_depends_on_the_process(hash_seed: str) -> None:
+    script = "from tests.sim import mix, simulation; print(simulation.run(mix.Plan.drawn(2)).trace)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONHASHSEED": hash_seed},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert done.stdout.strip() == result(2).trace

@@ -1,0 +1,293 @@
+"""What must hold of the cluster, after and between steps. It sees no switch of any planted bug.
+
+It hears of: every event that a node's consensus takes, every message that it sends, every entry that it
+applies, every start with what was on the disk, every decision about members, every order's end, every stored
+batch. A contradiction is told by the name of the invariant that it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ringfence.control import invariants  # noqa: F401 - the package of what follows
+from ringfence.control.consensus.core import Role
+from ringfence.control.consensus.events import Read
+from ringfence.control.consensus.invariants import check_node, check_step, seen
+from ringfence.control.consensus.messages import EntryType, Message, MessageType
+from ringfence.control.consensus.safety import Safety
+from ringfence.control.invariants import metadata as metadata_invariants
+from ringfence.control.machines.config import limit
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
+from tests.sim import current
+from tests.sim.violation import ViolationError
+
+if TYPE_CHECKING:
+    from ringfence.effects import Identity
+    from tests.sim.machine import Machine
+    from tests.sim.world import World
+
+SLACK_MS: Final = 60
+"""A beat is decoded, and a tick comes, within one turn; times are compared in whole ms."""
+
+
+class Promise:
+    """What a store said that it holds: it must, at every later start."""
+
+    __slots__ = ("entries", "term", "votes")
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.votes: dict[int, int] = {}  # candidate by term
+        self.entries: dict[int, int] = {}  # term of the entry by index, up to the newest acknowledged
+
+
+class Watch:
+    """One cluster's history as nobody in it sees it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.safety = Safety()
+        self.stores: dict[int, Any] = {}
+        self.elections = 0
+        self.state_at: dict[int, tuple[MetadataState, Any]] = {}
+        self.newest: tuple[int, MetadataState | None] = (0, None)
+        self.owners: dict[tuple[int, int], int] = {}  # node by (partition, epoch), as the log says
+        self._promises: dict[int, Promise] = {}
+        self._first: dict[tuple[int, int], tuple[int, Any]] = {}  # a proposal's index and result
+        self._floors: dict[bytes, int] = {}  # by a read's context
+        self._beats: dict[tuple[str, int], float] = {}
+        self._led_since: dict[str, tuple[int, float]] = {}
+        self._ticks: dict[str, float] = {}
+        self._identities: dict[tuple[int, int], str] = {}
+
+    def _broken(self, name: str, error: AssertionError) -> None:
+        self.world.violate(error if isinstance(error, ViolationError) else ViolationError(name, str(error)))
+
+    # ---- consensus ----
+
+    def stepped(self, node: Any, step: Callable[[], None], event: Any = None) -> None:
+        """One event of one node's consensus."""
+        core = node.core
+        before = seen(core)
+        last = core.log.last_index()
+        if isinstance(event, Read):
+            self._floors[event.context] = self.safety.applied_max
+        try:
+            try:
+                step()
+            finally:
+                check_node(core)
+                check_step(before, core)
+                if core.role is Role.LEADER:
+                    self._leads(core, before)
+                    self._appended(core, last)
+        except AssertionError as error:
+            self._broken("consensus", error)
+            raise
+
+    def _leads(self, core: Any, before: Any) -> None:
+        if before.role is not Role.LEADER or before.term != core.term:
+            machine = current.machine()
+            self.elections += 1
+            self._led_since[machine.name] = core.term, machine.clock.mono_s()
+            self.world.tell(machine.name, f"leads term {core.term}")
+            self.world.elected(machine)
+        self.safety.check(core, self.stores)
+
+    @staticmethod
+    def _appended(core: Any, last: int) -> None:
+        """A leader takes a change of the configuration only once it has committed in its own term."""
+        unstable, log = core.log.unstable, core.log
+        for entry in unstable.entries[max(0, last + 1 - unstable.offset) :]:
+            if entry.type is not EntryType.NORMAL and entry.term == core.term:
+                assert log.term(log.commit) in (core.term, None), (
+                    f"{core.id} appended a change of the configuration at {entry.index} in term {core.term}, "
+                    f"and has committed only up to {log.commit} of term {log.term(log.commit)}"
+                )
+
+    def answers_read(self, context: bytes, index: int) -> None:
+        """A linearizable read: at an index that holds all that anybody had applied when it was asked."""
+        floor = self._floors.pop(context, 0)
+        if index < floor:
+            what = f"a read was answered at {index}, {floor} had been applied when it was asked"
+            self.world.violate(ViolationError("linearizable reads", what))
+
+    def sends(self, machine: Machine, message: Message) -> None:
+        """A message leaves: what it promises must be durable by now, for good."""
+        if message.reject or message.type not in (MessageType.VOTE_ANSWER, MessageType.APPEND_ANSWER):
+            return
+        promise = self._promises.setdefault(message.sender, Promise())
+        promise.term = max(promise.term, message.term)
+        if message.type is MessageType.VOTE_ANSWER:
+            known = promise.votes.setdefault(message.term, message.to)
+            if known != message.to:
+                what = f"node {message.sender} votes for {known} and for {message.to} in term {message.term}"
+                self.world.violate(ViolationError("one vote a term", what))
+            return
+        node = machine.node
+        core = None if node is None else node.proposer.replica.node.core
+        if core is None:
+            return
+        for index in [known for known in promise.entries if known > core.log.last_index()]:
+            del promise.entries[index]
+        term = core.log.term(message.index)
+        if term is not None and message.index:
+            promise.entries[message.index] = term
+            while len(promise.entries) > 64:
+                del promise.entries[next(iter(promise.entries))]
+
+    def opened(self, machine: Machine, store: Any) -> None:
+        """A process read its log: everything that it ever promised is there."""
+        identity = store._directory.identity
+        self.stores[identity.node] = store
+        promise = self._promises.get(identity.node)
+        if promise is None:
+            return
+        hard, _ = store.initial_state()
+        name = f"node {identity.node} starts"
+        if hard.term < promise.term:
+            self._lost(f"{name} in term {hard.term}, it has answered in term {promise.term}")
+        vote = promise.votes.get(hard.term, 0)
+        if vote and hard.vote != vote:
+            self._lost(f"{name} with the vote {hard.vote} in term {hard.term}, it has voted for {vote}")
+        last = store.last_index()
+        newest = store.term(last) or 0
+        for index, term in promise.entries.items():
+            own = store.term(index) if index <= last else -1
+            if own is None or own == term or (own > term if own >= 0 else newest > term):
+                continue
+            what = f"{name} with a log that ends at {last} (term {newest}); it has acknowledged {index} of"
+            self._lost(f"{what} term {term}, has {own if own >= 0 else 'nothing'} there")
+
+    def _lost(self, what: str) -> None:
+        self.world.violate(ViolationError("promised, then lost", what))
+
+    def will_apply(self, machine: Machine, node: int, entries: Sequence[Any]) -> None:
+        try:
+            self.safety.applied(node, entries)
+        except AssertionError as error:
+            self._broken("state machine safety", error)
+            raise
+
+    # ---- metadata ----
+
+    def applied(self, before: MetadataState, entry: Any, after: MetadataState, result: Any) -> None:
+        """One command, on one node."""
+        index = entry.index
+        if after is not before:
+            try:
+                metadata_invariants.check_step(before, after, index)
+            except AssertionError as error:
+                self._broken(str(error).partition(":")[0], error)
+                raise
+        if isinstance(result, Refused) and after is not before and after.sessions == before.sessions:
+            self.world.violate(ViolationError("I15", f"entry {index} was refused and changed the state"))
+        self._applies_once(before, entry, after, result)
+        known = self.state_at.setdefault(index, (after, result))
+        if known != (after, result):
+            what = f"entry {index} gave {result} and {after} here, {known[1]} and {known[0]} elsewhere"[
+                :2_000
+            ]
+            self.world.violate(ViolationError("equal index, equal state", what))
+        if index > self.newest[0]:
+            self.newest = index, after
+            self._note_owners(before, after)
+
+    def _applies_once(self, before: MetadataState, entry: Any, after: MetadataState, result: Any) -> None:
+        """A proposal that came twice changes nothing the second time, and gets the same answer.
+
+        Session 0 is that of nodes which have none yet; what they propose may come twice (`node_commands`).
+        """
+        key = int(entry.proposal.session), int(entry.proposal.sequence)
+        first = self._first.setdefault(key, (entry.index, result))
+        if not key[0] or first[0] >= entry.index or isinstance(first[1], Refused):
+            return
+        forgotten = isinstance(result, Refused) and result.code == Code.FORGOTTEN
+        changed = [
+            name
+            for name in ("topics", "nodes", "ring", "producers", "tombstones", "removed")
+            if getattr(before, name) != getattr(after, name)
+        ]
+        if changed or not (forgotten or result == first[1]):
+            what = f"proposal {key} gave {first[1]} at {first[0]}, then {result} at {entry.index}: {changed}"
+            self.world.violate(ViolationError("applied once", what))
+
+    def _note_owners(self, before: MetadataState, after: MetadataState) -> None:
+        for number, topic in after.topics.items():
+            if before.topics.get(number) is topic:
+                continue
+            for partition, assignment in topic.assignments.items():
+                key = int(partition), int(assignment.epoch)
+                owner = self.owners.setdefault(key, int(assignment.owner.node))
+                if owner != assignment.owner.node:
+                    new = assignment.owner.node
+                    what = f"partition {key[0]} has the owners {owner} and {new} under {key[1]}"
+                    self.world.violate(ViolationError("I4", what))
+
+    def identity(self, client: str, identity: Identity) -> None:
+        """An identity that was drawn is nobody else's."""
+        known = self._identities.setdefault((identity.producer_id, identity.producer_epoch), client)
+        if known != client:
+            what = f"{client} and {known} were both given producer {tuple(identity)}"
+            self.world.violate(ViolationError("I2", what))
+
+    # ---- members ----
+
+    def heard_beat(self, machine: Machine, sender: int, beat: Any) -> None:
+        """One of an older start is no sign of life, so says rule 4 of `liveness`."""
+        known = None if machine.replica is None else machine.replica.state.nodes.get(sender)
+        if known is not None and known.store == beat.store and not 0 < beat.started < known.started:
+            self._beats[machine.name, sender] = machine.clock.mono_s()
+
+    def decides(self, machine: Machine, command: Any) -> None:
+        """A leader wants a change of the members."""
+        if not isinstance(command, FailNode):
+            return
+        node = machine.node
+        assert node is not None
+        failure_ms = limit(node.proposer.state, "failure_ms")
+        now_s = machine.clock.mono_s()
+        led = self._led_since.get(machine.name, (0, 0.0))[1]
+        since = max(self._beats.get((machine.name, command.node), 0.0), led, machine.woke_s)
+        silence_ms = (now_s - since) * 1000
+        if silence_ms < failure_ms - SLACK_MS:
+            what = (
+                f"node {command.node} is failed by {machine.name} after {silence_ms:.0f} ms, not {failure_ms}"
+            )
+            self.world.violate(ViolationError("J1", what))
+        self.world.count("node_failed")
+
+    # ---- data ----
+
+    def order_ended(self, machine: Machine, name: str, args: tuple[Any, ...], error: str | None) -> None:
+        if error is not None:
+            self.world.count("order_failed")
+            self.world.tell(machine.name, f"{name}{args[:2]} failed", error[:160])
+        elif name == "open":
+            partition, epoch = args[1], args[4]
+            owner = self.owners.get((partition, epoch))
+            if owner is not None and owner != machine.node_id:
+                what = (
+                    f"node {machine.node_id} opened partition {partition} under {epoch}, which is {owner}'s"
+                )
+                self.world.violate(ViolationError("I4", what))
+            self.world.ledger.opened(partition, epoch)
+
+    def stored(self, machine: Any, partition: int, epoch: int) -> None:
+        """A batch was acknowledged by a machine under an epoch: the log must have given it to that node."""
+        owner = self.owners.get((partition, epoch))
+        if owner is None or (machine.node_id and owner != machine.node_id):
+            what = f"{machine.name} stored a batch of partition {partition} under {epoch}, which is {owner}'s"
+            self.world.violate(ViolationError("I4", what))
+
+    def engine_said(self, machine: Machine, outcome: tuple[Any, ...]) -> None:
+        self.world.count(str(outcome[0]))
+        self.world.tell(machine.name, str(outcome[0]), str(outcome[1:])[:160])
+        if outcome[0] == "quarantined":
+            self.world.quarantined(machine)
+        elif outcome[0] == "shard_failed":
+            self.world.failed_shard(machine)

@@ -1,0 +1,70 @@
+"""A cluster of three on hosts of their own, one of them on a small disk: what fault tests do harm to."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import ringfence
+from tests.system.cluster import Three
+from tests.system.disk import Disk
+from tests.system.harness import NodeProcess, free_port
+from tests.system.network import Network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SMALL = ("--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "64MiB")
+
+
+class World:
+    """A cluster, the network between its nodes, and the small disk that the third has its data on."""
+
+    def __init__(self, network: Network, disk: Disk, three: Three) -> None:
+        self.network, self.disk, self.three = network, disk, three
+
+    def others(self, place: int) -> list[int]:
+        return [other for other in range(3) if other != place]
+
+
+@contextmanager
+def begun(folder: Path) -> Iterator[World]:
+    """A running cluster with a topic `t` of six partitions; its journals are compacted early."""
+    disk = Disk(folder, 256)
+    with Network(3) as network:
+        three = Three(folder, hosts=network.hosts, prefixes=network.prefixes,
+                      options=("--insecure", "--journal-bytes", "64KiB", *SMALL))  # fmt: skip
+        three.nodes[2].data = disk.mount_point / "c"
+        try:
+            three.start()
+            three.create(0, "t", partitions=6)
+            yield World(network, disk, three)
+        finally:
+            three.kill_all()
+            disk.release()
+
+
+def copied(world: World, place: int, folder: Path) -> NodeProcess:
+    """A node over a copy of another one's directory, on the same host."""
+    original, host = world.three.nodes[place], world.network.hosts[place]
+    shutil.copytree(original.data, folder / "copy")
+    options = ("--control", f"tcp://{host}:{free_port()}", *original.options[2:])
+    return NodeProcess(folder / "copy", options=options, host=host, prefix=world.network.prefixes[place])
+
+
+def owned_by(world: World, topic: str, place: int) -> list[int]:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        parts = client.topic(topic).partitions
+        return [part.partition for part in parts if part.owner == world.three.id(place)]
+
+
+def says(world: World, place: int, reason: str) -> bool:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        return any(reason in why for why in client.status().reasons)
+
+
+def epochs(world: World, topic: str, place: int) -> dict[int, int]:
+    with ringfence.connect(world.three.nodes[place].address, timeout_s=10) as client:
+        return {part.partition: part.epoch for part in client.topic(topic).partitions}
