@@ -101,7 +101,7 @@ class Settings(BaseSettings):
         ge=16 << 10, le=1 << 30,
     )  # fmt: skip
     http: str | None = _setting(
-        None, "HOST:PORT of the HTTP endpoint for health and metrics; none, because not everybody needs one"
+        None, "HOST:PORT of the admin API, health and metrics; none, because it doubles a start's imports"
     )
     shards: int = _setting(
         1,

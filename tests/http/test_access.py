@@ -24,6 +24,7 @@ from tests.control.commands import INIT, create, entry
 from tests.http.desk import PLACE, TOPIC, Api, served
 
 Patch = pytest.MonkeyPatch
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 SECRETS = {role: f"rf_secret_of_{role}" for role in ("viewer", "operator", "admin")}
 LIMIT = {"values": {"topics_max": 9}}
 WIDER = {"columns": [{"name": "id", "type": "int64", "nullable": False}, {"name": "n", "type": "string"}]}
@@ -78,6 +79,14 @@ def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) ->
         guarded = [methods for path, methods in described.items() if not path.startswith("/health")]
         known = {(method, path.split("?")[0]) for method, path, _, _ in MATRIX}
         assert sum(map(len, guarded)) == len(known), "an operation is missing in the matrix"
+        lines = DOCUMENT.read_text().splitlines()
+        rows = {tuple(part.strip() for part in row.split("|")[1:3]) for row in lines if row.startswith("| `")}
+        told = {f"`{method.upper()} {path}`" for path, methods in described.items() for method in methods}
+        assert {request for request, _ in rows} == told, "docs/http.md lists other operations"
+        for method, path, _, role in MATRIX:
+            place = path.split("?")[0].replace("public/default/t", "{tenant}/{namespace}/{name}")
+            place = place.replace("nodes/1", "nodes/{number}").replace("drain", "{change}")
+            assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
         for method, path, body, role in MATRIX:
             for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):
                 refused = await api(method, path, body, **wrong)
