@@ -25,6 +25,7 @@ def _cargo(*arguments: str) -> dict[str, str]:
         "build",
         "--release",
         "--locked",
+        "--quiet",  # warnings of libzmq's own sources
         "--message-format=json-render-diagnostics",
         *arguments,
     ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import zmq
 
@@ -13,19 +12,31 @@ from ringfence.native._node import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pyarrow as pa
 
 ANSWER_TIMEOUT_MS = 60_000  # opening 10,000 partitions takes as many epoch records
 
 
-@dataclass(frozen=True)
-class Route:
-    """A topic's place on the wire. A lane: (partition, owner epoch, producer id, producer epoch)."""
+# Of one topic; the node refuses more.
+TOPIC_PARTITIONS_MAX = 4096
+
+
+class Lane(NamedTuple):
+    """One producer in one partition, as a line of the load generator's lane file."""
 
     topic: int
-    version: int
-    lanes: list[tuple[int, int, int, int]]
+    layout_version: int
+    partition: int
+    owner_epoch: int
+    producer_id: int
+    producer_epoch: int
+
+
+def save_lanes(lanes: Sequence[Lane], path: Path) -> None:
+    """The file for `loadgen --lanes`."""
+    path.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in lanes))
 
 
 class NodeClient:
@@ -98,8 +109,29 @@ class NodeClient:
         )
         self._ask(wire.Opcode.TOPIC_CREATE, create, messages.TopicInfo)
 
-    def route(self, name: str, producers: int) -> Route:
+    def create_topics(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        key: Sequence[str],
+        partitions: int,
+        retention_bytes: int | None,
+    ) -> list[str]:
+        """As many topics as so many partitions need. Returns their names: `name`, `name-1`, ..."""
+        names = []
+        for number, first in enumerate(range(0, partitions, TOPIC_PARTITIONS_MAX)):
+            names.append(f"{name}-{number}" if number else name)
+            count = min(TOPIC_PARTITIONS_MAX, partitions - first)
+            self.create_topic(names[-1], schema, key=key, partitions=count, retention_bytes=retention_bytes)
+        return names
+
+    def lanes(self, names: Sequence[str], producers: int) -> list[Lane]:
         """New producer ids, `producers` for every partition. Lanes take the partitions in turn."""
+        opened = [self._lanes(name, producers) for name in names]
+        return [lane for number in range(producers) for topic in opened for lane in topic[number]]
+
+    def _lanes(self, name: str, producers: int) -> list[list[Lane]]:
         info = self._ask(wire.Opcode.TOPIC_DESCRIBE, messages.TopicName(name=name), messages.TopicInfo)
         table = self._ask(wire.Opcode.TABLE, None, messages.Table, topic=info.topic)
         opened = self._ask(
@@ -107,13 +139,15 @@ class NodeClient:
             messages.ProducerOpen(topic=name, count=producers),
             messages.ProducerOpened,
         )
-        lanes = [
-            (entry.partition, entry.epoch, opened.producer_id + number, opened.producer_epoch)
-            for number in range(producers)
-            for entry in table.partitions
-            if entry.state == "ACTIVE"
+        epoch = opened.producer_epoch
+        return [
+            [
+                Lane(info.topic, table.version, entry.partition, entry.epoch, producer, epoch)
+                for entry in table.partitions
+                if entry.state == "ACTIVE"
+            ]
+            for producer in range(opened.producer_id, opened.producer_id + producers)
         ]
-        return Route(info.topic, table.version, lanes)
 
     def status(self) -> messages.Status:
         return self._ask(wire.Opcode.STATUS, None, messages.Status)

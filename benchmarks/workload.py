@@ -21,7 +21,7 @@ class Workload:
     `requests` are measured, `warmup` ones before them are not; the `_quick` numbers are those of `--quick`.
     `window` requests are unanswered at most, over `partitions` x `producers` lanes. Whoever the `sender` is
     of the other engines, the limit is fed natively. `options` are added to `ringfence serve`. A `trial` is no
-    race between engines: `trials.py` has what is done then.
+    race between engines: `trials` has what is done then.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Workload:
     engines: tuple[str, ...] = ("limit", "limit_buffered", "ours", "pyzmq_router", "flight")
     transports: tuple[str, ...] = ("tcp",)
     options: tuple[str, ...] = ()
-    trial: Literal["", "recovery", "overload"] = ""
+    trial: Literal["", "recovery", "overload", "partitions", "send_cost", "busy_thread", "c_limit"] = ""
     scale: float = 0.1
 
     def __post_init__(self) -> None:

@@ -15,7 +15,9 @@ class Budget:
         self.bytes_max = bytes_max
         self._used = 0
         self._closed = False
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting = 0  # threads in `take`: nobody is told of a change where nobody waits
 
     @property
     def used(self) -> int:
@@ -31,31 +33,38 @@ class Budget:
         Raises:
             OverloadedError: they did not fit in time; nothing was taken.
         """
-        with self._changed:
+        with self._lock:
             if not self._fits(size):
-                end = time.monotonic() + timeout_s
-                while not self._fits(size):
-                    left = end - time.monotonic()
-                    if left <= 0:
-                        raise OverloadedError(
-                            "the producer holds as many bytes without an outcome as it may; wait for "
-                            "answers, or raise bytes_in_flight_max",
-                            bytes_held=self._used,
-                            bytes_wanted=size,
-                            bytes_in_flight_max=self.bytes_max,
-                        )
-                    self._changed.wait(left)
+                self._wait(size, time.monotonic() + timeout_s)
             self._used += size
+
+    def _wait(self, size: int, end: float) -> None:
+        self._waiting += 1
+        try:
+            while not self._fits(size):
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise OverloadedError(
+                        "the producer holds as many bytes without an outcome as it may; wait for "
+                        "answers, or raise bytes_in_flight_max",
+                        bytes_held=self._used,
+                        bytes_wanted=size,
+                        bytes_in_flight_max=self.bytes_max,
+                    )
+                self._changed.wait(left)
+        finally:
+            self._waiting -= 1
 
     def give(self, size: int) -> None:
         """Give bytes back (a negative size takes more, without waiting: an estimate was too low)."""
-        with self._changed:
+        with self._lock:
             self._used -= size
-            self._changed.notify_all()
+            if self._waiting:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Let everybody through: whoever waits will find the producer closed."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 

@@ -32,6 +32,7 @@ MESSAGES_MAX = (
 COPY_BYTES_MAX = (
     65536  # below it copying into the message is cheaper than tracking its owner (pyzmq's own figure)
 )
+LOOK_S = 0.02  # how late a request is given up: looking at 1,024 takes 50 us, more than sending one
 ANSWERS_PER_TURN_MAX = 256  # then others get their turn
 # A fetch answer may be one record of message_bytes_max with its header; anything larger is no answer of a
 # node.
@@ -105,7 +106,9 @@ class Connection:
         self._credential = credential
         self._on_push = on_push
         self._pending: dict[int, Pending] = {}
+        self._outgoing: list[tuple[Buffer, Buffer, int]] = []  # until `flush`; bounded by REQUESTS_MAX
         self._next_id = 1
+        self._look_at = 0.0
         self.socket = context.socket(zmq.DEALER)
         for option, value in OPTIONS.items():
             self.socket.setsockopt(option, value)
@@ -164,7 +167,7 @@ class Connection:
     def send(
         self, opcode: int, body: Buffer, pending: Pending | None, *, crc: int | None = None, **fields: int
     ) -> bool:
-        """Send one request; False if the connection is over, or does not stand yet.
+        """Send one request with the next `flush`; False if the connection is over, or does not stand yet.
 
         Args:
             opcode: what is asked.
@@ -186,22 +189,36 @@ class Connection:
         if crc is None:
             crc = crc32c(body) if size else 0
         header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
-        try:
-            if size:
-                self.socket.send(header, NOBLOCK_MORE)
-                self.socket.send(body, NOBLOCK, copy=size < COPY_BYTES_MAX)
-            else:
-                self.socket.send(header, NOBLOCK)
-        except zmq.Again:
-            # Below REQUESTS_MAX no queue is full: the peer is gone, and the monitor will say so in a moment.
-            # Whoever tried again at once would try for ever.
-            self.ended = self.greeted
+        self._outgoing.append((header, body, size))
+        if (size >= COPY_BYTES_MAX or not self.greeted) and not self.flush():
             return False
         if pending is not None:
             pending.body_bytes = size
             self.unanswered_bytes += size
             self._pending[self._next_id] = pending
         self._next_id += 1
+        return True
+
+    def flush(self) -> bool:
+        """Hand small requests to ZeroMQ, one right behind the other; False if the connection is over.
+
+        ZeroMQ's own thread takes what has come since it last looked. Handed over one by one, with what a
+        request takes here in between, each would wake it anew: 7 us a call instead of 2.
+        """
+        outgoing, self._outgoing = self._outgoing, []
+        send = self.socket.send
+        try:
+            for header, body, size in outgoing:
+                if size:
+                    send(header, NOBLOCK_MORE)
+                    send(body, NOBLOCK, copy=size < COPY_BYTES_MAX)
+                else:
+                    send(header, NOBLOCK)
+        except zmq.Again:
+            # Below REQUESTS_MAX no queue is full: the peer is gone, and the monitor will say so in a moment.
+            # Whoever tried again at once would try for ever.
+            self.ended = self.greeted
+            return False
         return True
 
     # ---- receiving ------------------------------------------------------------------------------------
@@ -240,7 +257,10 @@ class Connection:
             pending.answered(answer)
 
     def give_up(self, now: float) -> None:
-        """Tell the requests whose time for an answer is over."""
+        """Tell the requests whose time for an answer is over; looks at all of them every LOOK_S."""
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_S
         late = [number for number, pending in self._pending.items() if pending.give_up_at <= now]
         for number in late:
             pending = self._pending.pop(number)

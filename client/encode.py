@@ -14,7 +14,7 @@ import pyarrow as pa
 from ringfence.frames import from_pandas
 from ringfence.keys import in_types_of
 from ringfence.native import wire
-from ringfence.native._node import Encoder, crc32c
+from ringfence.native._node import Encoder
 from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
@@ -218,10 +218,10 @@ class TopicEncoder:
         # `first`: where a half begins in the batch that somebody sent; `Body.order` counts from there.
         hashed = slots(in_types_of(self.schema, batch, self._key), self._key)
         order, bounds = rows_by_partition(hashed, self.layout.index_of_slot, len(self._partitions))
-        messages = self._encoder.gather(batch, order, bounds, len(extension))
+        messages = self._encoder.gather(batch, order, bounds, extension)
         found: list[Body] = []
-        ends = bounds.tolist()
-        for index, message in enumerate(messages):
+        schema_id, ends = self.layout.schema_id, bounds.tolist()
+        for index, (message, crc) in enumerate(messages):
             start, end = ends[index], ends[index + 1]
             if start == end:
                 continue
@@ -236,7 +236,8 @@ class TopicEncoder:
                     for body in self._gather(half, extension, bytes_max, keep_order=keep_order, first=begin)
                 ]
             rows = order[start:end] + np.uint32(first) if keep_order else None
-            found.append(self._body(self._partitions[index], message, end - start, extension, rows))
+            body = Body(self._partitions[index], message, crc, end - start, schema_id, len(extension), rows)
+            found.append(body)
         return found
 
     def _whole(
@@ -248,7 +249,7 @@ class TopicEncoder:
         first: int | None = None,
     ) -> list[Body]:
         # `first`: where a half begins in the batch that somebody sent; None: it is all of it.
-        message = self._encoder.whole(batch, 0, batch.num_rows, len(extension))
+        message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
         chosen = self._chooser.choose() if partition is None else partition
         if len(message) > bytes_max:
             self._check_split(batch.num_rows, len(message), bytes_max)
@@ -259,7 +260,7 @@ class TopicEncoder:
                 body for at, half in halves for body in self._whole(half, extension, bytes_max, chosen, at)
             ]
         rows = None if first is None else np.arange(first, first + batch.num_rows, dtype=np.uint32)
-        return [self._body(chosen, message, batch.num_rows, extension, rows)]
+        return [Body(chosen, message, crc, batch.num_rows, self.layout.schema_id, len(extension), rows)]
 
     def _check_split(self, rows: int, size: int, bytes_max: int) -> None:
         if rows == 1:
@@ -277,15 +278,3 @@ class TopicEncoder:
                 bytes=size,
                 bytes_max=bytes_max,
             )
-
-    def _body(
-        self,
-        partition: int,
-        message: bytearray,
-        rows: int,
-        extension: bytes,
-        order: NDArray[np.uint32] | None,
-    ) -> Body:
-        if extension:
-            message[: len(extension)] = extension
-        return Body(partition, message, crc32c(message), rows, self.layout.schema_id, len(extension), order)

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
 TICK_S = 0.02  # while anything is under way: how late a deadline or a back-off may be seen
 MODERATE_FROM = 16  # unanswered requests: below it somebody may be waiting for this very answer
-MODERATE_S = 0.0003  # of it, a tenth of what a window of 64 takes at 15,000 sends a second
+MODERATE_BYTES_MAX = 65536  # of such a request on average: larger ones keep both sides busy by their bytes
+MODERATE_S = 0.002  # a quarter of what a window of 64 takes at 15,000 sends a second
+CROWD = 32  # calls that are worth a turn of their own: what one takes besides them is then a few percent
+GIVE_WAY_S = 0.005  # a caller waits no longer for such a turn: the interpreter's own interval between threads
 CLOSE_S_MAX = 10.0  # the thread never blocks on anything but its poll; this is a last resort
 logger = logging.getLogger("ringfence")
 
@@ -85,6 +88,8 @@ class Link:
         self._timer_numbers = itertools.count()
         self.first = Peer(None, addresses)
         self._peers: dict[int | None, Peer] = {None: self.first}
+        self._crowd, self._drained = threading.Event(), threading.Event()
+        self._took = 0  # calls of the last turn
         self._sleeping = False
         self._closing = False
         self._released = False  # nobody looks at `_calls` any more, after one last round
@@ -117,6 +122,18 @@ class Link:
                 self._calls.remove(function)
                 raise ClosedError("the client is closed; connect anew")
 
+    def give_way(self) -> None:
+        """Wait a moment where many calls wait: the link's thread then takes them in one go.
+
+        With one interpreter lock only one of the two threads runs at a time, and the link's gives it away at
+        every call of ZeroMQ. A caller that wants it then costs both a switch a message; one that sleeps does
+        not.
+        """
+        if len(self._calls) >= CROWD and not self.inside:
+            self._drained.clear()
+            self._crowd.set()
+            self._drained.wait(GIVE_WAY_S)
+
     def call_at_last(self, function: Callable[[], object]) -> None:
         """`call`, and once the thread has ended here: for what must happen in any case."""
         try:
@@ -129,7 +146,7 @@ class Link:
     @property
     def inside(self) -> bool:
         """Whether this is the link's own thread: a callback of a future runs there."""
-        return threading.current_thread() is self._thread
+        return self._thread is not None and threading.get_ident() == self._thread.ident
 
     def check_outside(self, what: str) -> None:
         """Raises InvalidArgumentError on the link's own thread, which would wait for itself for ever."""
@@ -212,9 +229,12 @@ class Link:
             peer.addresses = addresses
         return peer
 
-    @property
-    def _unanswered(self) -> int:
-        return sum(len(peer.connection) for peer in self._peers.values() if peer.connection is not None)
+    def _is_moderate(self) -> bool:
+        up = [peer.connection for peer in self._peers.values() if peer.connection is not None]
+        unanswered = sum(map(len, up))
+        if unanswered < MODERATE_FROM:
+            return False
+        return sum(connection.unanswered_bytes for connection in up) <= unanswered * MODERATE_BYTES_MAX
 
     def connections(self) -> list[Connection]:
         """Those that stand."""
@@ -232,21 +252,23 @@ class Link:
             self._release()
 
     def _turn(self) -> None:
+        if self._took and self._is_moderate():
+            # Many small answers are on their way: let some come together with what is sent meanwhile.
+            self._crowd.clear()
+            if len(self._calls) < CROWD:
+                self._crowd.wait(MODERATE_S)
         self._sleeping = True
         timeout_s = 0.0 if self._calls else self._timeout_s()
         # Rounded up: a wait of less than a millisecond would spin.
         events = self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
         self._sleeping = False
-        if self._unanswered >= MODERATE_FROM:
-            # Many answers are on their way: let some come together with what is sent meanwhile, for each
-            # wake-up costs this thread a poll and both threads a switch of the interpreter's lock.
-            time.sleep(MODERATE_S)
         self.now = now = time.monotonic()
         ready = {sock for sock, _ in events}
         if self._wake_in.fileno() in ready or self._wake_in in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wake_in.recv(4096)
-        for _ in range(len(self._calls)):
+        self._took = len(self._calls)
+        for _ in range(self._took):
             self._calls.popleft()()
         for peer in list(self._peers.values()):
             self._serve(peer, ready, now)
@@ -255,6 +277,10 @@ class Link:
         for member in self.members:
             member.tick(now)
             member.pump(now)
+        for connection in self.connections():
+            connection.flush()
+        if not self._drained.is_set():
+            self._drained.set()
 
     def _timeout_s(self) -> float | None:
         """Until something is due: seconds, or None for nothing."""

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ringfence.tables import Tables
 
 NUMBER_MAX = 2**63 - 1  # what every language counts to, and the header's field holds
+FEW_ROWS = 16  # encoded before there is room for them: what a thread holds beyond the limit is one such send
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
 
 
@@ -133,10 +134,13 @@ class Producer:
 
     def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
+        self._link.give_way()
         note = checked_note(note)
         if self._link.inside:  # a callback of a future: while it waits, no outcome can make room
             wait_s = 0.0
         batches = record_batches(batch, self._encoder.schema)
+        if self._coalescer is None and len(batches) == 1 and batches[0].num_rows <= FEW_ROWS:
+            return self._submit(None, self._encode_few(batches[0], note, wait_s), number, last=True)
         if self._coalescer is not None:
             if number is not None:
                 raise InvalidArgumentError(
@@ -170,6 +174,15 @@ class Producer:
             future = SendFuture(self._number)
             future.seal()
         return future
+
+    def _encode_few(self, batch: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
+        """As `_encode`, but what the bodies take is known, not estimated.
+
+        Asking pyarrow takes longer than encoding a row, and gives the interpreter's lock away.
+        """
+        bodies = self._encoder.bodies(batch, note)
+        self._budget.take(sum([len(body.data) for body in bodies]), timeout_s=wait_s)
+        return bodies
 
     def _encode(self, chunk: pa.RecordBatch, size: int, note: bytes | None, wait_s: float) -> list[Body]:
         estimate = self._encoder.room_for(chunk.num_rows, size, note)

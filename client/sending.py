@@ -36,7 +36,14 @@ class SendFuture(Future[tuple[Appended, ...]]):
         self._parts_left = 1
         self._stored: list[Appended] = []
         self.error: RingfenceError | None = None
-        self.set_running_or_notify_cancel()
+
+    def cancel(self) -> bool:
+        """Always False: the rows are on their way."""
+        return False
+
+    def running(self) -> bool:
+        """Whether there is no outcome yet."""
+        return not self.done()
 
     @property
     def appended(self) -> tuple[Appended, ...]:

@@ -23,7 +23,8 @@ class Settlement:
     """Thread-safe. Nothing that failed is forgotten until `raise_failures` has shown it."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._open = 0
         self._kept: list[Failure] = []
         self._failed = 0
@@ -41,14 +42,14 @@ class Settlement:
 
     def began(self, sends: int = 1) -> None:
         """So many sends have no outcome yet; negative: they never began."""
-        with self._changed:
+        with self._lock:
             self._open += sends
             if not self._open:
                 self._changed.notify_all()
 
     def ended(self, send: int, error: RingfenceError | None) -> None:
         """A send has its outcome."""
-        with self._changed:
+        with self._lock:
             self._open -= 1
             if error is not None:
                 self._failed += 1
@@ -77,7 +78,7 @@ class Settlement:
 
     def raise_failures(self) -> None:
         """Raise the first failure that was not shown before, with notes on the others."""
-        with self._changed:
+        with self._lock:
             shown, self._shown = self._shown, self._failed
             count, new = self._failed - shown, self._kept[shown:]
         if count:

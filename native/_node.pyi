@@ -296,19 +296,23 @@ class Encoder:
 
     def __new__(cls, schema: Buffer) -> Self:
         """The topic's schema as an Arrow IPC schema message."""
-    def gather(self, batch: object, order: Any, bounds: Any, reserve: int = 0) -> list[bytearray]:
-        """One body per partition: `reserve` zeros (the extension), then the message; empty without rows.
+    def gather(
+        self, batch: object, order: Any, bounds: Any, extension: bytes | None = None
+    ) -> list[tuple[bytearray, int]]:
+        """One body per partition with its CRC-32C: the extension, then the message; empty without rows.
 
         Args:
             batch: anything with `__arrow_c_array__`; columns are matched by name, cast only where lossless.
             order: uint32, shape (rows,): row numbers grouped by partition.
             bounds: uint32, shape (partitions + 1,): positions in `order`.
-            reserve: bytes in front of each message, a multiple of 64.
+            extension: stands in front of each message; its length is a multiple of 64.
 
         Raises:
             BatchError: it names the column and both types.
         """
-    def whole(self, batch: object, start: int = 0, rows: int | None = None, reserve: int = 0) -> bytearray:
+    def whole(
+        self, batch: object, start: int = 0, rows: int | None = None, extension: bytes | None = None
+    ) -> tuple[bytearray, int]:
         """A slice of the batch without a gather."""
 
 def schema_message(schema: object) -> bytes:

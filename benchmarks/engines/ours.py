@@ -35,11 +35,14 @@ def program() -> str:
 
 
 @dataclass
-class _Node:
+class Node:
+    """A running node and its topics."""
+
     workload: Workload
     directory: Path
     address: str
     pid: int
+    topics: list[str]
     _names: Iterator[int] = field(default_factory=itertools.count)
 
     def turn(self, pace: Pace) -> Turn:
@@ -47,13 +50,12 @@ class _Node:
             command = [sys.executable, "-m", "benchmarks.senders.python_producer", self.address, TOPIC]
             sizes = sizes_of(self.workload, pace)
             return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes]))
-        from benchmarks.node_client import NodeClient  # noqa: PLC0415 - needs the installed package
+        from benchmarks.node_client import NodeClient, save_lanes  # noqa: PLC0415 - needs the installed package
 
-        with NodeClient(self.address) as client:
-            route = client.route(TOPIC, self.workload.producers)
         lanes = self.directory / f"lanes-{next(self._names)}"
-        lanes.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in route.lanes))
-        more = ["--lanes", str(lanes), "--topic", str(route.topic), "--layout-version", str(route.version)]
+        with NodeClient(self.address) as client:
+            save_lanes(client.lanes(self.topics, self.workload.producers), lanes)
+        more = ["--lanes", str(lanes)]
         return native_turn(
             self.workload, address=self.address, framing="ringfence", pid=self.pid, pace=pace, more=more
         )
@@ -66,7 +68,7 @@ class Ours:
     transports: tuple[str, ...] = ("tcp", "ipc")
 
     @contextmanager
-    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Node]:
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[Node]:
         from benchmarks.node_client import NodeClient  # noqa: PLC0415 - needs the installed package
 
         command = [program(), "serve", "--json", "--data", str(directory / "data")]
@@ -74,14 +76,14 @@ class Ours:
         with running(command, directory / "stderr") as (pid, ready):
             address = ready["address"]
             with NodeClient(address) as client:
-                client.create_topic(
+                topics = client.create_topics(
                     TOPIC,
                     schema_of(workload),
                     key=workload.key,
                     partitions=workload.partitions,
                     retention_bytes=max(1, RETENTION_BYTES // workload.partitions),
                 )
-            yield _Node(workload, directory, address, pid)
+            yield Node(workload, directory, address, pid, topics)
 
 
 OURS = Ours()

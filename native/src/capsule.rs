@@ -2,7 +2,7 @@
 //!
 //! - [`batch`], [`schema`]: Arrow `PyCapsules` in. The array is moved out of its capsule, so that a capsule serves once.
 //! - [`Borrowed`]: a buffer that stays exported, so that it can be read without the GIL.
-//! - [`new_bytearray`]: memory that Python will own, written before anybody else can see it.
+//! - [`new_bytearrays`]: memory that Python will own, written before anybody else can see it.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
@@ -125,30 +125,61 @@ impl<T: Element> Borrowed<T> {
     }
 }
 
-/// A bytearray of `bytes`, filled by `fill` without the GIL; its memory is written exactly once.
+/// Below this many bytes giving the GIL away and taking it back costs more than what is done meanwhile.
+const DETACH_BYTES: usize = 64 << 10;
+
+/// Bytearrays of `sizes` bytes, filled by `fill` without the GIL (with it, where there is little to fill).
 ///
-/// `fill` gets `bytes` bytes of any content and must overwrite all of them.
-pub fn new_bytearray<E: Send>(
-    py: Python<'_>,
-    bytes: usize,
-    fill: impl FnOnce(&mut [u8]) -> Result<(), E> + Send,
-) -> PyResult<Result<Bound<'_, PyByteArray>, E>> {
+/// `fill` gets as many slices of these sizes, of any content, and must overwrite all of them.
+pub fn new_bytearrays<'py, R: Send>(
+    py: Python<'py>,
+    sizes: &[usize],
+    fill: impl FnOnce(&mut [&mut [u8]]) -> R + Send,
+) -> PyResult<(Vec<Bound<'py, PyByteArray>>, R)> {
+    let arrays = sizes.iter().map(|bytes| empty_bytearray(py, *bytes)).collect::<PyResult<Vec<_>>>()?;
+    let memory: Vec<Memory> = arrays.iter().zip(sizes).map(|(array, bytes)| Memory::of(array, *bytes)).collect();
+    let work = move || {
+        let mut slices: Vec<&mut [u8]> = memory.into_iter().map(Memory::zeroed).collect();
+        fill(&mut slices)
+    };
+    let result = if sizes.iter().sum::<usize>() < DETACH_BYTES { work() } else { py.detach(work) };
+    Ok((arrays, result))
+}
+
+fn empty_bytearray(py: Python<'_>, bytes: usize) -> PyResult<Bound<'_, PyByteArray>> {
     let length = isize::try_from(bytes)?;
     // SAFETY: the GIL is held; with NULL Python allocates without copying. The result is a new reference or an error.
-    let array = unsafe {
-        Bound::from_owned_ptr_or_err(py, ffi::PyByteArray_FromStringAndSize(std::ptr::null(), length))?
-            .cast_into_unchecked::<PyByteArray>()
-    };
-    if bytes == 0 {
-        return Ok(fill(&mut []).map(|()| array));
+    unsafe {
+        Ok(Bound::from_owned_ptr_or_err(py, ffi::PyByteArray_FromStringAndSize(std::ptr::null(), length))?
+            .cast_into_unchecked::<PyByteArray>())
     }
-    // SAFETY: the object is new: nobody else has a reference, so nothing reads, writes or resizes it meanwhile. malloc's
-    // memory is not initialised, which for `u8` is only made sound by zeroing it here: large blocks are fresh zero pages
-    // that have to be touched anyway, small ones stay in the cache.
-    let memory = unsafe {
-        let data = ffi::PyByteArray_AsString(array.as_ptr()).cast::<u8>();
-        std::ptr::write_bytes(data, 0, bytes);
-        std::slice::from_raw_parts_mut(data, bytes)
-    };
-    Ok(py.detach(move || fill(memory)).map(|()| array))
+}
+
+/// The memory of a bytearray that nobody else has seen yet.
+struct Memory {
+    data: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: it is the only way to this memory until `new_bytearrays` returns, whichever thread follows it.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn of(array: &Bound<'_, PyByteArray>, bytes: usize) -> Self {
+        // SAFETY: a bytearray, and the GIL is held.
+        Self { data: unsafe { ffi::PyByteArray_AsString(array.as_ptr()) }.cast::<u8>(), bytes }
+    }
+
+    /// malloc's memory is not initialised, which for `u8` is only made sound by zeroing it here.
+    fn zeroed<'a>(self) -> &'a mut [u8] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: the object is new and has `bytes` bytes: nobody else has a reference, so nothing reads, writes or
+        // resizes it before `new_bytearrays`, which keeps it alive and the slices to itself, returns.
+        unsafe {
+            std::ptr::write_bytes(self.data, 0, self.bytes);
+            std::slice::from_raw_parts_mut(self.data, self.bytes)
+        }
+    }
 }

@@ -27,7 +27,7 @@ def load(
     lane_file.write_text(lanes)
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     command = [native["loadgen"], "--address", node.address, "--bodies", str(bodies)]
-    command += ["--framing", "ringfence", "--lanes", str(lane_file), "--topic", "7", "--layout-version", "3"]
+    command += ["--framing", "ringfence", "--lanes", str(lane_file)]
     return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -42,7 +42,7 @@ def test_every_request_is_acknowledged_and_counted(
 ) -> None:
     path, contents = bodies
     with FakeNode() as node:
-        result = result_of(load(native, node, path, "11 5 100 9\n", window=4, requests=14, warmup=7))
+        result = result_of(load(native, node, path, "7 3 11 5 100 9\n", window=4, requests=14, warmup=7))
     assert [request.sequence for request in node.requests] == list(range(21))
     assert {(r.topic, r.partition, r.layout_version, r.owner_epoch) for r in node.requests} == {(7, 11, 3, 5)}
     assert {(r.producer_id, r.producer_epoch) for r in node.requests} == {(100, 9)}
@@ -55,11 +55,11 @@ def test_the_window_holds_over_all_lanes_and_64_for_each(native: dict[str, str],
     path = tmp_path / "small"
     path.write_bytes(struct.pack("<QQ", 1, 3) + b"abc")  # all of a window is there at once
     with FakeNode(hold=90) as node:
-        lanes = "1 5 100 9\n1 5 101 9\n"
+        lanes = "7 3 1 5 100 9\n7 3 1 5 101 9\n"
         result_of(load(native, node, path, lanes, window=90, requests=140))
     assert node.unanswered_max == 90
     with FakeNode(hold=90) as node:
-        result_of(load(native, node, path, "1 5 100 9\n", window=90, requests=140))
+        result_of(load(native, node, path, "7 3 1 5 100 9\n", window=90, requests=140))
     assert node.unanswered_max == 64
 
 
@@ -73,7 +73,7 @@ def test_what_is_refused_for_now_is_sent_again_in_order_with_the_same_bytes(
 
     path, _ = bodies
     with FakeNode(overloaded_at_first) as node:
-        result = result_of(load(native, node, path, "1 5 100 9\n", window=4, requests=14))
+        result = result_of(load(native, node, path, "7 3 1 5 100 9\n", window=4, requests=14))
     again = [request for request in node.requests if request.sequence in {2, 3}]
     assert [request.sequence for request in again] == [2, 3, 2, 3]
     assert [request.body_crc for request in again[:2]] == [request.body_crc for request in again[2:]]
@@ -95,7 +95,7 @@ def test_a_wrong_answer_ends_the_run_and_is_named(
 ) -> None:
     path, _ = bodies
     with FakeNode(lambda request, _: change if request.sequence == 5 else {}) as node:
-        done = load(native, node, path, "1 5 100 9\n", window=1, requests=14)
+        done = load(native, node, path, "7 3 1 5 100 9\n", window=1, requests=14)
     assert done.returncode == 1
     assert said in done.stderr
 

@@ -62,35 +62,37 @@ def test_slots_of_polars_duckdb_and_pandas_equal_those_of_arrow() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 60), st.integers(1, 6), st.integers(0, 2**32 - 1), st.sampled_from([0, 64, 4096]))
-def test_gathered_bodies_hold_each_row_once_behind_the_reserve(
-    count: int, partitions: int, seed: int, reserve: int
+def test_gathered_bodies_hold_each_row_once_behind_the_extension(
+    count: int, partitions: int, seed: int, extension_bytes: int
 ) -> None:
     rng = np.random.default_rng(seed)
     batch, of_row = rows(count), rng.integers(0, partitions, count)
     order = np.argsort(of_row, kind="stable").astype(np.uint32)
     bounds = np.searchsorted(of_row[order], np.arange(partitions + 1)).astype(np.uint32)
     encoder = _node.Encoder(_node.schema_message(SCHEMA))
-    bodies = encoder.gather(batch, order, bounds, reserve)
+    extension = rng.bytes(extension_bytes)
+    bodies = encoder.gather(batch, order, bounds, extension)
     assert len(bodies) == partitions
-    for partition, body in enumerate(bodies):
+    for partition, (body, crc) in enumerate(bodies):
+        assert crc == _node.crc32c(body)
         wanted = batch.take(np.flatnonzero(of_row == partition))
         if not wanted.num_rows:
             assert body == b""
             continue
-        assert body[:reserve] == bytes(reserve)
-        assert decoded(body[reserve:]).equals(wanted)
+        assert body[:extension_bytes] == extension
+        assert decoded(body[extension_bytes:]).equals(wanted)
 
 
 @pytest.mark.parametrize(("start", "count"), [(0, 10), (3, 4), (9, 1)])
 def test_a_whole_slice_is_encoded_without_a_gather(encoder: _node.Encoder, start: int, count: int) -> None:
     batch = rows(20).slice(5, 10)
-    assert decoded(encoder.whole(batch, start, count)).equals(batch.slice(start, count))
-    assert decoded(encoder.whole(batch, start)).equals(batch.slice(start))
+    assert decoded(encoder.whole(batch, start, count)[0]).equals(batch.slice(start, count))
+    assert decoded(encoder.whole(batch, start)[0]).equals(batch.slice(start))
 
 
 def test_columns_are_matched_by_name_and_cast_only_where_lossless(encoder: _node.Encoder) -> None:
     narrow = pa.record_batch({"name": pa.array(["a"], pa.large_string()), "id": pa.array([7], pa.int32())})
-    assert decoded(encoder.whole(narrow)).to_pylist() == [{"id": 7, "name": "a"}]
+    assert decoded(encoder.whole(narrow)[0]).to_pylist() == [{"id": 7, "name": "a"}]
     with pytest.raises(SchemaError) as caught:
         encoder.whole(pa.record_batch({"id": pa.array([1.5]), "name": ["a"]}))
     assert caught.value.column == "id"
@@ -101,7 +103,7 @@ def test_columns_are_matched_by_name_and_cast_only_where_lossless(encoder: _node
 
 def test_a_capsule_is_taken_once(encoder: _node.Encoder) -> None:
     held = Capsules(rows(3).__arrow_c_array__())
-    assert decoded(encoder.whole(held)).equals(rows(3))
+    assert decoded(encoder.whole(held)[0]).equals(rows(3))
     with pytest.raises(BatchError, match="already consumed"):
         encoder.whole(held)
     with pytest.raises(BatchError, match="already consumed"):
@@ -129,10 +131,12 @@ def test_a_plain_array_and_null_rows_are_refused(encoder: _node.Encoder) -> None
         encoder.whole(pa.array([{"id": 1, "name": "a"}, None]))
 
 
-@pytest.mark.parametrize("reserve", [1, 63, 65_600])
-def test_a_reserve_that_would_misalign_the_message_is_refused(encoder: _node.Encoder, reserve: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"reserve is {reserve}"):
-        encoder.whole(rows(1), reserve=reserve)
+@pytest.mark.parametrize("extension_bytes", [1, 63, 65_600])
+def test_an_extension_that_would_misalign_the_message_is_refused(
+    encoder: _node.Encoder, extension_bytes: int
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"the extension has {extension_bytes} bytes"):
+        encoder.whole(rows(1), extension=bytes(extension_bytes))
 
 
 @pytest.mark.parametrize(
@@ -154,4 +158,4 @@ def test_a_batch_without_columns_keeps_its_rows() -> None:
     nullable = pa.schema([("x", pa.int64())])
     encoder = _node.Encoder(_node.schema_message(nullable))
     batch = pa.record_batch({"y": [1, 2, 3]}).select([])
-    assert decoded(encoder.whole(batch), nullable).to_pylist() == [{"x": None}] * 3
+    assert decoded(encoder.whole(batch)[0], nullable).to_pylist() == [{"x": None}] * 3

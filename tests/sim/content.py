@@ -20,7 +20,7 @@ def _template(rows: int) -> tuple[bytes, int]:
     batch = pa.record_batch(
         {"id": pa.array([_MARK] * rows, pa.int64())}, pa.schema(pa.ipc.read_schema(pa.py_buffer(SCHEMA)))
     )
-    body = bytes(Encoder(SCHEMA).whole(batch))
+    body = bytes(Encoder(SCHEMA).whole(batch)[0])
     return body, body.index(struct.pack("<q", _MARK))
 
 

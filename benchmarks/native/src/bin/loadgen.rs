@@ -22,8 +22,6 @@ const KNOWN: &[&str] = &[
     "warmup",
     "seconds-max",
     "lanes",
-    "topic",
-    "layout-version",
     "schema-id",
     "server-pid",
 ];
@@ -33,8 +31,6 @@ fn framing_of(args: &Args) -> Result<Framing, String> {
         "probe" => Ok(Framing::probe()),
         "plain" => Ok(Framing::Plain),
         "ringfence" => Ok(Framing::Ringfence(Target {
-            topic: args.number("topic", 0)?,
-            layout_version: args.number("layout-version", 0)?,
             schema_id: args.number("schema-id", 0)?,
             deadline_ms: 60_000,
         })),

@@ -19,8 +19,6 @@ use crate::stream::Stream;
 /// Fields of a publish that are the same for a whole run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
-    pub topic: u64,
-    pub layout_version: u64,
     pub schema_id: u32,
     pub deadline_ms: u32,
 }
@@ -131,9 +129,9 @@ impl Framing {
         let header = RequestHeader {
             opcode: Opcode::Publish as u8,
             request_id: request.id,
-            topic: target.topic,
+            topic: request.lane.topic,
             partition: request.lane.partition,
-            layout_version: target.layout_version,
+            layout_version: request.lane.layout_version,
             owner_epoch: request.lane.owner_epoch,
             producer_id: request.lane.producer_id,
             producer_epoch: request.lane.producer_epoch,

@@ -11,6 +11,8 @@ pub const LANE_WINDOW: u64 = ringfence_wire::DEDUPE_WINDOW as u64;
 /// One producer in one partition.
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
+    pub topic: u64,
+    pub layout_version: u64,
     pub partition: u64,
     pub owner_epoch: u64,
     pub producer_id: u64,
@@ -53,7 +55,7 @@ impl Lane {
     }
 }
 
-/// Lanes of a file: a line each, `partition owner_epoch producer_id producer_epoch`.
+/// Lanes of a file: a line each, `topic layout_version partition owner_epoch producer_id producer_epoch`.
 ///
 /// # Errors
 /// The file is missing, empty or malformed.
@@ -62,10 +64,11 @@ pub fn load(path: &Path) -> io::Result<Vec<Lane>> {
     let mut lanes = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let numbers: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-        let &[partition, owner_epoch, producer_id, producer_epoch] = numbers.as_slice() else {
-            return Err(io::Error::other(format!("{} line {}: expected 4 numbers", path.display(), index + 1)));
+        let &[topic, layout_version, partition, owner_epoch, producer_id, producer_epoch] = numbers.as_slice() else {
+            return Err(io::Error::other(format!("{} line {}: expected 6 numbers", path.display(), index + 1)));
         };
-        lanes.push(Lane { partition, owner_epoch, producer_id, producer_epoch, ..Lane::default() });
+        let lane = Lane { topic, layout_version, partition, owner_epoch, producer_id, producer_epoch, ..Lane::default() };
+        lanes.push(lane);
     }
     if lanes.is_empty() {
         return Err(io::Error::other(format!("{} has no lanes", path.display())));

@@ -24,8 +24,9 @@ struct Views<'a>(&'a [u128], &'a [u8], &'a [Buffer]);
 impl Read for Narrow<'_> {
     #[inline(always)]
     fn value(&self, row: usize) -> (&[u8], usize, usize) {
+        // Offsets ascend (arrow-rs checks it), so the difference does not wrap.
         let (start, end) = (self.0[row], self.0[row + 1]);
-        (self.1, start as usize, (end - start) as usize)
+        (self.1, start as usize, end.wrapping_sub(start) as usize)
     }
 }
 
@@ -33,7 +34,7 @@ impl Read for Wide<'_> {
     #[inline(always)]
     fn value(&self, row: usize) -> (&[u8], usize, usize) {
         let (start, end) = (self.0[row], self.0[row + 1]);
-        (self.1, start as usize, (end - start) as usize)
+        (self.1, start as usize, end.wrapping_sub(start) as usize)
     }
 }
 
@@ -58,8 +59,22 @@ pub(super) fn data_bytes(from: &Text, to: Target, nulls: Option<&NullBuffer>, ro
             Text::Views { .. } => {}
         }
     }
-    let inline = if to == Target::Views { INLINE_BYTES } else { 0 };
     let mut total = 0;
+    // Every value counts: a sum without branches, for this loop runs over all rows before anything is written.
+    match (from, nulls, to) {
+        (Text::Narrow { offsets, .. }, None, Target::Narrow | Target::Wide) => {
+            let offsets: &[i32] = offsets;
+            rows.each(|row| total += (offsets[row + 1] - offsets[row]) as usize);
+            return total;
+        }
+        (Text::Views { views, .. }, None, Target::Narrow | Target::Wide) => {
+            let views: &[u128] = views;
+            rows.each(|row| total += views[row] as u32 as usize);
+            return total;
+        }
+        _ => {}
+    }
+    let inline = if to == Target::Views { INLINE_BYTES } else { 0 };
     let mut add = |valid: bool, length: usize| total += if valid && length > inline { length } else { 0 };
     let valid = |row: usize| nulls.is_none_or(|nulls| nulls.is_valid(row));
     match from {
@@ -124,21 +139,51 @@ fn put_offsets<const W: usize>(
     index: &mut [u8],
     data: &mut [u8],
 ) {
-    let Some((first, rest)) = index.as_chunks_mut::<W>().0.split_first_mut() else { return };
+    // Values move as whole blocks of a size that most of a column's values fit into: chosen once a column, a branch on
+    // each value's length would be mispredicted for every second one.
+    match data.len() / rows.len().max(1) {
+        0..=8 => put_blocks::<W, 16>(from, valid, rows, index, data),
+        9..=16 => put_blocks::<W, 32>(from, valid, rows, index, data),
+        _ => put_blocks::<W, 64>(from, valid, rows, index, data),
+    }
+}
+
+fn put_blocks<const W: usize, const B: usize>(
+    from: &impl Read,
+    valid: impl Fn(usize) -> bool,
+    rows: &Rows<'_>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    match rows {
+        Rows::Order(order) => {
+            put_each::<W, B>(from, valid, order.iter().map(|row| *row as usize), index, data);
+        }
+        Rows::Range { start, rows } => put_each::<W, B>(from, valid, *start..start + rows, index, data),
+    }
+}
+
+/// The loop itself: one for each form of rows, so that nothing in it is a call.
+#[inline(always)]
+fn put_each<const W: usize, const B: usize>(
+    from: &impl Read,
+    valid: impl Fn(usize) -> bool,
+    rows: impl Iterator<Item = usize>,
+    index: &mut [u8],
+    data: &mut [u8],
+) {
+    let Some((first, ends)) = index.as_chunks_mut::<W>().0.split_first_mut() else { return };
     *first = [0; W];
-    let mut ends = rest.iter_mut();
     let mut at = 0;
-    rows.each(|row| {
+    for (row, end) in rows.zip(ends) {
         if valid(row) {
             let (bytes, start, length) = from.value(row);
-            copy(bytes, start, length, data, at);
+            copy::<B>(bytes, start, length, data, at);
             at += length;
         }
-        if let Some(end) = ends.next() {
-            // The layout has refused totals that do not fit the offsets' width.
-            end.copy_from_slice(&(at as u64).to_le_bytes()[..W]);
-        }
-    });
+        // The layout has refused totals that do not fit the offsets' width.
+        end.copy_from_slice(&(at as u64).to_le_bytes()[..W]);
+    }
 }
 
 fn put_views(from: &impl Read, valid: impl Fn(usize) -> bool, rows: &Rows<'_>, index: &mut [u8], data: &mut [u8]) {
@@ -158,30 +203,20 @@ fn put_views(from: &impl Read, valid: impl Fn(usize) -> bool, rows: &Rows<'_>, i
         }
         view[4..8].copy_from_slice(&bytes[start..start + 4]);
         view[12..].copy_from_slice(&(at as u32).to_le_bytes());
-        copy(bytes, start, length, data, at);
+        copy::<64>(bytes, start, length, data, at);
         at += length;
     });
 }
 
-/// Copy one value. Short ones move as whole blocks where both sides have room: what is written behind the value is
-/// overwritten by the next one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
+/// Copy one value, as one block where it fits and both sides have room: what is written behind the value is overwritten
+/// by the next one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
 #[inline(always)]
-fn copy(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
-    if length <= 16 && block::<16>(from, start, to, at)
-        || length <= 64 && length > 16 && block::<64>(from, start, to, at)
+fn copy<const B: usize>(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
+    if length <= B
+        && let (Some(from), Some(to)) = (from.get(start..start + B), to.get_mut(at..at + B))
     {
+        to.copy_from_slice(from);
         return;
     }
     to[at..at + length].copy_from_slice(&from[start..start + length]);
-}
-
-#[inline(always)]
-fn block<const W: usize>(from: &[u8], start: usize, to: &mut [u8], at: usize) -> bool {
-    match (from.get(start..start + W), to.get_mut(at..at + W)) {
-        (Some(from), Some(to)) => {
-            to.copy_from_slice(from);
-            true
-        }
-        _ => false,
-    }
 }

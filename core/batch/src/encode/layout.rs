@@ -59,45 +59,51 @@ impl Layout {
         self.head.len() + self.body_bytes
     }
 
-    /// Write the message; `out` has exactly `bytes()` bytes.
-    pub fn write(&self, columns: &[Source], rows: &Rows<'_>, out: &mut [u8]) {
-        if self.head.is_empty() {
-            return;
-        }
+    /// Begin to write the message; `out` has exactly `bytes()` bytes. Then every column follows, in order.
+    pub fn begin<'o>(&'o self, rows: &'o Rows<'o>, out: &'o mut [u8]) -> Written<'o> {
         let (head, body) = out.split_at_mut(self.head.len());
         head.copy_from_slice(&self.head);
-        let mut body = Body { rest: body, lengths: self.buffers.iter() };
-        let mut variadic = self.variadic.iter();
-        for column in columns {
-            if matches!(column.values, Values::Null) {
-                continue;
-            }
-            let validity = body.next();
-            if let (Some(nulls), false) = (&column.nulls, validity.is_empty()) {
-                bits::write(nulls.inner(), rows, validity);
-            }
-            match &column.values {
-                Values::Null => {}
-                Values::Bool(values) => bits::write(values, rows, body.next()),
-                Values::Fixed { bytes, width } => fixed::write(bytes, *width, rows, body.next()),
-                Values::Text { from, to } => {
-                    let index = body.next();
-                    let has_data = *to != Target::Views || variadic.next().is_some_and(|count| *count > 0);
-                    let data = if has_data { body.next() } else { &mut [] };
-                    bytes::write(from, *to, column.nulls.as_ref(), rows, index, data);
-                }
+        Written { rows, body: Body { rest: body, lengths: self.buffers.iter() }, variadic: self.variadic.iter() }
+    }
+}
+
+/// A message that is being written, column by column.
+pub(super) struct Written<'o> {
+    rows: &'o Rows<'o>,
+    body: Body<'o>,
+    variadic: std::slice::Iter<'o, i64>,
+}
+
+impl Written<'_> {
+    pub fn column(&mut self, column: &Source) {
+        if self.rows.len() == 0 || matches!(column.values, Values::Null) {
+            return;
+        }
+        let validity = self.body.next();
+        if let (Some(nulls), false) = (&column.nulls, validity.is_empty()) {
+            bits::write(nulls.inner(), self.rows, validity);
+        }
+        match &column.values {
+            Values::Null => {}
+            Values::Bool(values) => bits::write(values, self.rows, self.body.next()),
+            Values::Fixed { bytes, width } => fixed::write(bytes, *width, self.rows, self.body.next()),
+            Values::Text { from, to } => {
+                let index = self.body.next();
+                let has_data = *to != Target::Views || self.variadic.next().is_some_and(|count| *count > 0);
+                let data = if has_data { self.body.next() } else { &mut [] };
+                bytes::write(from, *to, column.nulls.as_ref(), self.rows, index, data);
             }
         }
     }
 }
 
 /// Buffers of the body, handed out in order; the padding behind each is zeroed.
-struct Body<'o, 'l> {
+struct Body<'o> {
     rest: &'o mut [u8],
-    lengths: std::slice::Iter<'l, usize>,
+    lengths: std::slice::Iter<'o, usize>,
 }
 
-impl<'o> Body<'o, '_> {
+impl<'o> Body<'o> {
     fn next(&mut self) -> &'o mut [u8] {
         let length = self.lengths.next().copied().unwrap_or(0);
         let (padded, rest) = std::mem::take(&mut self.rest).split_at_mut(align_up(length, BODY_ALIGN_BYTES));

@@ -131,13 +131,46 @@ impl Gathered<'_> {
     /// # Errors
     /// [`EncodeError::Output`] for a slice of another length.
     pub fn write(&self, partition: usize, out: &mut [u8]) -> Result<(), EncodeError> {
-        let need = self.bytes(partition);
-        if out.len() != need {
-            return Err(EncodeError::Output { have: out.len(), need });
+        self.write_from(partition, &mut [out])
+    }
+
+    /// Write all messages at once, each as [`Self::write`] does; `outs` has one slice for each, in order.
+    ///
+    /// A column of the batch is read once for every message. Column by column it stays in the cache meanwhile; message
+    /// by message the whole batch goes through it each time, which takes twice as long at 8 MiB and 8 partitions.
+    ///
+    /// # Errors
+    /// [`EncodeError::Output`] for a slice of another length, or another number of them.
+    pub fn write_all(&self, outs: &mut [&mut [u8]]) -> Result<(), EncodeError> {
+        if outs.len() != self.partitions() {
+            return Err(EncodeError::Output { have: outs.len(), need: self.partitions() });
+        }
+        self.write_from(0, outs)
+    }
+
+    fn write_from(&self, first: usize, outs: &mut [&mut [u8]]) -> Result<(), EncodeError> {
+        for (partition, out) in (first..).zip(outs.iter()) {
+            let need = self.bytes(partition);
+            if out.len() != need {
+                return Err(EncodeError::Output { have: out.len(), need });
+            }
         }
         match &self.messages {
-            Messages::Flat { columns, rows, layouts } => layouts[partition].write(columns, &rows[partition], out),
-            Messages::Ready(messages) => out.copy_from_slice(&messages[partition]),
+            Messages::Flat { columns, rows, layouts } => {
+                let mut written: Vec<_> = (layouts[first..].iter().zip(&rows[first..]).zip(outs))
+                    .map(|((layout, rows), out)| layout.begin(rows, out))
+                    .collect();
+                for column in columns {
+                    for message in &mut written {
+                        message.column(column);
+                    }
+                }
+            }
+            Messages::Ready(messages) => {
+                for (out, message) in outs.iter_mut().zip(&messages[first..]) {
+                    out.copy_from_slice(message);
+                }
+            }
         }
         Ok(())
     }

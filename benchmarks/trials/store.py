@@ -1,7 +1,4 @@
-"""Two questions that are no race: how fast a node comes back, and whether it keeps to its memory.
-
-Both drive a real `ringfence serve` and give one result row each, whose `figures` say what was seen.
-"""
+"""How fast a node comes back, and whether it keeps to its memory."""
 
 from __future__ import annotations
 
@@ -13,20 +10,17 @@ import signal
 import subprocess
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.dataset import bodies_file, schema_of
 from benchmarks.engines.base import TURN_TIMEOUT_S, Pace, TurnError, running
 from benchmarks.engines.native_sender import native_turn
-from benchmarks.engines.ours import TOPIC, program
+from benchmarks.engines.ours import TOPIC
 from benchmarks.native_build import programs
-from benchmarks.paths import work_directory
 from benchmarks.process import usage
+from benchmarks.trials.base import command_of, directory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.workload import Workload
 
 BUDGET_BYTES = 512 << 20  # the node's default
@@ -34,60 +28,26 @@ OVERLOAD_FACTOR = 3
 OVERLOAD_TIME_S = 12.0
 
 
-def _directory(workload: Workload) -> Path:
-    directory = work_directory() / f"trial-{workload.name}"
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir()
-    return directory
-
-
-def _command(directory: Path, workload: Workload) -> list[str]:
-    command = [
-        program(),
-        "serve",
-        "--json",
-        "--data",
-        str(directory / "data"),
-        "--listen",
-        "tcp://127.0.0.1:0",
-    ]
-    return [*command, *workload.options]
-
-
-def _row(workload: Workload, figures: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "engine": "ours",
-        "workload": workload.name,
-        "transport": "tcp",
-        "durability": "fdatasync, O_DIRECT",
-        "turns": 1,
-        "failure": None,
-        "figures": figures,
-    }
-
-
 def recovery(workload: Workload, *, quick: bool) -> dict[str, Any]:
     """Fill a store, kill the node, start it again: bytes and seconds are those that it reports itself."""
-    from benchmarks.node_client import NodeClient  # noqa: PLC0415 - needs the installed package
+    from benchmarks.node_client import NodeClient, save_lanes  # noqa: PLC0415 - needs the installed package
 
-    directory = _directory(workload)
-    command = _command(directory, workload)
+    directory = directory_of(workload)
+    command = command_of(directory, workload)
     with running(command, directory / "stderr") as (pid, ready):
         with NodeClient(ready["address"]) as client:
             client.create_topic(
                 TOPIC, schema_of(workload), key=workload.key, partitions=1, retention_bytes=None
             )
-            route = client.route(TOPIC, workload.producers)
-        lanes = directory / "lanes"
-        lanes.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in route.lanes))
-        more = ["--lanes", str(lanes), "--topic", str(route.topic), "--layout-version", str(route.version)]
+            lanes = directory / "lanes"
+            save_lanes(client.lanes([TOPIC], workload.producers), lanes)
         native_turn(
             workload,
             address=ready["address"],
             framing="ringfence",
             pid=pid,
             pace=Pace(quick, TURN_TIMEOUT_S),
-            more=more,
+            more=["--lanes", str(lanes)],
         )
         os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
@@ -101,39 +61,37 @@ def recovery(workload: Workload, *, quick: bool) -> dict[str, Any]:
     told = json.loads(said[0])
     figures = {name: told[name] for name in ("bytes", "records", "seconds")}
     figures["bytes_per_s"] = round(told["bytes"] / told["seconds"])
-    return _row(workload, figures | {"seconds_until_serving": round(seconds_until_serving, 3)})
+    return figures | {"seconds_until_serving": round(seconds_until_serving, 3)}
 
 
 def overload(workload: Workload, *, quick: bool) -> dict[str, Any]:
     """Senders that want OVERLOAD_FACTOR times the budget unanswered, while every sync takes longer."""
-    from benchmarks.node_client import NodeClient  # noqa: PLC0415 - needs the installed package
+    from benchmarks.node_client import NodeClient, save_lanes  # noqa: PLC0415 - needs the installed package
 
-    directory = _directory(workload)
+    directory = directory_of(workload)
     body_bytes = bodies_file(workload).stat().st_size // workload.distinct_batches
     senders = -(-OVERLOAD_FACTOR * BUDGET_BYTES // (workload.window * body_bytes))
     with ExitStack() as stack:
-        pid, ready = stack.enter_context(running(_command(directory, workload), directory / "stderr"))
+        pid, ready = stack.enter_context(running(command_of(directory, workload), directory / "stderr"))
         with NodeClient(ready["address"]) as client:
             retention = 1 << 30
             client.create_topic(
                 TOPIC, schema_of(workload), key=workload.key, partitions=1, retention_bytes=retention
             )
-            routes = [client.route(TOPIC, 1) for _ in range(senders)]
+            routes = [client.lanes([TOPIC], 1) for _ in range(senders)]
         before = usage(pid)["resident_bytes_max"]
         processes = []
         for number, route in enumerate(routes):
             lanes = directory / f"lanes-{number}"
-            lanes.write_text("".join(f"{' '.join(map(str, lane))}\n" for lane in route.lanes))
+            save_lanes(route, lanes)
             command = [programs()["loadgen"], "--address", ready["address"], "--framing", "ringfence"]
             command += [
                 "--bodies",
                 str(bodies_file(workload)),
                 "--lanes",
                 str(lanes),
-                "--topic",
-                str(route.topic),
             ]
-            command += ["--layout-version", str(route.version), "--window", str(workload.window)]
+            command += ["--window", str(workload.window)]
             command += [
                 "--shared",
                 "--requests",
@@ -147,19 +105,16 @@ def overload(workload: Workload, *, quick: bool) -> dict[str, Any]:
         results = [_result_of(process) for process in processes]
         after = usage(pid)["resident_bytes_max"]
     shutil.rmtree(directory)
-    return _row(
-        workload,
-        {
-            "senders": senders,
-            "unanswered_bytes_wanted": senders * workload.window * body_bytes,
-            "bytes_per_s": round(sum(result["bytes_per_s"] for result in results)),
-            "refused_and_sent_again": sum(result["again"] for result in results),
-            "budget_bytes": BUDGET_BYTES,
-            "resident_bytes_idle": before,
-            "resident_bytes_max": after,
-            "resident_to_budget": round(after / BUDGET_BYTES, 3),
-        },
-    )
+    return {
+        "senders": senders,
+        "unanswered_bytes_wanted": senders * workload.window * body_bytes,
+        "bytes_per_s": round(sum(result["bytes_per_s"] for result in results)),
+        "refused_and_sent_again": sum(result["again"] for result in results),
+        "budget_bytes": BUDGET_BYTES,
+        "resident_bytes_idle": before,
+        "resident_bytes_max": after,
+        "resident_to_budget": round(after / BUDGET_BYTES, 3),
+    }
 
 
 def _result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -168,14 +123,3 @@ def _result_of(process: subprocess.Popen[str]) -> dict[str, Any]:
         raise TurnError(errors[-2000:])
     result: dict[str, Any] = json.loads(told)
     return result
-
-
-TRIALS: dict[str, Callable[..., dict[str, Any]]] = {"recovery": recovery, "overload": overload}
-
-
-def run(workload: Workload, *, quick: bool) -> dict[str, Any]:
-    """One trial; its failure is in the row."""
-    try:
-        return TRIALS[workload.trial](workload, quick=quick)
-    except (TurnError, OSError, RuntimeError, ImportError, ValueError) as error:
-        return _row(workload, {}) | {"failure": str(error), "turns": 0}
