@@ -136,6 +136,9 @@ class Answers:
                            index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
+        if self._proposer.state.tokens:
+            message = "the cluster has tokens: change nodes through the admin API, with one (--http)"
+            raise RequestRefused(Code.UNAUTHORIZED, message)
         commands: list[Command] = []
         if change in VOTES:
             commands = [SetNode(node=node, vote=VOTES[change])]

@@ -32,8 +32,9 @@ async def joined(api: Api, number: int) -> int:
 
 
 async def until(api: Api, state: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
     for _ in range(1_000):
-        shown: dict[str, Any] = await api.get("/admin/rebalance")
+        shown = await api.get("/admin/rebalance")
         if shown["state"] == state:
             return shown
         await asyncio.sleep(0.01)
