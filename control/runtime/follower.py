@@ -221,18 +221,18 @@ class Follower:
                 )
 
     def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
-        native: Any = self._driver.node
+        node: Any = self._driver.node
         number = (step.change, step.attempt)
         what = f"of change {step.change} of partition {step.partition}"
         match step:
             case StopSync():
-                return f"ending the copy {what}", partial(native.sync_stop, step.change)
+                return f"ending the copy {what}", lambda: node.sync_stop(step.change)
             case Adopt():
-                return f"adopting the copy {what}", partial(native.adopt, *number)
+                return f"adopting the copy {what}", lambda: node.adopt(*number)
             case Discard():
-                return f"discarding the copy {what}", partial(native.discard, *number)
+                return f"discarding the copy {what}", lambda: node.discard(*number)
             case Release():
-                return f"releasing the replica {what}", partial(native.drop, step.topic, step.partition)
+                return f"releasing the replica {what}", lambda: node.drop(step.topic, step.partition)
 
     def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
         topic, state = order.topic, step.state
