@@ -99,9 +99,10 @@ pub struct Limits {
     pub message_bytes: usize,
     /// More are closed at once.
     pub connections: usize,
-    /// Answers waiting on one connection; when passed, its requests are no longer read, and after
-    /// `stalled_ms` without progress it is closed (a client that never reads).
+    /// Answers waiting on all connections, an equal share each (libzmq: on each one); a connection that passes its
+    /// share is no longer read, and closed after `stalled_ms` without progress (a client that never reads).
     pub outbound_bytes: usize,
+    /// Also how long a body may be on its way while others find no room in the pool for theirs.
     pub stalled_ms: u64,
     /// A peer must finish its handshake within this.
     pub handshake_ms: u64,

@@ -32,6 +32,9 @@ const ACCEPTS_MAX: usize = 64;
 /// How often time-outs are looked at.
 const SWEEP_MS: u64 = 200;
 
+/// A connection may have this much unsent however many there are: some hundred short answers.
+const OUTBOUND_SHARE_MIN: usize = 64 << 10;
+
 const WAKER: u64 = u64::MAX;
 
 pub struct NativeTransport {
@@ -187,9 +190,10 @@ impl NativeTransport {
         self.swept_ms = now_ms;
         self.listeners.tick(&self.epoll, now_ms);
         self.slots.trim_unproven();
+        let is_short = !self.starved.is_empty();
         for slot in 0..self.slots.len() {
             let Some(peer) = self.slots.get(slot) else { continue };
-            if peer.tick(&self.limits, now_ms).is_err() {
+            if peer.tick(&self.limits, now_ms, is_short).is_err() {
                 self.end(slot);
             } else if peer.queue.waiting_bytes() > 0 {
                 self.dirty.push(slot);
@@ -199,9 +203,10 @@ impl NativeTransport {
 
     /// Tell epoll what to watch: reading stops while answers pile up or the pool has no room.
     fn watch(&mut self, slot: usize) {
+        let share = (self.limits.outbound_bytes / self.slots.count().max(1)).max(OUTBOUND_SHARE_MIN);
         let Some(peer) = self.slots.get(slot) else { return };
         let waiting_bytes = peer.queue.waiting_bytes();
-        let reads = peer.reading == Reading::Yes && waiting_bytes <= self.limits.outbound_bytes;
+        let reads = peer.reading == Reading::Yes && waiting_bytes <= share.min(self.limits.outbound_bytes);
         let wanted = Watched { reads, writes: waiting_bytes > 0 };
         if wanted == peer.watched {
             return;

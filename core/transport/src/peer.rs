@@ -14,6 +14,9 @@ use crate::{Connection, Inbound, Incoming, Limits};
 
 /// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
 const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Bytes of small messages count so many times: each may have an answer larger than itself, and all of a turn's answers
+/// are queued before the socket's share of memory is looked at. 512 KiB are 4,000 of the shortest requests.
+const SMALL_WEIGHT: usize = 8;
 /// Behind a large body only the next message's heads are read, so that its body goes straight into a block.
 const HEADS_BYTES: usize = 1024;
 /// Buffers of a connection without traffic for this long are given back.
@@ -63,6 +66,8 @@ pub struct Peer {
     pub reading: Reading,
     leftover: Vec<u8>,
     receiving: Option<Receiving>,
+    /// When the body under way began.
+    receiving_ms: u64,
     after_large: bool,
 }
 
@@ -84,6 +89,7 @@ impl Peer {
             reading: Reading::Yes,
             leftover: Vec::new(),
             receiving: None,
+            receiving_ms: now_ms,
             after_large: false,
         }
     }
@@ -95,7 +101,7 @@ impl Peer {
             let received = if self.receiving.is_some() {
                 self.receive_large(scratch, limits, pool, take)
             } else {
-                self.receive_small(scratch, limits, pool, take)
+                self.receive_small(scratch, limits, pool, take).map(|bytes| bytes * SMALL_WEIGHT)
             };
             match received {
                 Ok(bytes) => handed += bytes,
@@ -179,7 +185,10 @@ impl Peer {
                     outcome = Err(Turn::NoRoom);
                     break;
                 }
-                Step::Large(receiving) => self.receiving = Some(receiving),
+                Step::Large(receiving) => {
+                    self.receiving = Some(receiving);
+                    self.receiving_ms = limits.now_ms;
+                }
                 Step::Message { header, body } => {
                     self.after_large = matches!(body, Inbound::Large(_));
                     take(Incoming::Request { connection: self.connection, header, body }, pool);
@@ -221,14 +230,17 @@ impl Peer {
         true
     }
 
-    /// Time has passed. `Err`: the connection must end, and why.
-    pub fn tick(&mut self, limits: &Limits, now_ms: u64) -> Result<(), &'static str> {
+    /// Time has passed; `is_short`: others wait for room in the pool. `Err`: the connection must end, and why.
+    pub fn tick(&mut self, limits: &Limits, now_ms: u64, is_short: bool) -> Result<(), &'static str> {
         let since = |then: u64| now_ms.saturating_sub(then);
         if self.stage != Stage::Open {
             return if since(self.opened_ms) > limits.handshake_ms { Err("no handshake in time") } else { Ok(()) };
         }
         if self.queue.waiting_bytes() > 0 && since(self.progress_ms) > limits.stalled_ms {
             return Err("the peer does not read");
+        }
+        if is_short && self.receiving.is_some() && since(self.receiving_ms) > limits.stalled_ms {
+            return Err("a body that does not come, and others wait for its room");
         }
         if !self.watched.reads {
             self.heard_ms = now_ms; // a peer whose socket we do not read may well have spoken

@@ -75,6 +75,66 @@ fn requests_are_not_read_while_answers_pile_up() {
     sender.join().expect("all was sent");
 }
 
+/// Each alone stays below the limit; together they would hold many times as much.
+#[test]
+fn clients_that_never_read_share_what_may_wait_for_them() {
+    // Requests that are read from each of `count` clients that take no answer.
+    let read_of_each = |count: usize| {
+        let limits = Limits { outbound_bytes: 8 << 20, stalled_ms: 60_000, ..LIMITS };
+        let server = Server::with(Kind::Native, limits, "tcp://127.0.0.1:0", 64 << 20);
+        let mut clients: Vec<_> = (0..count).map(|_| Client::connect(&server.address)).collect();
+        for client in &mut clients {
+            client.echo(b"open");
+        }
+        let mut senders = Vec::new();
+        for mut writer in clients.iter().map(Client::writer) {
+            let request = message(&header(ECHO, 1), &pattern(1000));
+            // Until the server goes.
+            senders.push(std::thread::spawn(move || while writer.write_all(&request).is_ok() {}));
+        }
+        let (mut before, mut read) = (0, 1);
+        while before != read {
+            std::thread::sleep(Duration::from_millis(300));
+            before = std::mem::replace(&mut read, server.requests());
+        }
+        drop(server);
+        for sender in senders {
+            sender.join().expect("it ended");
+        }
+        read / count
+    };
+    // The sockets hold some thousand more, the same in both cases.
+    let (alone, each) = (read_of_each(1), read_of_each(16));
+    assert!(each + 3000 < alone, "{each} answers wait for each of 16 clients, {alone} for one alone");
+}
+
+/// Two of them would hold the whole pool for as long as they like.
+#[test]
+fn a_body_that_trickles_in_ends_when_others_wait_for_its_room() {
+    let limits = Limits { stalled_ms: 400, ..LIMITS };
+    let server = Server::with(Kind::Native, limits, "tcp://127.0.0.1:0", 3 << 20);
+    let slow = Client::connect(&server.address);
+    let mut writer = slow.writer();
+    let whole = message(&header(ECHO, 1), &pattern(2 << 20));
+    writer.write_all(&whole[..200_000]).expect("its block is taken");
+    let trickle = std::thread::spawn(move || {
+        for byte in whole[200_000..].chunks(1) {
+            std::thread::sleep(Duration::from_millis(20));
+            if writer.write_all(byte).is_err() {
+                return true;
+            }
+        }
+        false
+    });
+    // Alone it may take its time.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(server.closed(), 0);
+    let mut other = Client::connect(&server.address);
+    other.echo(&pattern(2 << 20));
+    assert_eq!(server.closed(), 1);
+    assert!(trickle.join().expect("no panic"), "the slow one was cut");
+}
+
 fn an_exhausted_pool_stops_reading_and_goes_on_when_blocks_are_back(kind: Kind) {
     let server = Server::with(kind, LIMITS, "tcp://127.0.0.1:0", 5 << 20);
     let mut client = Client::connect(&server.address);
