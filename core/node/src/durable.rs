@@ -19,7 +19,7 @@ impl Engine {
         let shard = done.shard;
         let at = usize::from(shard);
         let had_group = done.group > 0;
-        let progress = self.shards[at].on_done(done, now.unix_ms);
+        let progress = self.shards[at].on_done(done, now.mono_ms);
         if let Status::Failed(why) = &progress.status {
             let why = why.clone();
             self.shard_failed(shard, progress.durable_group, &why, effects);

@@ -152,7 +152,7 @@ impl Engine {
     pub fn settle(&mut self, now: Now, effects: &mut Effects) {
         for shard in &mut self.shards {
             if !shard.is_writing()
-                && let Some(job) = shard.take_job(now.unix_ms)
+                && let Some(job) = shard.take_job(now.mono_ms)
             {
                 self.counters.bytes_written += job.bytes();
                 effects.jobs.push(job);
@@ -160,7 +160,8 @@ impl Engine {
         }
     }
 
-    /// When `settle` must be called although nothing happened (Unix ms).
+    /// When `settle` must be called although nothing happened (monotonic ms: a full disk is asked again after a second
+    /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
         self.shards.iter().filter(|shard| !shard.is_writing()).filter_map(Shard::wants_tick_at).min()
     }

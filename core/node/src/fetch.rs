@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::event::{Effects, Now, ReadEnd, ReadJob};
 use crate::ingest::{Stop, quarantined};
 use crate::outcome::Outcome;
-use crate::partition::At;
+use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
@@ -108,7 +108,7 @@ impl Engine {
             header: *header,
             at,
             from: From::Offset(header.sequence),
-            bytes: usize::try_from(wanted).map_or(FETCH_BYTES_MAX, |bytes| bytes.min(FETCH_BYTES_MAX)),
+            bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
         };
         self.begin_read(fetch, now, pool, effects);
@@ -200,12 +200,25 @@ impl Engine {
         }
     }
 
+    /// The partition that is read; `None` when it was dropped, or is gone and its place was given to another one.
+    fn read_partition(&self, fetch: &Fetch) -> Option<&Partition> {
+        let key = (fetch.header.topic, fetch.header.partition);
+        self.partitions.get(fetch.at).filter(|partition| !partition.dropped && partition.key() == key)
+    }
+
+    fn refuse_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        let refusal = Refusal::new(Code::UnknownPartition, "the partition was dropped");
+        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    }
+
+    /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
+    fn read_bytes_max(&self) -> usize {
+        FETCH_BYTES_MAX.min(self.settings.pool_bytes / 2)
+    }
+
     /// Read, wait for rows, or wait for a block.
     pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        let Some(partition) = self.partitions.get(fetch.at).filter(|partition| !partition.dropped) else {
-            let refusal = Refusal::new(Code::UnknownPartition, "the partition was dropped");
-            return self.refuse(fetch.connection, &fetch.header, &refusal, effects);
-        };
+        let Some(partition) = self.read_partition(&fetch) else { return self.refuse_dropped(&fetch, effects) };
         let is_time = matches!(fetch.from, From::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
         let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
@@ -264,6 +277,10 @@ impl Engine {
 
     pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
+        if self.read_partition(&fetch).is_none() {
+            self.refuse_dropped(&fetch, effects);
+            return self.serve_queued_reads(now, pool, effects);
+        }
         match &end.result {
             Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
                 // A stretch without rows: the log says where the next one begins.
@@ -364,12 +381,24 @@ impl Engine {
 
     /// Long polls whose deadline is over.
     pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
+        let mut ended = Vec::new();
         while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
-            let Some(fetch) = self.reads.end_poll(ticket) else { return };
-            if let Some(partition) = self.partitions.get_mut(fetch.at) {
-                partition.waiting.retain(|waiting| *waiting != ticket);
-            }
+            let Some(fetch) = self.reads.end_poll(ticket) else { break };
+            ended.push(fetch.at);
             self.answer_empty(&fetch, effects);
+        }
+        self.forget_tickets(ended);
+    }
+
+    /// Polls of these partitions ended: one walk over each list, however many of them there were.
+    fn forget_tickets(&mut self, mut of: Vec<At>) {
+        of.sort_unstable();
+        of.dedup();
+        let polls = &self.reads.polls;
+        for at in of {
+            if let Some(partition) = self.partitions.get_mut(at) {
+                partition.waiting.retain(|ticket| polls.contains_key(ticket));
+            }
         }
     }
 
@@ -377,13 +406,9 @@ impl Engine {
         let of_it = |fetch: &Fetch| fetch.connection == connection;
         let tickets: Vec<u64> =
             self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
-        for ticket in tickets {
-            if let Some(fetch) = self.reads.end_poll(ticket)
-                && let Some(partition) = self.partitions.get_mut(fetch.at)
-            {
-                partition.waiting.retain(|waiting| *waiting != ticket);
-            }
-        }
+        let ended = tickets.into_iter().filter_map(|ticket| self.reads.end_poll(ticket)).map(|fetch| fetch.at);
+        let ended = ended.collect();
+        self.forget_tickets(ended);
         self.reads.queued.retain(|fetch| !of_it(fetch));
     }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use ringfence_node::Outcome;
-use ringfence_wire::{ANSWER_FLAG_MORE, Code, Opcode, RequestHeader, Status};
+use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RequestHeader, Status};
 use support::{PARTITION, Reply, Shape, World, body_of, records_in};
 
 fn world() -> World {
@@ -233,4 +233,18 @@ fn an_idle_partition_takes_little_memory_and_still_reads() {
     assert_eq!(world.read_all().len(), 300);
     append(&mut world, 300, 20);
     assert_eq!(world.read_all().len(), 301);
+}
+
+#[test]
+fn a_fetch_of_more_than_the_pool_can_spare_is_answered_all_the_same() {
+    let mut world = World::new(1, Shape::default());
+    let body = body_of(0, 10);
+    let header = world.batch(3, 0, 10, &body);
+    world.ask(&header, &body);
+    // The sender names the bytes: so much is never free beside what is kept for appends.
+    for send in [support::POOL_BYTES as u64, FETCH_BYTES_MAX as u64, u64::MAX] {
+        let fetch = RequestHeader { send, ..world.fetch_header(0, 0, 0) };
+        let reply = world.ask(&fetch, &[]);
+        assert_eq!((reply.header.status, reply.header.rows), (0, 10), "{reply:?}");
+    }
 }

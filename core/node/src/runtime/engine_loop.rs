@@ -177,7 +177,7 @@ impl EngineLoop {
         let now = self.core.clock.now;
         let mut wait_ms = tick_at_ms.saturating_sub(now.mono_ms);
         if let Some(at) = self.core.engine.wants_settle_at() {
-            wait_ms = wait_ms.min(at.saturating_sub(now.unix_ms).max(1));
+            wait_ms = wait_ms.min(at.saturating_sub(now.mono_ms).max(1));
         }
         if !self.commands.is_empty() {
             wait_ms = 0;
