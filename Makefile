@@ -3,8 +3,10 @@ PYTHON_IN_VENV := .venv/bin/python
 BIN := .venv/bin
 WORKERS ?= 2
 SOAK ?= 20
+MINUTES ?= 10
+FROM ?= 1
 
-.PHONY: help setup test lint rust python demo demo-dev bench soak chaos lock wheel clean
+.PHONY: help setup test lint rust python demo demo-dev bench soak chaos sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -48,6 +50,9 @@ soak: setup  ## the long form of crash, fault and load tests: SOAK times as long
 
 chaos: setup  ## kill -9 and power cuts, again and again
 	$(PYTHON_IN_VENV) -m pytest -q tests/system/test_crash.py tests/system/test_power_cut.py --soak $(SOAK) --timeout 0
+
+sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
+	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
 lock: setup  ## requirements-dev.txt anew, with hashes and without addresses
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \

@@ -36,6 +36,8 @@ class _Local(msgspec.Struct):
 
     port: int
     control: int
+    http: int = 0
+    """0: of an older program's folder; the system chooses one at each start."""
 
 
 @click.command()
@@ -136,7 +138,8 @@ def _started(
     """Start one node; a new one is waited for, those of an existing cluster need a majority to be ready."""
     name = f"node-{number}"
     local, is_new = _ports(root / f"{name}.json")
-    options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}"]
+    options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}",
+               "--http", f"127.0.0.1:{local.http}"]  # fmt: skip
     if number > 1:
         first, _ = _ports(root / "node-1.json")
         options += ["--join", f"tcp://127.0.0.1:{first.control}"]
@@ -148,7 +151,8 @@ def _started(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
         )  # fmt: skip
     running[name] = process
-    told = {"name": name, "address": options[1], "control": options[3], "pid": process.pid, "new": is_new}
+    told = {"name": name, "address": options[1], "control": options[3], "http": f"http://{options[5]}",
+            "pid": process.pid, "new": is_new}  # fmt: skip
     if is_new:
         _await_first_line(process, root / f"{name}.log", asked)
     return told
@@ -157,10 +161,10 @@ def _started(
 def _ports(path: Path) -> tuple[_Local, bool]:
     if path.exists():
         return msgspec.json.decode(path.read_bytes(), type=_Local), False
-    with socket.socket() as one, socket.socket() as two:
-        one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        local = _Local(one.getsockname()[1], two.getsockname()[1])
+    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
+        for each in (one, two, three):
+            each.bind(("127.0.0.1", 0))
+        local = _Local(*(each.getsockname()[1] for each in (one, two, three)))
     path.write_bytes(msgspec.json.encode(local))
     return local, True
 
@@ -182,7 +186,8 @@ def _tell(root: Path, told: list[dict[str, Any]], *, as_json: bool) -> None:
         emit({"event": "serving", "data": str(root), "nodes": told})
         return
     for node in told:
-        click.echo(f"{node['name']}: {node['address']}  control {node['control']}  pid {node['pid']}")
+        doors = f"{node['address']}  control {node['control']}  admin {node['http']}"
+        click.echo(f"{node['name']}: {doors}  pid {node['pid']}")
     click.echo(f"{len(told)} nodes; data and logs in {root}; Ctrl-C stops them")
 
 

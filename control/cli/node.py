@@ -1,12 +1,14 @@
-"""`ringfence node`: the members of a cluster, and who of them votes on the metadata."""
+"""`ringfence node`: the members of a cluster, who of them votes on the metadata, and who takes partitions."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
+from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.runtime import calls
@@ -14,60 +16,89 @@ from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
 
 control_option = click.option(
-    "--control", required=True, metavar="ADDRESS",
-    help="The control address of any node; `serve --json` and `dev` print it.",
+    "--control", metavar="ADDRESS",
+    help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
 )  # fmt: skip
 timeout_option = click.option(
     "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
     help="Seconds to wait for an answer.",
 )  # fmt: skip
+COLUMNS = (
+    "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "addresses", "control",
+    "http",
+)  # fmt: skip
 
 
-@click.group()
+@click.group(no_args_is_help=True)
 def command() -> None:
-    """List, promote, demote and remove nodes of a cluster.
+    """List, promote, demote, drain and remove nodes of a cluster.
 
     \b
     Example:
-      ringfence node list --control tcp://127.0.0.1:7421
-    """  # noqa: D301
+      ringfence node list --http http://127.0.0.1:7412
+    """  # noqa: D301 - click's \b keeps the lines
 
 
 @command.command("list")
 @control_option
+@http_options
 @timeout_option
 @json_option
-def list_nodes(*, control: str, timeout_s: float, as_json: bool) -> int:
-    """List the members as the node at --control knows them: life, role, partitions.
+def list_nodes(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
+               as_json: bool) -> int:  # fmt: skip
+    """List the members as the node that is asked knows them: life, role, partitions.
 
     \b
     Example:
       ringfence node list --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    reply = _asked(control, calls.ListNodes(), timeout_s)
-    assert isinstance(reply, calls.Nodes), reply
+    if control is not None:
+        told = _by_control(control, timeout_s)
+    else:
+        told = _by_http(Admin(http, token_file, timeout_s))
     if as_json:
-        emit({**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
-              "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]})  # fmt: skip
+        emit(told)
         return Exit.OK
-    columns = ("node", "life", "role", "vote", "in_ring", "zone", "partitions", "addresses", "control")
-    rows = [[_shown(getattr(node, name)) for name in columns] for node in reply.nodes]
-    show_table(f"cluster {reply.cluster.hex()}", columns, rows)
-    leader = f"node {reply.leader} leads" if reply.leader else "nobody leads"
-    click.echo(f"{leader} in term {reply.term}; metadata index {reply.index}, hash {reply.hash}")
+    rows = [[_shown(node[name]) for name in COLUMNS] for node in told["nodes"]]
+    show_table(f"cluster {told['cluster']}", COLUMNS, rows)
+    leader = f"node {told['leader']} leads" if told["leader"] else "nobody leads"
+    click.echo(f"{leader} in term {told['term']}; metadata index {told['index']}, hash {told['hash']}")
     return Exit.OK
 
 
+def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
+    reply = _asked(control, calls.ListNodes(), timeout_s)
+    assert isinstance(reply, calls.Nodes), reply
+    return {**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
+            "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]}  # fmt: skip
+
+
+def _by_http(admin: Admin) -> dict[str, Any]:
+    status, told = admin.get("/admin/status"), admin.get("/admin/nodes")
+    return {"cluster": status["cluster"], "node": status["node"], "leader": told["leader"],
+            "term": told["term"], "index": status["hash_index"], "hash": status["hash"],
+            "nodes": told["nodes"]}  # fmt: skip
+
+
 def _change(name: str, text: str) -> None:
-    example = f"\n\n\b\nExample:\n  ringfence node {name} 4 --control tcp://127.0.0.1:7421"
+    example = f"\n\n\b\nExample:\n  ringfence node {name} 4 --http http://127.0.0.1:7412"
 
     @command.command(name, help=text + example)
     @click.argument("node", type=click.IntRange(min=1))
     @control_option
+    @http_options
     @timeout_option
     @json_option
-    def change(*, node: int, control: str, timeout_s: float, as_json: bool) -> int:
-        _asked(control, calls.ChangeNode(node=node, change=name), timeout_s)
+    def change(*, node: int, control: str | None, http: str | None, token_file: Path | None,
+               timeout_s: float, as_json: bool) -> int:  # fmt: skip
+        if control is not None:
+            _asked(control, calls.ChangeNode(node=node, change=name), timeout_s)
+        else:
+            admin = Admin(http, token_file, timeout_s)
+            if name == "remove":
+                admin.change("DELETE", f"/admin/nodes/{node}")
+            else:
+                admin.change("POST", f"/admin/nodes/{node}/{name}")
         if as_json:
             emit({"node": node, "change": name})
         else:
@@ -78,7 +109,30 @@ def _change(name: str, text: str) -> None:
 _change("promote", "Prefer a node as a voter; the cluster changes its voters when the node has caught up.")
 _change("demote", "Let a node only learn; another one votes in its place.")
 _change("auto", "Leave it to the cluster whether a node votes.")
+_change("drain", "Let a node get no new partitions.")
+_change("undrain", "Let a drained node get partitions again.")
 _change("remove", "Take a node that owns no partitions out of the ring and of the cluster, for good.")
+
+
+@command.command("drain")
+@click.argument("node", type=click.IntRange(min=1))
+@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
+@control_option
+@timeout_option
+@json_option
+def drain(*, node: int, wait: bool, control: str, timeout_s: float, as_json: bool) -> int:
+    """Move everything off a node, which gets nothing new; producers notice nothing.
+
+    `ringfence node remove` takes it out of the cluster afterwards, `rebalance start add_node` fills it again.
+
+    \b
+    Example:
+      ringfence node drain 4 --control tcp://127.0.0.1:7421 --wait
+    """  # noqa: D301
+    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - they share their options
+
+    call = calls.SteerRebalance(verb="start", action="drain", node=node)
+    return started(call, control, timeout_s, as_json=as_json, wait=wait)
 
 
 def _asked(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:
@@ -89,4 +143,4 @@ def _asked(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:
 
 
 def _shown(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, tuple) else value
+    return ", ".join(value) if isinstance(value, tuple | list) else value

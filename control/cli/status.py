@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
+from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import address_option, connected, timeout_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
@@ -14,10 +16,12 @@ from ringfence.control.cli.output import emit, json_option, show_table
 @click.command()
 @click.option("--counters", is_flag=True, help="Show the counters, too; --json always has them.")
 @address_option
+@http_options
 @timeout_option
 @json_option
-def command(*, counters: bool, address: str, timeout_s: float, as_json: bool) -> int:
-    """Say what the node at --address is and how it fares.
+def command(*, counters: bool, address: str, http: str | None, token_file: Path | None, timeout_s: float,
+            as_json: bool) -> int:  # fmt: skip
+    """Say what the node at --address, or at --http, is and how it fares; who leads, and what its role is.
 
     Ends with 0 while all is well and with 9 while there are reasons for worry, which are listed.
 
@@ -25,11 +29,15 @@ def command(*, counters: bool, address: str, timeout_s: float, as_json: bool) ->
     Example:
       ringfence status --address tcp://127.0.0.1:7411
     """  # noqa: D301
-    with connected(address, timeout_s) as client:
-        status = client.status()
-    values: dict[str, Any] = {name: getattr(status, name) for name in status.__struct_fields__}
-    for name in ("cluster", "history", "store"):
-        values[name] = values[name].hex()
+    if http is not None:
+        values: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/status")
+    else:
+        with connected(address, timeout_s) as client:
+            status = client.status()
+        values = {name: getattr(status, name) for name in status.__struct_fields__}
+        for name in ("cluster", "history", "store"):
+            values[name] = values[name].hex()
+    state = values["state"]
     if as_json:
         emit(values)
     else:
@@ -40,7 +48,7 @@ def command(*, counters: bool, address: str, timeout_s: float, as_json: bool) ->
             click.echo(f"! {reason}")
         if counters:
             show_table("", ("counter", "value"), sorted(figures.items()))
-    return Exit.OK if status.state == "serving" else Exit.DEGRADED
+    return Exit.OK if state == "serving" else Exit.DEGRADED
 
 
 def _shown(value: Any) -> Any:

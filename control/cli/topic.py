@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
 
-from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.admin import http_options
+from ringfence.control.cli.connection import address_option, timeout_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
+from ringfence.control.cli.topic_door import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
 from ringfence.control.runtime.settings import parse_size
 from ringfence.native.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ringfence.native.messages import PartitionStats, TopicInfo
 
 
 @click.group(no_args_is_help=True)
@@ -44,9 +45,11 @@ def command() -> None:
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A label of yours.")
 @click.option("--exist-ok", is_flag=True, help="An equal topic that exists is no error.")
 @address_option
+@http_options
 @timeout_option
 @json_option
-def create(name: str, *, address: str, timeout_s: float, as_json: bool, **options: Any) -> int:
+def create(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
+           as_json: bool, **options: Any) -> int:  # fmt: skip
     """Create topic NAME.
 
     \b
@@ -55,31 +58,31 @@ def create(name: str, *, address: str, timeout_s: float, as_json: bool, **option
     """  # noqa: D301
     schema = _schema(options["columns"], options["schema_of"])
     keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
-    with connected(address, timeout_s) as client:
-        info = client.create_topic(
-            name,
-            schema=schema,
-            key=keys,
-            partitions=options["partitions"],
-            retention_bytes=_size(options["retention_bytes"]),
-            retention_ms=None if options["retention"] is None else parse_duration_ms(options["retention"]),
-            properties=_properties(options["properties"]),
-            exist_ok=options["exist_ok"],
-        )
+    wanted = {
+        "key": keys,
+        "partitions": options["partitions"],
+        "retention_bytes": _size(options["retention_bytes"]),
+        "retention_ms": None if options["retention"] is None else parse_duration_ms(options["retention"]),
+        "properties": _properties(options["properties"]),
+    }
+    with closing(opened(address, http, token_file, timeout_s)) as door:
+        topic = door.create(name, schema, wanted, exist_ok=options["exist_ok"])
     if as_json:
-        emit(topic_values(info))
+        emit(topic)
     else:
-        what = "created" if info.created else "exists"
-        click.echo(f"{shown_topic_name(info.name)} {what}: topic {info.topic}, {_partitions(info)}")
+        what = "created" if topic["created"] else "exists"
+        click.echo(f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, {_partitions(topic)}")
     return Exit.OK
 
 
 @command.command("list")
 @click.argument("prefix", default="")
 @address_option
+@http_options
 @timeout_option
 @json_option
-def list_topics(prefix: str, *, address: str, timeout_s: float, as_json: bool) -> int:
+def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
+                as_json: bool) -> int:  # fmt: skip
     """List topics, those that begin with PREFIX.
 
     \b
@@ -87,17 +90,16 @@ def list_topics(prefix: str, *, address: str, timeout_s: float, as_json: bool) -
       ringfence topic list
       ringfence topic list acme/sales/
     """  # noqa: D301
-    with connected(address, timeout_s) as client:
-        topics = client.topics(prefix=full_topic_prefix(prefix))
+    with closing(opened(address, http, token_file, timeout_s)) as door:
+        topics = door.topics(full_topic_prefix(prefix))
     if as_json:
-        for info in topics:
-            emit(topic_values(info))
+        for topic in topics:
+            emit(topic)
         return Exit.OK
     rows = [
-        [shown_topic_name(info.name), info.topic, len(info.partitions), _rows(info.partitions),
-         shown_bytes(sum(part.bytes for part in info.partitions)), ",".join(info.key) or None,
-         len(info.schemas)]
-        for info in topics
+        [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), topic["rows"],
+         shown_bytes(topic["bytes"]), ",".join(topic["key"]) or None, topic["schemas"]]
+        for topic in topics
     ]  # fmt: skip
     show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows)
     return Exit.OK
@@ -106,49 +108,41 @@ def list_topics(prefix: str, *, address: str, timeout_s: float, as_json: bool) -
 @command.command()
 @click.argument("name")
 @address_option
+@http_options
 @timeout_option
 @json_option
-def show(name: str, *, address: str, timeout_s: float, as_json: bool) -> int:
+def show(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
+         as_json: bool) -> int:  # fmt: skip
     """Show topic NAME: its columns and its partitions.
 
     \b
     Example:
       ringfence topic show lineitem
     """  # noqa: D301
-    with connected(address, timeout_s) as client:
-        info = client.topic(name)
+    with closing(opened(address, http, token_file, timeout_s)) as door:
+        topic = door.topic(name)
     if as_json:
-        emit(topic_values(info))
+        emit(topic)
         return Exit.OK
-    click.echo(f"{info.name}  (topic {info.topic}, version {info.version}, replication {info.replication})")
-    keeps = [f"retention {info.retention_bytes:,} bytes a partition"] if info.retention_bytes else []
-    keeps += [f"retention {info.retention_ms:,} ms"] if info.retention_ms else []
-    keeps += [f"{key}={value}" for key, value in sorted(info.properties.items())]
+    click.echo("{name}  (topic {topic}, version {version}, replication {replication})".format(**topic))
+    keeps = [f"retention {topic['retention_bytes']:,} bytes a partition"] if topic["retention_bytes"] else []
+    keeps += [f"retention {topic['retention_ms']:,} ms"] if topic["retention_ms"] else []
+    keeps += [f"{key}={value}" for key, value in sorted(topic["properties"].items())]
     for line in keeps:
         click.echo(line)
+    key = topic["key"]
     fields = [
-        [
-            field.name,
-            str(field.type),
-            field.nullable,
-            (info.key.index(field.name) + 1) if field.name in info.key else None,
-        ]
-        for field in _newest(info)
-    ]
+        [column["name"], column["type"], column["nullable"],
+         key.index(column["name"]) + 1 if column["name"] in key else None]
+        for column in topic["columns"]
+    ]  # fmt: skip
     show_table("", ("column", "type", "nullable", "key"), fields)
     click.echo()
     parts = [
-        [
-            part.name,
-            part.state,
-            part.epoch,
-            part.start_offset,
-            part.end_offset,
-            shown_bytes(part.bytes),
-            part.quarantined,
-        ]
-        for part in info.partitions
-    ]
+        [part["name"], part["state"], part["epoch"], part["start_offset"], part["end_offset"],
+         shown_bytes(part["bytes"]), part["quarantined"]]
+        for part in topic["partitions"]
+    ]  # fmt: skip
     show_table("", ("partition", "state", "epoch", "start", "end", "bytes", "quarantined"), parts)
     return Exit.OK
 
@@ -164,10 +158,11 @@ def show(name: str, *, address: str, timeout_s: float, as_json: bool) -> int:
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @address_option
+@http_options
 @timeout_option
 @json_option
 def truncate(name: str, *, partition: int | None, before_offset: int | None, yes: bool, address: str,
-             timeout_s: float, as_json: bool) -> int:  # fmt: skip
+             http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
     """Give up rows of topic NAME from the front.
 
     \b
@@ -179,13 +174,13 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
         f"Give up {what} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
         yes=yes,
     )
-    with connected(address, timeout_s) as client:
-        client.truncate(name, partition=partition, before_offset=before_offset)
-        info = client.topic(name)
+    with closing(opened(address, http, token_file, timeout_s)) as door:
+        door.truncate(name, partition, before_offset)
+        topic = door.topic(name)
     if as_json:
-        emit(topic_values(info))
+        emit(topic)
     else:
-        click.echo(f"{name}: {_rows(info.partitions):,} rows are left")
+        click.echo(f"{name}: {topic['rows']:,} rows are left")
     return Exit.OK
 
 
@@ -194,9 +189,11 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
 @click.option("--missing-ok", is_flag=True, help="A topic that does not exist is no error.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @address_option
+@http_options
 @timeout_option
 @json_option
-def delete(name: str, *, missing_ok: bool, yes: bool, address: str, timeout_s: float, as_json: bool) -> int:
+def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | None,
+           token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
     """Delete topic NAME and its rows.
 
     \b
@@ -204,8 +201,8 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, timeout_s: f
       ringfence topic delete events --yes
     """  # noqa: D301
     _confirm(f"Delete topic {name} and all its rows?", yes=yes)
-    with connected(address, timeout_s) as client:
-        client.delete_topic(name, missing_ok=missing_ok)
+    with closing(opened(address, http, token_file, timeout_s)) as door:
+        door.delete(name, missing_ok=missing_ok)
     if as_json:
         emit({"deleted": name})
     else:
@@ -213,42 +210,9 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, timeout_s: f
     return Exit.OK
 
 
-def topic_values(info: TopicInfo) -> dict[str, Any]:
-    """A topic as JSON; the schema as columns, not as bytes."""
-    return {
-        "topic": info.topic,
-        "name": info.name,
-        "created": info.created,
-        "version": info.version,
-        "key": info.key,
-        "columns": [
-            {"name": field.name, "type": str(field.type), "nullable": field.nullable}
-            for field in _newest(info)
-        ],
-        "schemas": len(info.schemas),
-        "replication": info.replication,
-        "retention_bytes": info.retention_bytes,
-        "retention_ms": info.retention_ms,
-        "properties": info.properties,
-        "rows": _rows(info.partitions),
-        "bytes": sum(part.bytes for part in info.partitions),
-        "partitions": [
-            {name: getattr(part, name) for name in part.__struct_fields__} for part in info.partitions
-        ],
-    }  # fmt: skip
-
-
-def _partitions(info: TopicInfo) -> str:
-    count = len(info.partitions)
+def _partitions(topic: dict[str, Any]) -> str:
+    count = len(topic["partitions"])
     return f"{count:,} partition{'' if count == 1 else 's'}"
-
-
-def _newest(info: TopicInfo) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
-
-
-def _rows(partitions: list[PartitionStats]) -> int:
-    return sum(part.end_offset - part.start_offset for part in partitions)
 
 
 def _schema(columns: tuple[str, ...], file: str | None) -> pa.Schema:

@@ -14,6 +14,7 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native.wire import RETRIABLE, Code
@@ -132,7 +133,20 @@ def install(app: FastAPI) -> None:
             405: f"{request.method} is not served at {request.url.path[:TEXT_MAX]}",
             400: "the body is no JSON, or nested too deep",
         }.get(error.status_code, str(error.detail))
-        return answer(Problem(error.status_code, slug, detail, headers=error.headers or {}), request.url.path)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_methods(request)))
+        return answer(Problem(error.status_code, slug, detail, headers=headers), request.url.path)
+
+
+def _methods(request: Request) -> set[str]:
+    """What is served at a path; Starlette tells only of the first route there."""
+    served: set[str] = set()
+    for route in request.app.routes:
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            served |= set(getattr(route, "methods", None) or ())
+    return served
 
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:

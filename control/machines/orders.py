@@ -10,6 +10,7 @@ partitions open. Each node derives its own orders from its own log: nobody sends
 - Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
   only a tombstone that names this store gives a DropPartition (I16).
 - Who does not own a partition, and did not, hears of it by the table alone.
+- What changes ask of a node stands in `change_steps`: adopt before anything is opened, give back at the end.
 - While a failover seeks an owner nobody opens the partition: the epoch in the assignment is the last owner's.
 """
 
@@ -19,7 +20,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from ringfence.control.machines import change_steps
 from ringfence.control.machines.change_rules import awaits_owner
+from ringfence.control.machines.change_steps import Step
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
@@ -89,6 +92,7 @@ Order = (
     | InstallTable
     | RemoveTopic
     | DropPartition
+    | Step
 )
 Phases = tuple[tuple[Order, ...], ...]
 
@@ -98,7 +102,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
     if before is after:
         return ()
     moved = _moved(before, after)
-    phases: list[list[Order]] = [[], [], []]
+    phases: list[list[Order]] = [[*change_steps.first(before, after, here)], [], []]
     for number, topic in after.topics.items():
         old = before.topics.get(number)
         if old is not topic:
@@ -110,6 +114,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
             if number in before.topics:
                 phases[0].append(RemoveTopic(topic=number))
             phases[1] += _drops(tombstone)
+    phases[2] += change_steps.last(before, after, here)
     return tuple(tuple(phase) for phase in phases if phase)
 
 

@@ -106,6 +106,10 @@ class Admin:
     async def change_token(self, command: CreateToken | RevokeToken, asked: Asked = NOTHING) -> Outcome:
         return await self._propose(command, asked)
 
+    async def propose(self, command: Command, asked: Asked = NOTHING) -> Outcome:
+        """A command as it is."""
+        return await self._propose(command, asked)
+
     async def _remove(self, node: NodeId, asked: Asked) -> Outcome:
         """Out of the ring, under the condition; then out of the cluster, under the key."""
         await self._proposer.fresh()

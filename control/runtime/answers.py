@@ -9,18 +9,21 @@ from typing import Final
 import msgspec
 import structlog
 
+from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import RegisterNode, RemoveFromRing, RemoveNode, SetNode
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls, views
 from ringfence.control.runtime.admin import DRAINS, NODE_CHANGES, VOTES
+from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.transport.envelope import Envelope
 from ringfence.control.transport.hub import ANSWER_BYTES_MAX
 from ringfence.native.wire import Code
@@ -37,10 +40,22 @@ class Answers:
         self._proposer, self._members, self._events = proposer, members, events
         self._follower: Follower | None = None
         self._driver: Driver | None = None
+        self._change_node: ChangeNode | None = None
+        self._rebalancing: Rebalances | None = None
 
     def serve_data(self, follower: Follower, driver: Driver) -> None:
         """From now on orders are carried out here."""
         self._follower, self._driver = follower, driver
+
+    def serve_changes(self, node: ChangeNode, rebalances: Rebalances) -> None:
+        """From now on orders of changes are obeyed here."""
+        self._change_node, self._rebalancing = node, rebalances
+
+    async def obey(self, term: int, order: Order) -> Answer:
+        """An order about a change, from another node or from this one. RequestRefused."""
+        if self._change_node is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        return await self._change_node.obey(term, order)
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""
@@ -85,6 +100,12 @@ class Answers:
                 return calls.EventsKept(path=str(path))
             case calls.OpenProducer():
                 return await self._open_producer(call)
+            case calls.Obey(term=term, order=order):
+                return calls.Obeyed(answer=await self.obey(term, order))
+            case calls.ShowRebalance():
+                return calls.Told(value=self._rebalances().here())
+            case calls.SteerRebalance():
+                return calls.Told(value=await self._rebalances().steer(call))
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state
@@ -115,6 +136,9 @@ class Answers:
                            index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
+        if self._proposer.state.tokens:
+            message = "the cluster has tokens: change nodes through the admin API, with one (--http)"
+            raise RequestRefused(Code.UNAUTHORIZED, message)
         commands: list[Command] = []
         if change in VOTES:
             commands = [SetNode(node=node, vote=VOTES[change])]
@@ -168,6 +192,11 @@ class Answers:
         if self._follower is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return self._follower
+
+    def _rebalances(self) -> Rebalances:
+        if self._rebalancing is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._rebalancing
 
     def _native(self) -> Driver:
         if self._driver is None:

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from ringfence.control.machines.change_orders import Answer, Order
+
 Text = Annotated[str, Meta(max_length=256)]
 Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
@@ -65,11 +67,43 @@ class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
     name: Annotated[bytes, Meta(max_length=1_024)]
 
 
+class Obey(_Call, frozen=True, kw_only=True, tag="obey"):
+    """An order of the leader of `term` about a change."""
+
+    term: Number
+    order: Order
+
+
+class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
+    """The run, its moves, and those before it."""
+
+
+class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
+    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first)."""
+
+    verb: Text
+    action: Text = ""
+    node: Number = 0
+    moves: Annotated[tuple[tuple[Number, tuple[Number, ...]], ...], Meta(max_length=4_096)] = ()
+
+
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
 
-Call = Join | ListNodes | ChangeNode | Settle | Carried | Hosted | OpenProducer | KeepEvents
+Call = (
+    Join
+    | ListNodes
+    | ChangeNode
+    | Settle
+    | Carried
+    | Hosted
+    | OpenProducer
+    | KeepEvents
+    | Obey
+    | ShowRebalance
+    | SteerRebalance
+)
 
 
 class _Reply(Struct, frozen=True, kw_only=True, tag_field="reply"):
@@ -136,13 +170,23 @@ class HowFar(_Reply, frozen=True, kw_only=True, tag="how_far"):
     index: int
 
 
+class Obeyed(_Reply, frozen=True, kw_only=True, tag="obeyed"):
+    answer: Answer
+
+
+class Told(_Reply, frozen=True, kw_only=True, tag="told"):
+    """What people are shown, as JSON has it."""
+
+    value: dict[str, Any]
+
+
 class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
     """Where they are, on the node that answered."""
 
     path: str
 
 
-Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar
+Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar | Obeyed | Told
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)

@@ -11,6 +11,7 @@ import structlog
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.state import MetadataState
@@ -18,6 +19,7 @@ from ringfence.control.model.topics import Replica as Place
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.addresses import advertised
 from ringfence.control.runtime.answers import Answers
+from ringfence.control.runtime.changes_leader import ChangeLeader
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.health import Health
@@ -38,6 +40,8 @@ _LOG = structlog.get_logger("ringfence.cluster")
 CONTROL_DEFAULT: Final = "tcp://127.0.0.1:0"
 JOIN_TRY_S: Final = 2.0
 """How long one question to join waits; it is asked again until there is an answer."""
+ORDER_S: Final = 3.0
+"""How long one question to another node about a change waits; it is asked again."""
 HAND_OVER_S: Final = 1.0
 """How long a stop waits for another leader; then the others elect one."""
 AGAIN: Final = frozenset(
@@ -73,6 +77,7 @@ class Cluster:
         self._peers: Peers | None = None
         self._members: Members | None = None
         self._answers: Answers | None = None
+        self._changes: ChangeLeader | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
         self._settled = False
 
@@ -118,6 +123,7 @@ class Cluster:
         self._members = Members(self.proposer, peers, here, self._health, contested=self.hub.contested)
         self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node)
+        self._changes = ChangeLeader(self.proposer, self._ask_change)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -132,6 +138,22 @@ class Cluster:
         return self._members
 
     @property
+    def changes(self) -> ChangeLeader:
+        assert self._changes is not None, "the cluster is not open"
+        return self._changes
+
+    async def _ask_change(self, term: int, order: Order) -> Answer:
+        """An order to the node that it is for, which may be this one. RequestRefused."""
+        if order.to.node == self.others.here:
+            return await self.answers.obey(term, order)
+        reply = await self.others.ask(order.to.node, calls.Obey(term=term, order=order), ORDER_S)
+        if isinstance(reply, calls.Obeyed):
+            return reply.answer
+        raise RequestRefused(
+            Code.INTERNAL, f"node {order.to.node} gave no answer to an order: {reply!r:.200}"
+        )
+
+    @property
     def answers(self) -> Answers:
         assert self._answers is not None, "the cluster is not open"
         return self._answers
@@ -140,6 +162,8 @@ class Cluster:
         assert self._members is not None, "the cluster is not open"
         self.proposer.start()
         self._members.start()
+        assert self._changes is not None, "the cluster is not open"
+        self._changes.start()
 
     async def catch_up(self) -> None:
         """Wait until this node's state is what a majority has, for as long as it takes."""
@@ -169,6 +193,8 @@ class Cluster:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
+        if self._changes is not None:
+            await self._changes.close()
         if self._members is not None:
             await self._members.close()
         if self._peers is not None:
@@ -267,3 +293,5 @@ class Cluster:
         if self._members is not None:
             self._members.hash_if_due(index)
         self._on_applied(before, after, index)
+        if self._changes is not None:
+            self._changes.poke()

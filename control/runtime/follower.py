@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from ringfence.control.machines import orders
+from ringfence.control.machines.change_steps import Adopt, Discard, Release, StopSync
 from ringfence.control.machines.orders import (
     ClosePartition,
     DropPartition,
@@ -30,6 +31,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.retries import Retries
 from ringfence.native import messages
 
 _LOG = structlog.get_logger("ringfence.orders")
@@ -57,15 +59,20 @@ class Follower:
         health: Health,
         *,
         on_dropped: Callable[[TopicId], None],
+        on_left: Callable[[Adopt | Discard | Release], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
-        """`on_dropped` hears of a deleted topic of which this store holds nothing more."""
+        """`on_dropped` hears of a deleted topic of which this store holds nothing more, `on_left` of what
+        a change had left to do here.
+        """
         self._driver, self._here, self._health = driver, here, health
-        self._on_dropped, self._on_failed = on_dropped, on_failed
+        self._on_dropped, self._on_left, self._on_failed = on_dropped, on_left, on_failed
         self._steps: deque[_Step] = deque()
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
+        self._newest: _Step | None = None
+        self._retries = Retries(here, state=self._newest_state, give=self._open_again, on_failed=on_failed)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,6 +82,7 @@ class Follower:
     def follow(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """Note what the entry at `index` asks for. Called in the order of indexes."""
         phases = orders.between(before, after, self._here)
+        self._newest = _Step(index, after, phases)
         if phases:
             self._steps.append(_Step(index, after, phases))
             self._wake.set()
@@ -90,6 +98,7 @@ class Follower:
         return self._steps[0].index - 1 if self._steps else applied
 
     async def close(self) -> None:
+        await self._retries.close()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -133,13 +142,44 @@ class Follower:
             if isinstance(order, DropPartition) and not self._holds(order):
                 # Dropped before a crash that came before the confirmation.
                 return None
+            if self._is_done(order):
+                return None
             fault = f"{key}: {error}"
             self._health.worsen(key, fault)
+            if isinstance(order, OpenPartition):
+                self._retries.failed(order)
             return fault
         self._health.mend(key)
+        if isinstance(order, Adopt | Discard | Release):
+            self._on_left(order)
         return None
 
-    def _holds(self, order: DropPartition) -> bool:
+    def _is_done(self, order: Order) -> bool:
+        """Steps of changes are repeated by every start until the log knows that they were carried out."""
+        match order:
+            case StopSync():
+                return True
+            case Discard():
+                self._on_left(order)
+                return True
+            case Adopt() if self._holds(order):
+                self._on_left(order)
+                return True
+            case Release() if not self._holds(order):
+                self._on_left(order)
+                return True
+            case _:
+                return False
+
+    def _newest_state(self) -> MetadataState:
+        assert self._newest is not None, "an order before any state"
+        return self._newest.state
+
+    async def _open_again(self, order: OpenPartition) -> bool:
+        assert self._newest is not None, "an order before any state"
+        return await self._perform(order, self._newest) is None
+
+    def _holds(self, order: DropPartition | Adopt | Release) -> bool:
         place = (order.topic, order.partition)
         return any((known["topic"], known["partition"]) == place for known in self._driver.node.partitions())
 
@@ -169,6 +209,8 @@ class Follower:
             case TruncatePartition(topic, partition, before):
                 name = f"truncating partition {partition} of topic {topic}"
                 return name, partial(node.truncate, topic, partition, before)
+            case StopSync() | Adopt() | Discard() | Release():
+                return self._step_call(order)
             case InstallTable(topic):
                 return f"installing the table of topic {topic.name}", self._table_call(order, step)
             case RemoveTopic(topic):
@@ -177,6 +219,20 @@ class Follower:
                 return f"dropping partition {partition} of topic {topic}", partial(
                     node.drop, topic, partition
                 )
+
+    def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
+        node: Any = self._driver.node
+        number = (step.change, step.attempt)
+        what = f"of change {step.change} of partition {step.partition}"
+        match step:
+            case StopSync():
+                return f"ending the copy {what}", lambda: node.sync_stop(step.change)
+            case Adopt():
+                return f"adopting the copy {what}", lambda: node.adopt(*number)
+            case Discard():
+                return f"discarding the copy {what}", lambda: node.discard(*number)
+            case Release():
+                return f"releasing the replica {what}", lambda: node.drop(step.topic, step.partition)
 
     def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
         topic, state = order.topic, step.state

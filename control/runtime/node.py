@@ -23,6 +23,8 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, recovery
 from ringfence.control.runtime.admin import Admin
 from ringfence.control.runtime.burials import Burials
+from ringfence.control.runtime.changes_left import ChangesLeft
+from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
@@ -30,6 +32,7 @@ from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.runtime.requests import Requests, Route
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.topic_requests import TopicRequests
@@ -117,9 +120,11 @@ class Node:
             self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
         )
         self._burials = Burials(self.proposer, self._here.store)
+        self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
-            self._driver, self._here, self.health, on_dropped=self._burials.begin, on_failed=self._fail
-        )
+            self._driver, self._here, self.health, on_dropped=self._burials.begin,
+            on_left=self._left.done, on_failed=self._fail,
+        )  # fmt: skip
         self._requests = Requests(
             self.native,
             self._routes(),
@@ -132,6 +137,10 @@ class Node:
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver)
+        self.rebalances = Rebalances(self.proposer, self._cluster.others, self._cluster.changes.coordinator)
+        self._cluster.answers.serve_changes(
+            ChangeNode(self.proposer, self._follower, self._driver, self._here), self.rebalances
+        )
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
@@ -334,6 +343,7 @@ class Node:
     async def _abandon(self) -> None:
         if hasattr(self, "_burials"):
             self._burials.close()
+            self._left.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
         await self._cluster.close()

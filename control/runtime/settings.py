@@ -20,7 +20,14 @@ from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
 
 PREFIX: Final = "RINGFENCE_"
 OTHER_VARIABLES: Final = frozenset(
-    {"RINGFENCE_ADDRESS", "RINGFENCE_DATA", "RINGFENCE_CONFIG", "RINGFENCE_DEBUG"}
+    {
+        "RINGFENCE_ADDRESS",
+        "RINGFENCE_ADMIN",
+        "RINGFENCE_TOKEN",
+        "RINGFENCE_DATA",
+        "RINGFENCE_CONFIG",
+        "RINGFENCE_DEBUG",
+    }
 )
 """Of the client, of the tests and of the command line; not settings of a node."""
 LISTEN_DEFAULT: Final = "tcp://127.0.0.1:7411"
@@ -98,7 +105,7 @@ class Settings(BaseSettings):
         ge=16 << 10, le=1 << 30,
     )  # fmt: skip
     http: str | None = _setting(
-        None, "HOST:PORT of the HTTP endpoint for health and metrics; none, because not everybody needs one"
+        None, "HOST:PORT of the admin API, health and metrics; none, because it doubles a start's imports"
     )
     shards: int = _setting(
         1,

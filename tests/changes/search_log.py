@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines import change_steps, orders
+from ringfence.control.machines import orders
 from ringfence.control.machines.change_orders import Answer, Order, Standing, standing
 from ringfence.control.machines.changes import Next, Seen, advance, fresh, heard
 from ringfence.control.machines.metadata import apply
@@ -81,12 +81,7 @@ class Log:
     def _carried(self, before: int, after: int, here: Replica) -> tuple[Any, ...]:
         """What the node at `here` does when it goes from one prefix to another; -1 is the empty state."""
         old, new = EMPTY if before < 0 else self.states[before], self.states[after]
-        phases = orders.between(old, new, here)
-        return (
-            *change_steps.first(old, new, here),
-            *(order for phase in phases for order in phase),
-            *change_steps.last(old, new, here),
-        )
+        return tuple(order for phase in orders.between(old, new, here) for order in phase)
 
     def _standing(self, applied: int, order: Order, here: Replica) -> Standing:
         return standing(self.states[applied], self.indexes[applied], order, here)

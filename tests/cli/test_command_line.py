@@ -55,8 +55,16 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node", "debug"}:
+    if name not in {"topic", "node", "rebalance", "debug", "token"}:
         assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["create", "list", "revoke"])
+def test_every_token_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("token", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence token {name}" in done.stdout
+    assert "--json" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["events", "replay"])
@@ -75,7 +83,7 @@ def test_every_topic_command_has_an_example_and_json(name: str) -> None:
     assert "--json" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["list", "promote", "demote", "auto", "remove"])
+@pytest.mark.parametrize("name", ["list", "promote", "demote", "auto", "drain", "undrain", "remove"])
 def test_every_node_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("node", name, "--help")
     assert done.returncode == 0, done.stderr

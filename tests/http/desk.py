@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,9 @@ class Answer:
 
 
 def send(
-    address: str, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
-) -> Answer:
+    address: str, method: str, path: str, body: bytes | Iterator[bytes] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:  # fmt: skip
     parts = urlsplit(address)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
     try:

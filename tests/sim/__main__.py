@@ -8,8 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.sim import simulation
+from tests.sim import shrink, simulation
 from tests.sim.mix import Plan
+from tests.sim.simulation import Result
+
+TOLD_EACH = 100
 
 
 def _seeds(given: argparse.Namespace) -> Iterator[int]:
@@ -26,6 +29,36 @@ def _seeds(given: argparse.Namespace) -> Iterator[int]:
         seed += 1
 
 
+def _plan(seed: int, given: argparse.Namespace) -> Plan:
+    plan = Plan.drawn(seed, given.seconds, given.machines)
+    if given.calm:
+        plan = shrink.calm(plan)
+    if given.only is not None:
+        plan = shrink.only(plan, [int(number) for number in given.only.split(",") if number])
+    return plan
+
+
+def _show(plan: Plan, result: Result, given: argparse.Namespace) -> None:
+    """The story of a broken promise, and how to see it again."""
+    command = f"python -m tests.sim --seed {plan.seed} --seconds {given.seconds} --machines {given.machines}"
+    if given.shrink and result.violation is not None:
+        broken = result.violation.invariant
+
+        def fails(fewer: Plan) -> bool:
+            again = simulation.run(fewer).violation
+            return again is not None and again.invariant == broken
+
+        before = len(plan.strikes)
+        smaller, runs = shrink.shrunk(plan, fails)
+        print(f"{before} strikes shrunk to {len(smaller.strikes)} in {runs} runs")
+        numbers = ",".join(str(each.number) for each in smaller.strikes)
+        command += f" --only {numbers}" + (" --calm" if smaller == shrink.calm(smaller) else "")
+        plan = smaller
+    result = simulation.run(plan, is_told=True)
+    print("\n".join(result.story[-given.lines :] if given.lines else ()))
+    print(f"seed {plan.seed}: {result.violation}\n  replay: {command}", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="one seed, with its story")
@@ -34,31 +67,32 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=10, help="virtual seconds of faults")
     parser.add_argument("--machines", type=int, default=3)
     parser.add_argument("--lines", type=int, default=60, help="of the story of a broken promise")
+    parser.add_argument("--shrink", action="store_true", help="leave out strikes that do not matter")
+    parser.add_argument("--only", help="numbers of the strikes that are carried out, as a shrink tells them")
+    parser.add_argument("--calm", action="store_true", help="without lost, doubled and late messages")
     given = parser.parse_args()
     began, events, violations, counted, run = time.process_time(), 0, 0, 0, 0
     counts = Counter[str]()
     for seed in _seeds(given):
-        plan = Plan.drawn(seed, given.seconds, given.machines)
-        result = simulation.run(plan, is_told=given.seed is not None)
+        plan = _plan(seed, given)
+        result = simulation.run(plan, is_told=given.seed is not None and not given.shrink)
         run += 1
         events += result.events
         counted += result.is_counted
         counts.update(result.counts)
+        if run % TOLD_EACH == 0:
+            print(f"{run} seeds, {counted} count, {violations} violations", file=sys.stderr, flush=True)
         if result.violation is not None:
             violations += 1
-            if not result.story:
-                result = simulation.run(plan, is_told=True)
-            print("\n".join(result.story[-given.lines :]))
-            print(f"seed {seed}: {result.violation}")
-            print(f"  replay: python -m tests.sim --seed {seed} --seconds {given.seconds}")
+            _show(plan, result, given)
         elif given.seed is not None:
-            print("\n".join(result.story))
+            print("\n".join(result.story[-given.lines :]))
             print(f"trace {result.trace}")
     took_s = time.process_time() - began  # of this core, whatever others do
     print(" ".join(f"{name}={count}" for name, count in sorted(counts.items())))
     print(
         f"{run} seeds ({counted} count), {events} events, {sum(counts.values())} faults, "
-        f"{violations} violations, {run / took_s * 60:.0f} seeds a minute"
+        f"{violations} violations, {run / took_s * 60:.0f} seeds a minute of one core"
     )
     return 1 if violations else 0
 

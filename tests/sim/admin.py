@@ -10,6 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.codec import Answer
+from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native import messages
@@ -112,6 +113,7 @@ class Admin(Customer):
 
         TOPIC_DESCRIBE answers from what the node has applied, which may be old: no operation of this history.
         """
+        assert machine.node is not None
         proposer, now = machine.node.proposer, self.world.agenda
 
         async def look() -> None:
@@ -123,7 +125,7 @@ class Admin(Customer):
             topic = proposer.state.topic_named(f"public/default/{name}")
             self._history.returned(ticket, None if topic is None else int(topic.topic), now.now_us)
 
-        machine.call(lambda: machine.loop.create_task(look()))
+        machine.call(lambda: machine.spawn(look()))
 
     def _created(self, ticket: int, answer: Answer | None) -> None:
         self._ended(ticket, answer, lambda body: body.control(messages.TopicInfo).topic, None)
@@ -142,8 +144,13 @@ class Admin(Customer):
         else:
             self._history.without_effect(ticket)
 
-    def check(self) -> None:
-        """Raises ViolationError where no order of all operations explains the answers."""
+    def check(self, state: MetadataState) -> None:
+        """Raises ViolationError where no order of all operations explains the answers and the end."""
+        now = self.world.agenda.now_us
+        for name in NAMES:
+            topic = state.topic_named(f"public/default/{name}")
+            ticket = self._history.invoke("end", Describe(name), now)
+            self._history.returned(ticket, None if topic is None else int(topic.topic), now)
         operations = self._history.operations()
         self.world.counts["operations"] += len(operations)
         outcome = check(TopicsModel(), operations)
@@ -167,7 +174,7 @@ class Admin(Customer):
                 with contextlib.suppress(RequestRefused):
                     await node._cluster.answers._reply(call)
 
-            target.call(lambda: target.loop.create_task(ask()))
+            target.call(lambda: target.spawn(ask()))
 
     def truncates(self, topic: str, dice: Random) -> None:
         """Acknowledged places of one partition become its start."""

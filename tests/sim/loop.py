@@ -53,18 +53,18 @@ class Loop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return self.dead
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         self.wake()
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         delay_us = self.machine.clock.us_until(when)
         self.machine.agenda.after(max(0, delay_us), partial(self._timer, handle))
@@ -89,13 +89,13 @@ class Loop(asyncio.AbstractEventLoop):
         task.add_done_callback(self.tasks.discard)
         return task
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         self.readers[fd] = partial(callback, *args)
 
     def remove_reader(self, fd: Any) -> bool:
         return self.readers.pop(fd, None) is not None
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """Begin when the thread is free; the result comes back a moment after the work was done."""
         future = self.create_future()
         machine, now = self.machine, self.machine.agenda.now_us

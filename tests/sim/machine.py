@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,7 +110,7 @@ class Machine:
         self.down, self.paused, self.serving = False, False, False
         self.life += 1
         self.files.process_started()
-        self.loop = Loop(self)
+        self.loop = Loop(self)  # type: ignore[abstract]  # what is left out, the product does not use
         settings = self.world.settings(self, join)
         self.world.tell(self.name, "starts")
         self.loop.create_task(self._main(settings), name="main")
@@ -193,6 +193,11 @@ class Machine:
             return ""
         alive = {task.get_name() for task in self.loop.tasks}
         return ", ".join(sorted(TASKS - alive))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """A task on the node's loop, as one of its requests is."""
+        if self.loop is not None:
+            self.loop.create_task(work)
 
     def call(self, work: Callable[[], Any]) -> None:
         """Run it on the node's loop, soon."""

@@ -24,6 +24,7 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "one_way": (1_000, 4_000),
     "pause": (1_000, 4_000),
     "pause_leader": (2_000, 5_000),
+    "pause_all": (4_000, 10_000),
     "clock_rate": (1_500, 5_000),
     "wall_jump": (500, 3_000),
     "hang_up": (400, 3_000),

@@ -24,7 +24,11 @@ def observed() -> Iterator[None]:
     step, change = Consensus.step, Consensus.apply_change
     send, beat, propose = Peers.send_message, Members.beat, Members._propose
     readable = RaftProposer.readable
-    apply_batch, apply, make_store = Replica._apply, runtime_replica.apply, runtime_node.RaftStore
+    apply_batch, apply, make_store = (
+        Replica._apply,
+        vars(runtime_replica)["apply"],
+        vars(runtime_node)["RaftStore"],
+    )
 
     def observed_step(self: Consensus, event: Any) -> None:
         current.machine().world.watch.stepped(self, lambda: step(self, event), event)

@@ -19,6 +19,7 @@ from ringfence.native.frame import open_answer
 from ringfence.native.wire import AnswerHeader, Status
 from tests.sim import birth, quiet, strikes
 from tests.sim.admin import Admin
+from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
 from tests.sim.intercept import installed
 from tests.sim.ledger import Stored
@@ -80,7 +81,8 @@ class Simulation(World):
             Publisher(self, number, Random(self.random.random()), TOPIC)
             for number in range(1, plan.producers + 1)
         ]
-        self.clients = [*self.publishers, self.admin]
+        self.consumer = Consumer(self, Random(self.random.random()))
+        self.clients = [*self.publishers, self.admin, self.consumer]
 
     # ---- the run ----
 
@@ -98,7 +100,7 @@ class Simulation(World):
         self.agenda.run(self.agenda.now_us + self.plan.seconds * SECOND_US)
         self._heal()
         self._until("the cluster does not come to rest", self._at_rest)
-        self.admin.check()
+        self.admin.check(self.machines[0].replica.state)
         self._same_everywhere()
         self._reckon()
 
@@ -294,7 +296,7 @@ class Simulation(World):
         if replica._compacting is None and replica.applied.index > replica._snapshot_index:
 
             def begin() -> None:
-                if replica._compacting is None and not replica._failed:
+                if replica._compacting is None and not replica._failed and machine.loop is not None:
                     replica._compacting = machine.loop.create_task(replica._compact(), name="compaction")
                     replica._compacting.add_done_callback(replica._compacted)
 

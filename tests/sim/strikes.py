@@ -15,7 +15,7 @@ from tests.sim.network import Weather
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
     from tests.sim.mix import Strike
-    from tests.sim.world import World
+    from tests.sim.simulation import Simulation as World
 
 SECOND: Final = 1_000_000
 
@@ -116,10 +116,22 @@ def _pause_leader(world: World, dice: Random) -> None:
     _stop(world, _leader(world, dice), dice)
 
 
-def _stop(world: World, machine: Machine, dice: Random) -> None:
+def _cut_power(world: World, machine: Machine) -> None:
+    if not world.healed:
+        world.strike_crash(machine, power=True, mid_job=False)
+
+
+def _pause_all(world: World, dice: Random) -> None:
+    """Whatever the machines run on stands still; they wake one after the other."""
+    us = dice.randrange(SECOND // 2, 5 * SECOND)
+    for machine in world.machines:
+        _stop(world, machine, dice, us + dice.randrange(300_000))
+
+
+def _stop(world: World, machine: Machine, dice: Random, us: int = 0) -> None:
     if machine.down or machine.paused:
         return
-    us = dice.choice([dice.randrange(20_000, 600_000), dice.randrange(SECOND // 2, 5 * SECOND)])
+    us = us or dice.choice([dice.randrange(20_000, 600_000), dice.randrange(SECOND // 2, 5 * SECOND)])
     world.tell(machine.name, f"stands still for {us / 1e6:.3f} s")
     machine.pause()
     life = machine.life
@@ -155,8 +167,9 @@ def _storm(world: World, dice: Random) -> None:
 def _sync_error(world: World, dice: Random) -> None:
     machine = _any(world, dice)
     machine.hurt.add("sync")
-    machine.files.fail_sync = dice.choice([0.3, 1.0])
+    machine.files.fail_sync = dice.choice([0.3, 0.6, 1.0])
     _off(world, dice, lambda: setattr(machine.files, "fail_sync", 0.0), 2)
+    _dies_of_it(world, machine, dice)
 
 
 def _write_error(world: World, dice: Random) -> None:
@@ -174,6 +187,13 @@ def _full(world: World, dice: Random) -> None:
     _off(world, dice, lambda: setattr(machine.files, "room", None), 2)
 
 
+def _dies_of_it(world: World, machine: Machine, dice: Random) -> None:
+    """Damage shows when the machine starts again: half of the time its power goes soon."""
+
+    if dice.random() < 0.5:
+        world.agenda.after(dice.randrange(10_000, 3 * SECOND // 2), lambda: _cut_power(world, machine))
+
+
 def _off(world: World, dice: Random, call: Callable[[], None], seconds: int) -> None:
     world.agenda.after(dice.randrange(50_000, seconds * SECOND), call)
 
@@ -183,6 +203,7 @@ def _row_sync_error(world: World, dice: Random) -> None:
     machine.hurt.add("rows")
     machine.host.disk.set_faults(sync_errors_per_mille=dice.choice([100, 1000]))
     _off(world, dice, machine.host.disk.set_faults, 2)
+    _dies_of_it(world, machine, dice)
 
 
 def _row_read_error(world: World, dice: Random) -> None:
@@ -215,6 +236,7 @@ def _rot(world: World, dice: Random) -> None:
     if rot is not None:
         machine.rots.append(rot)
         world.tell(machine.name, "a byte of the metadata rots, at", rot[1])
+        _dies_of_it(world, machine, dice)
 
 
 def _slow_disk(world: World, dice: Random) -> None:
@@ -228,6 +250,9 @@ def _compact(world: World, dice: Random) -> None:
     machine = _any(world, dice)
     if machine.replica is not None and machine.serving:
         world.compact_now(machine)
+        if dice.random() < 0.2:
+            us = dice.randrange(100, 3_000)
+            world.agenda.after(us, lambda: _cut_power(world, machine))
 
 
 def _transfer(world: World, dice: Random) -> None:
@@ -282,6 +307,7 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "one_way": _one_way,
     "pause": _pause,
     "pause_leader": _pause_leader,
+    "pause_all": _pause_all,
     "clock_rate": _clock_rate,
     "wall_jump": _wall_jump,
     "hang_up": _hang_up,

@@ -17,6 +17,8 @@ import pytest
 
 from ringfence.control.machines import liveness
 from ringfence.control.machines import metadata as machine
+from ringfence.control.machines.orders import OpenPartition
+from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import follower, members, replica
@@ -92,7 +94,7 @@ def _page_cache_believed(patch: Patch) -> None:
     """A start takes what it can read for durable."""
 
     def make_durable(self: Journal, doubtful: bytes) -> None:
-        os_ = journal.os
+        os_ = vars(journal)["os"]
         if self.cut_bytes:
             os_.ftruncate(self._descriptor, self._end)
             os_.fsync(self._descriptor)
@@ -200,7 +202,9 @@ def _answer_before_commit(patch: Patch) -> None:
 def _as_entry(proposer: RaftProposer, pending: Any) -> Any:
     from ringfence.control.model.entries import Entry
 
-    return Entry(index=proposer.applied.index + 1, term=proposer.replica.term, proposal=pending.proposal)
+    return Entry(
+        index=Index(proposer.applied.index + 1), term=proposer.replica.term, proposal=pending.proposal
+    )
 
 
 def _old_epoch_opened(patch: Patch) -> None:
@@ -209,7 +213,7 @@ def _old_epoch_opened(patch: Patch) -> None:
 
     def call(self: Any, order: Any, step: Any) -> Any:
         name, give = original(self, order, step)
-        if isinstance(order, follower.OpenPartition):
+        if isinstance(order, OpenPartition):
             node = self._driver.node
             args = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
             return name, lambda: node.open(*args)

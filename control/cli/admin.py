@@ -1,0 +1,163 @@
+"""The admin API as the command line uses it: any of several addresses, a token, changes under keys."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from ringfence.native import errors
+from ringfence.native.errors import RingfenceError, refusal
+from ringfence.native.wire import Code
+
+DEFAULT: Final = "http://127.0.0.1:7412"
+ADDRESS_VARIABLE: Final = "RINGFENCE_ADMIN"
+TOKEN_VARIABLE: Final = "RINGFENCE_TOKEN"  # noqa: S105 - the name of a variable
+ANSWER_BYTES_MAX: Final = 64 << 20
+"""Of one answer: a thousand topics of 8 KiB properties, with room."""
+AGAIN_S: Final = 0.3
+RETRIED: Final = frozenset({429, 503, 504})
+_ERRORS: Final[dict[int, type[RingfenceError]]] = {
+    400: errors.InvalidArgumentError,
+    401: errors.UnauthorizedError,
+    403: errors.UnauthorizedError,
+    404: errors.NotFoundError,
+    409: errors.AlreadyExistsError,
+    412: errors.RefusedError,
+    413: errors.InvalidArgumentError,
+    422: errors.InvalidArgumentError,
+    429: errors.OverloadedError,
+    503: errors.RetriableError,
+    504: errors.UnknownOutcomeError,
+    507: errors.DiskFullError,
+}
+
+
+def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--http` and `--token-file`. A token is never an argument: everybody on the machine sees those."""
+    function = click.option(
+        "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help=f"A file with the token. [default: the variable {TOKEN_VARIABLE}]",
+    )(function)  # fmt: skip
+    return click.option(
+        "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]",
+        help=f"Admin API of any node; the next one is asked when one does not answer. [default: {DEFAULT}]",
+    )(function)  # fmt: skip
+
+
+class Admin:
+    """Requests to the first address that answers."""
+
+    def __init__(self, http: str | None, token_file: Path | None = None, timeout_s: float = 30.0) -> None:
+        """ConfigError when an address is none."""
+        self._addresses = [_checked(text.strip()) for text in (http or DEFAULT).split(",") if text.strip()]
+        self._timeout_s = timeout_s
+        self._token = _token(token_file)
+
+    def get(self, path: str) -> Any:
+        """The body of an answer. Raises RingfenceError."""
+        return self._sent("GET", path, None, {})
+
+    def change(self, method: str, path: str, given: Any = None, *, condition: str | None = None) -> Any:
+        """A change; sent again under its key, at any address, until it is answered or the time is over."""
+        headers = {"Idempotency-Key": secrets.token_hex(16)}
+        if condition is not None:
+            headers["If-Match"] = condition
+        return self._sent(method, path, given, headers)
+
+    def _sent(self, method: str, path: str, given: Any, headers: dict[str, str]) -> Any:
+        end = time.monotonic() + self._timeout_s
+        body = None if given is None else json.dumps(given).encode()
+        sent = {"Accept": "application/json", **headers}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        if self._token:
+            sent["Authorization"] = f"Bearer {self._token}"
+        while True:
+            failure: RingfenceError | None = None
+            for address in self._addresses:
+                left = end - time.monotonic()
+                try:
+                    return _one(address, method, path, body, sent, max(left, 0.1))
+                except errors.ConnectError as error:
+                    failure = error
+                except _Again as again:
+                    failure = again.error
+            assert failure is not None, "no address"
+            if time.monotonic() + AGAIN_S >= end:
+                raise failure
+            time.sleep(AGAIN_S)
+
+
+class _Again(Exception):  # noqa: N818 - it ends in another try or in `error`
+    def __init__(self, error: RingfenceError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _one(
+    address: str, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+) -> Any:
+    parts = urlsplit(address)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        data = answer.read(ANSWER_BYTES_MAX + 1)
+    except (OSError, http.client.HTTPException, ssl.SSLError) as error:
+        raise errors.ConnectError(f"{address}: no answer: {str(error) or type(error).__name__}") from error
+    finally:
+        connection.close()
+    if len(data) > ANSWER_BYTES_MAX:
+        raise errors.ProtocolError(f"{address}: an answer above {ANSWER_BYTES_MAX} bytes")
+    try:
+        told = json.loads(data) if data else None
+    except ValueError as error:
+        raise errors.ProtocolError(f"{address}: {answer.status}, and no JSON: is it an admin API?") from error
+    if answer.status < 400:
+        return told
+    told_error = _error(answer.status, told)
+    if answer.status in RETRIED:
+        raise _Again(told_error)
+    raise told_error
+
+
+def _error(status: int, problem: Any) -> RingfenceError:
+    """The error of a problem; the class tells what to do, as for answers on the data socket."""
+    told = problem if isinstance(problem, dict) else {}
+    slug = str(told.get("type", "")).rpartition(":")[2]
+    detail = str(told.get("detail", f"status {status}"))
+    name = slug.upper().replace("-", "_")
+    if name in Code.__members__:
+        return refusal(Code[name], detail)
+    return _ERRORS.get(status, errors.RetriableError if status >= 500 else errors.RefusedError)(detail)
+
+
+def _checked(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and not parts.path.strip("/")
+        parts.port  # noqa: B018 - raises for one that is none
+    except ValueError:
+        sound = False
+    if not sound:
+        raise errors.ConfigError(f"--http {text!r}: http://HOST:PORT", key="http")
+    return text
+
+
+def _token(file: Path | None) -> str:
+    text = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text(encoding="utf-8")
+    token = text.strip()
+    if not token.isascii() or not token.isprintable():
+        raise errors.ConfigError("the token has other than printable ASCII characters", key="token")
+    return token

@@ -1,0 +1,147 @@
+"""Topics through either door: the data socket of a node, or the admin API. Both give the same values."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.connection import connected
+from ringfence.control.model.names import full_topic_name
+from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    from ringfence import Client
+    from ringfence.native.messages import TopicInfo
+
+PAGE = 500
+"""Topics of one answer of the admin API."""
+Topic = dict[str, Any]
+"""As `--json` prints it."""
+Options = dict[str, Any]
+"""key, partitions, retention_bytes, retention_ms, properties."""
+
+
+class Door(Protocol):
+    """What the commands ask for."""
+
+    def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic: ...
+    def topics(self, prefix: str) -> list[Topic]: ...
+    def topic(self, name: str) -> Topic: ...
+    def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None: ...
+    def delete(self, name: str, *, missing_ok: bool) -> None: ...
+    def close(self) -> None: ...
+
+
+def opened(address: str, http: str | None, token_file: Path | None, timeout_s: float) -> Door:
+    """The admin API where `http` names it, else the data socket."""
+    if http is not None:
+        return _Http(Admin(http, token_file, timeout_s))
+    return _Socket(connected(address, timeout_s))
+
+
+class _Socket:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic:
+        return _values(self._client.create_topic(name, schema=schema, exist_ok=exist_ok, **options))
+
+    def topics(self, prefix: str) -> list[Topic]:
+        return [_values(info) for info in self._client.topics(prefix=prefix)]
+
+    def topic(self, name: str) -> Topic:
+        return _values(self._client.topic(name))
+
+    def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
+        self._client.truncate(name, partition=partition, before_offset=before_offset)
+
+    def delete(self, name: str, *, missing_ok: bool) -> None:
+        self._client.delete_topic(name, missing_ok=missing_ok)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Http:
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic:
+        message = base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+        created = True
+        try:
+            self._admin.change("POST", "/admin/topics", {"name": name, "schema_ipc": message, **options})
+        except AlreadyExistsError:
+            known = self.topic(name) if exist_ok else None
+            if known is None or known["key"] != list(options["key"]) or known["columns"] != _columns(schema):
+                raise
+            created = False
+        return {**self.topic(name), "created": created}
+
+    def topics(self, prefix: str) -> list[Topic]:
+        names: list[str] = []
+        while True:
+            after = names[-1] if names else ""
+            query = f"prefix={quote(prefix)}&after={quote(after)}&limit={PAGE}&linearizable=true"
+            page = self._admin.get(f"/admin/topics?{query}")
+            names += [topic["name"] for topic in page["topics"]]
+            if not page["more"]:
+                return [self.topic(name) for name in names]
+
+    def topic(self, name: str) -> Topic:
+        told = self._admin.get(f"{_path(name)}?linearizable=true")
+        told["partitions"] = told.pop("stats")
+        return {**told, "created": False}
+
+    def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
+        given = {"partition": partition, "before_offset": before_offset}
+        self._admin.change("POST", f"{_path(name)}/truncate", given)
+
+    def delete(self, name: str, *, missing_ok: bool) -> None:
+        try:
+            self._admin.change("DELETE", _path(name))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def close(self) -> None:
+        """Connections end with their answers."""
+
+
+def _path(name: str) -> str:
+    try:
+        return f"/admin/topics/{full_topic_name(name)}"
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from error
+
+
+def _values(info: TopicInfo) -> Topic:
+    """A topic of the data socket; the schema as columns, not as bytes."""
+    schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    return {
+        "topic": info.topic,
+        "name": info.name,
+        "created": info.created,
+        "version": info.version,
+        "key": info.key,
+        "columns": _columns(schema),
+        "schemas": len(info.schemas),
+        "replication": info.replication,
+        "retention_bytes": info.retention_bytes,
+        "retention_ms": info.retention_ms,
+        "properties": info.properties,
+        "rows": sum(part.end_offset - part.start_offset for part in info.partitions),
+        "bytes": sum(part.bytes for part in info.partitions),
+        "partitions": [
+            {name: getattr(part, name) for name in part.__struct_fields__} for part in info.partitions
+        ],
+    }
+
+
+def _columns(schema: pa.Schema) -> list[dict[str, Any]]:
+    return [{"name": field.name, "type": str(field.type), "nullable": field.nullable} for field in schema]

@@ -1,0 +1,122 @@
+"""All changes in the eyes of one leader: orders that should be with nodes now, and entries to propose.
+
+    hear(order, answer)     a node has answered
+    step(state, now_ms)     what is wanted: orders, each until it is answered or wanted no more; entries
+    begin()                 this node leads from now on, and has heard nothing
+
+What is soft is here and is forgotten with the leadership: nothing but the log is needed to go on.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.machines.change_rules import awaits_owner
+from ringfence.control.machines.changes import Seen, advance, fresh, heard
+from ringfence.control.machines.holdings import owned
+from ringfence.control.machines.policy import Decision, Memory, decide
+from ringfence.control.machines.rebalance import Rebalancer
+from ringfence.control.model.change_commands import FailOver
+from ringfence.control.model.changes import Change, ChangeKind
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Replica
+
+AGAIN_MS: Final = 1_000
+"""An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
+FAILOVERS_MAX: Final = 64
+"""Failovers that are worked on at once, oldest first: each asks all replicas of a partition."""
+
+
+class Wanted(NamedTuple):
+    orders: tuple[Order, ...] = ()
+    entries: tuple[Command, ...] = ()
+
+
+class Coordinator:
+    """Times are of one monotonic clock, in ms; the class reads none."""
+
+    def __init__(self) -> None:
+        self._seen: dict[PartitionId, Seen] = {}
+        self._proposed: dict[Command, int] = {}
+        self._rebalancer = Rebalancer()
+        self._memory: Memory | None = None
+        self.loads: dict[PartitionId, float] = {}
+        self.decision: Decision | None = None
+
+    def begin(self, now_ms: int) -> None:
+        self.__init__()  # type: ignore[misc]
+        self._memory = Memory(began_ms=now_ms)
+
+    def hear(self, order: Order, answer: Answer) -> None:
+        known = self._seen.get(order.partition)
+        if known is not None:
+            self._seen[order.partition] = heard(known, order, answer)
+
+    def progress(self, partition: PartitionId) -> Seen | None:
+        """What is known of the partition's change, for people."""
+        return self._seen.get(partition)
+
+    def step(self, state: MetadataState, now_ms: int) -> Wanted:
+        orders: list[Order] = []
+        entries: list[Command] = list(_failovers(state))
+        load = owned(state) if state.changes else None
+        seen: dict[PartitionId, Seen] = {}
+        for change in _worked_on(state):
+            known = seen[change.partition] = fresh(change, now_ms, self._seen.get(change.partition))
+            more, entry = advance(state, change, known, now_ms, load)
+            orders += more
+            if entry is not None:
+                entries.append(entry)
+        self._seen = seen
+        entries += self._rebalancer.step(state, now_ms)
+        entries += self._policy(state, now_ms)
+        return Wanted(tuple(orders), self._due(entries, now_ms))
+
+    def refused(self, command: Command) -> None:
+        """The log did not take it: it may be decided anew at once, on the newer state."""
+        self._proposed.pop(command, None)
+
+    def _due(self, entries: list[Command], now_ms: int) -> tuple[Command, ...]:
+        self._proposed = {command: at for command, at in self._proposed.items() if now_ms - at < AGAIN_MS}
+        due = tuple(command for command in entries if command not in self._proposed)
+        self._proposed |= dict.fromkeys(due, now_ms)
+        return due
+
+    def _policy(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        if self._memory is None:
+            return ()
+        decision, self._memory = decide(state, self.loads, now_ms, self._memory)
+        if decision is None:
+            return ()
+        self.decision = decision
+        return () if decision.start is None else (decision.start,)
+
+
+def _worked_on(state: MetadataState) -> list[Change]:
+    """Planned changes, whose number is limited, and the oldest failovers."""
+    failovers = sorted(
+        (change for change in state.changes.values() if change.kind is ChangeKind.FAILOVER),
+        key=lambda change: (change.change, change.partition),
+    )
+    planned = [change for change in state.changes.values() if change.kind is not ChangeKind.FAILOVER]
+    return [*failovers[:FAILOVERS_MAX], *planned]
+
+
+def _failovers(state: MetadataState) -> list[FailOver]:
+    """For each failed node that owns what others have replicas of, and nobody seeks an owner for."""
+    found = []
+    for number, node in state.nodes.items():
+        if node.life is Life.FAILED:
+            place = Replica(node=number, store=node.store)
+            if any(
+                assignment.owner == place and not awaits_owner(state, partition)
+                for topic in state.topics.values()
+                if topic.replication > 1
+                for partition, assignment in topic.assignments.items()
+            ):
+                found.append(FailOver(node=number, changed=node.changed))
+    return found

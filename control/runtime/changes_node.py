@@ -1,0 +1,205 @@
+"""What this node does for changes that a leader coordinates: orders come as questions, answers go back.
+
+A node looks into its own log before it obeys (`change_orders.standing`), and again behind what it cannot take
+back: an ABORT may have been applied meanwhile, and its Discard have run before there was anything to discard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+import structlog
+
+from ringfence.control.machines.change_orders import (
+    Answer,
+    Ended,
+    Failed,
+    Fence,
+    LookOpen,
+    Order,
+    Prove,
+    Ready,
+    Receive,
+    Standing,
+    Sync,
+    Synced,
+    SyncState,
+    standing,
+)
+from ringfence.control.machines.change_rules import awaits_owner
+from ringfence.control.model.changes import LogEnd
+from ringfence.control.model.ids import Epoch
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.native.wire import Code
+
+_LOG = structlog.get_logger("ringfence.changes")
+LATER_S: Final = 1.0
+"""How long an order waits for this node's log to reach it, or for the log's end: then it is asked again."""
+LOOK_S: Final = 0.003
+"""How often it looks: a few of these are the gap of a move."""
+
+
+class ChangeNode:
+    """Obeys. One for a node, once its data plane serves."""
+
+    def __init__(self, proposer: RaftProposer, follower: Follower, driver: Driver, here: Replica) -> None:
+        self._proposer, self._follower, self._driver, self._here = proposer, follower, driver, here
+        self._native: Any = driver.node
+        self._term = 0
+        self._receiving: set[tuple[int, int]] = set()
+        self._syncing: dict[int, int] = {}
+        """Changes that are copied from here, with their rates."""
+
+    async def obey(self, term: int, order: Order) -> Answer:
+        """Do what a leader of `term` asks.
+
+        Raises:
+            RequestRefused: not now, or not any more; asking again later may be answered otherwise.
+        """
+        if term < self._term:
+            message = f"an order of term {term}, this node has seen term {self._term}"
+            raise RequestRefused(Code.TOO_OLD, message)
+        self._term = term
+        await self._stands(order)
+        await self._follower.until(self._proposer.applied.index)
+        match order:
+            case Receive():
+                return await self._receive(order)
+            case Sync():
+                return await self._sync(order)
+            case Fence():
+                return await self._fence(order)
+            case Prove(records=records):
+                return await self._prove(order, records)
+            case LookOpen(epoch=epoch):
+                return await self._open(order, epoch)
+
+    async def _stands(self, order: Order) -> None:
+        end = time.monotonic() + LATER_S
+        while True:
+            found = standing(self._proposer.state, self._proposer.applied.index, order, self._here)
+            if found is Standing.OBEY:
+                return
+            if found is Standing.NEVER or time.monotonic() >= end:
+                message = (
+                    f"{type(order).__name__} for change {order.change} of partition {order.partition}: "
+                    f"{'over, or not for this store' if found is Standing.NEVER else 'not in this log yet'}"
+                )
+                raise RequestRefused(Code.TOO_OLD, message, retry_after_ms=50)
+            await asyncio.sleep(LOOK_S)
+
+    async def _receive(self, order: Receive) -> Answer:
+        number = (order.change, order.attempt)
+        if number not in self._receiving:
+            slots = self._slots(order)
+            assignment = self._proposer.state.topics[order.topic].assignments[order.partition]
+            try:
+                await self._order(
+                    "receive_start", order.topic, order.partition, *slots, *number, assignment.epoch,
+                    order.owner.node,
+                )  # fmt: skip
+            except OrderError as error:
+                return Failed(why=str(error))
+            self._receiving.add(number)
+            if self._is_over(order):
+                await self._order("discard", *number)
+                self._receiving.discard(number)
+        return Ready()
+
+    async def _sync(self, order: Sync) -> Answer:
+        if order.change not in self._syncing:
+            known = self._proposer.state.nodes[order.target.node]
+            try:
+                await self._order("set_peer", known.node, list(known.addresses))
+                await self._order(
+                    "sync_start", order.topic, order.partition, order.change, order.attempt,
+                    order.target.node, order.target.store, order.bytes_per_s,
+                )  # fmt: skip
+            except OrderError as error:
+                return Failed(why=str(error))
+            self._syncing[order.change] = order.bytes_per_s
+            if self._is_over(order):
+                await self._order("sync_stop", order.change)
+        elif self._syncing[order.change] != order.bytes_per_s:
+            await self._order("sync_rate", order.change, order.bytes_per_s)
+            self._syncing[order.change] = order.bytes_per_s
+        return self._how_far(order)
+
+    def _how_far(self, order: Sync) -> Synced:
+        for known in self._native.syncs():
+            if (known["change"], known["node"]) == (order.change, order.target.node):
+                state = {"contiguous": SyncState.CONTIGUOUS, "failed": SyncState.FAILED}.get(
+                    known["state"], SyncState.COPYING
+                )
+                return Synced(
+                    state=state, rows=known["rows"], bytes=known["bytes"], gap=known["gap"],
+                    why=str(known["why"] or ""),
+                )  # fmt: skip
+        return Synced(state=SyncState.COPYING)
+
+    async def _fence(self, order: Fence) -> Answer:
+        # Of a planned change the owner's end must be durable on its quorum; of a failover each tells its own.
+        is_failover = awaits_owner(self._proposer.state, order.partition)
+        name = "fence" if is_failover else "hold"
+        try:
+            told = await self._order(name, order.topic, order.partition, order.change)
+        except OrderError as error:
+            raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
+        return Ended(end=_end(told), cut=bool(told.get("cut")))
+
+    async def _prove(self, order: Prove, records: int) -> Answer:
+        def reached() -> Answer | None:
+            known = self._figures(order)
+            return Ended(end=_end(known)) if known is not None and known["records"] >= records else None
+
+        return await self._until(order, reached)
+
+    async def _open(self, order: LookOpen, epoch: int) -> Answer:
+        def opened() -> Answer | None:
+            known = self._figures(order)
+            return Ready() if known is not None and known["open"] and known["owner_epoch"] == epoch else None
+
+        return await self._until(order, opened)
+
+    async def _until(self, order: Order, look: Any) -> Answer:
+        end = time.monotonic() + LATER_S
+        while True:
+            answer: Answer | None = look()
+            if answer is not None:
+                return answer
+            if time.monotonic() >= end:
+                message = f"{type(order).__name__} for partition {order.partition}: not yet"
+                raise RequestRefused(Code.HELD, message, retry_after_ms=20)
+            await asyncio.sleep(LOOK_S)
+
+    async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
+        """An order to the native node by its name. OrderError."""
+        return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)))
+
+    def _figures(self, order: Order) -> dict[str, Any] | None:
+        place = (order.topic, order.partition)
+        return next(
+            (one for one in self._native.partitions() if (one["topic"], one["partition"]) == place), None
+        )
+
+    def _is_over(self, order: Order) -> bool:
+        now = standing(self._proposer.state, self._proposer.applied.index, order, self._here)
+        change = self._proposer.state.changes.get(order.partition)
+        adopts = change is not None and change.change == order.change and change.is_committed
+        return now is Standing.NEVER and not adopts
+
+    def _slots(self, order: Order) -> tuple[int, int]:
+        part = self._proposer.state.topics[order.topic].layout.find(order.partition)
+        assert part is not None, "the change's partition is in its topic's layout"
+        return part.slots.lo, part.slots.hi
+
+
+def _end(told: dict[str, Any]) -> LogEnd:
+    epoch = told.get("epoch", told.get("owner_epoch", 0))
+    return LogEnd(Epoch(epoch), told["records"], told["end_offset"], told["chain"])

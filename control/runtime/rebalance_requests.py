@@ -1,0 +1,163 @@
+"""What people ask of rebalances, and what they are shown: for HTTP and the command line alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from ringfence.control.machines.coordinator import Coordinator
+from ringfence.control.machines.rebalance_plans import Chosen, Preview, preview
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.rebalance_commands import (
+    CancelRebalance,
+    PauseRebalance,
+    RebalanceCommand,
+    ResumeRebalance,
+)
+from ringfence.control.model.rebalances import Action, MoveRecord, MoveState, PlannedMove, Run
+from ringfence.control.model.results import RebalanceStarted
+from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.others import Others
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.native.wire import Code
+
+SHOW_S: Final = 1.0
+"""How long the leader may take to tell how far copies are; then the log's view must do."""
+STEERS: Final = ("pause", "resume", "cancel")
+MOVES_SHOWN: Final = 1_000
+"""Moves in one answer: control answers are limited; the counts are of all of them."""
+
+
+class Rebalances:
+    """Handlers; they raise RequestRefused."""
+
+    def __init__(self, proposer: RaftProposer, others: Others, coordinator: Coordinator) -> None:
+        self._proposer, self._others, self._coordinator = proposer, others, coordinator
+
+    async def show(self) -> dict[str, Any]:
+        """As the leader sees it, or else as this node's log has it."""
+        leader = self._proposer.replica.leader
+        if leader and leader != self._others.here:
+            try:
+                reply = await self._others.ask(NodeId(leader), calls.ShowRebalance(), SHOW_S)
+            except RequestRefused:
+                return self.here()
+            if isinstance(reply, calls.Told):
+                return reply.value
+        return self.here()
+
+    def here(self) -> dict[str, Any]:
+        """As this node knows it."""
+        state = self._proposer.state
+        decision = self._coordinator.decision
+        return {
+            **shown_run(state, state.rebalance),
+            "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
+            "policy": None if decision is None else decision.why,
+        }
+
+    def history(self) -> dict[str, Any]:
+        state = self._proposer.state
+        return {"runs": [shown_run(state, run) for run in reversed(state.runs)]}
+
+    async def steer(self, call: calls.SteerRebalance) -> dict[str, Any]:
+        """What a verb gave."""
+        if call.verb in {"preview", "start"}:
+            chosen = [
+                Chosen(PartitionId(partition), tuple(NodeId(node) for node in nodes))
+                for partition, nodes in call.moves
+            ]
+            plan = await self.plan(_action(call.action), NodeId(call.node), chosen)
+            return shown_plan(plan) if call.verb == "preview" else await self.start(plan)
+        if call.verb == "show":
+            return await self.show()
+        if call.verb == "history":
+            return self.history()
+        if call.verb not in STEERS:
+            message = f"verb={call.verb!r}: preview, start, show, history, {', '.join(STEERS)}"
+            raise RequestRefused(Code.INVALID_ARGUMENT, message)
+        await self._proposer.propose(await self.command(call.verb))
+        return await self.show()
+
+    async def plan(self, action: Action, node: NodeId, chosen: list[Chosen]) -> Preview:
+        """What would move now, on the newest state. RequestRefused when it could not be started."""
+        await self._proposer.fresh()
+        plan = preview(self._proposer.state, action, node, chosen)
+        if plan.refusal is not None:
+            raise RequestRefused(plan.refusal.code, plan.refusal.message)
+        return plan
+
+    async def command(self, verb: str) -> RebalanceCommand:
+        """Pause, resume or cancel the run that is under way."""
+        await self._proposer.fresh()
+        run = self._proposer.state.rebalance.run
+        if verb == "pause":
+            return PauseRebalance(run=run)
+        return ResumeRebalance(run=run) if verb == "resume" else CancelRebalance(run=run)
+
+    async def start(self, plan: Preview) -> dict[str, Any]:
+        started = (await self._proposer.propose(plan.command)).result
+        assert isinstance(started, RebalanceStarted), started
+        return {"run": started.run, **shown_plan(plan)}
+
+    def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "partition": move.partition, "topic": move.topic, "from": list(move.before),
+            "to": list(move.after), "state": str(move.state), "rows": move.rows, "bytes": move.bytes,
+            "attempts": move.attempts, "error": move.error,
+        }  # fmt: skip
+        seen = self._coordinator.progress(move.partition)
+        if seen is not None and seen.syncs and move.state is MoveState.DUAL_WRITE:
+            rows, size = sum(sync.rows for _, sync in seen.syncs), sum(sync.bytes for _, sync in seen.syncs)
+            gap = sum(sync.gap for _, sync in seen.syncs)
+            shown |= {"state": str(MoveState.COPYING), "rows": rows, "bytes": size, "gap_records": gap}
+        return shown
+
+
+def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
+    """A run as JSON has it; `eta_s` by the moves that are over, null while that tells nothing."""
+    is_last = run.run == state.rebalance.run
+    counts = (
+        dict(sorted(Counter(str(move.state) for move in state.moves.values()).items()))
+        if is_last and run.is_active
+        else run.counts
+    )
+    over = sum(move.is_over for move in state.moves.values()) if is_last else 0
+    spent_ms = state.time_ms - run.started_ms
+    eta_s = (
+        round(spent_ms / 1_000 / over * (len(state.moves) - over), 1)
+        if run.is_active and over and spent_ms > 0
+        else None
+    )
+    return {
+        "run": run.run, "action": str(run.action), "node": run.node, "state": str(run.state),
+        "outcome": str(run.outcome), "why": run.why, "started_ms": run.started_ms,
+        "ended_ms": run.ended_ms, "counts": counts, "eta_s": eta_s,
+    }  # fmt: skip
+
+
+def shown_plan(plan: Preview) -> dict[str, Any]:
+    return {
+        "action": str(plan.command.action), "node": plan.command.node,
+        "moves": [_planned(move) for move in plan.command.moves[:MOVES_SHOWN]],
+        "count": len(plan.command.moves), "stranded": list(plan.stranded[:MOVES_SHOWN]),
+    }  # fmt: skip
+
+
+def _planned(move: PlannedMove) -> dict[str, Any]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "from": list(move.before),
+        "to": list(move.after),
+    }
+
+
+def _action(text: str) -> Action:
+    try:
+        return Action(text)
+    except ValueError as error:
+        message = f"action={text[:40]!r}: {', '.join(Action)}"
+        raise RequestRefused(Code.INVALID_ARGUMENT, message) from error

@@ -1,0 +1,168 @@
+"""The runtime of changes in one loop: the product's leader, nodes and followers over modelled native nodes.
+
+One metadata log for all, applied at once where it is proposed; native nodes are `fake_native`. Tests kill the
+leader by beginning another term.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Self
+
+from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.machines.metadata import apply, validate
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.topics import Assignment, Replica
+from ringfence.control.runtime.changes_leader import ChangeLeader
+from ringfence.control.runtime.changes_left import ChangesLeft
+from ringfence.control.runtime.changes_node import ChangeNode
+from ringfence.control.runtime.driver import OrderError
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.proposals import Applied
+from ringfence.native.wire import Code
+from tests.changes.fake_native import Disks, NativeModel
+from tests.control.commands import cluster, create, entry
+
+
+class Metadata:  # the parts of `RaftProposer` that changes use
+    """A proposer whose entries are committed at once."""
+
+    def __init__(self, state: MetadataState, index: int) -> None:
+        self.state, self.index = state, index
+        self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
+        self.replica: Any = SimpleNamespace(
+            leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1
+        )
+
+    @property
+    def applied(self) -> Any:
+        return self.replica.applied
+
+    async def propose(self, command: Command) -> Applied:
+        await asyncio.sleep(0)
+        refusal = validate(self.state, command)
+        if refusal is not None:
+            raise RequestRefused(refusal.code, refusal.message)
+        self.index += 1
+        before = self.state
+        self.state, result = apply(before, entry(self.index, command))
+        assert not isinstance(result, Refused), result
+        self.replica.applied.index = self.index
+        for listener in self.listeners:
+            listener(before, self.state, self.index)
+        return Applied(self.index, result)
+
+    async def fresh(self) -> None:
+        await asyncio.sleep(0)
+
+
+class FakeDriver:
+    """Orders of a modelled node, which end at once."""
+
+    def __init__(self, node: NativeModel) -> None:
+        self.node = node
+
+    async def order(self, give: Callable[[], int], **_: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        number = give()
+        _, known, error, result = self.node.outcomes.pop()
+        assert known == number
+        if error is not None:
+            raise OrderError(error)
+        return dict(result)
+
+
+class Small:
+    """Nodes 1, 2, 5, 8 and a topic of `partitions`. `async with` starts and ends it."""
+
+    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1) -> None:
+        state, at = cluster(nodes), 3 * nodes + 1
+        numbers = sorted(state.nodes)
+        placed = (tuple(int(node) for node in numbers[:replication]),) * partitions
+        state, result = apply(state, entry(at, create(partitions=partitions, nodes=placed)))
+        assert not isinstance(result, Refused), result
+        log: Any = Metadata(state, at)
+        self.log = log
+        self.topic = TopicId(at)
+        self.partitions = [PartitionId(at << 16 | number) for number in range(partitions)]
+        self.disks = Disks()
+        self.dead: set[int] = set()
+        self.obeys: dict[int, ChangeNode] = {}
+        self.followers: dict[int, Follower] = {}
+        self.lefts: list[ChangesLeft] = []
+        for number in numbers:
+            NativeModel(self.disks, number)
+        self.leader = ChangeLeader(self.log, self._ask)
+
+    async def __aenter__(self) -> Self:
+        for number in self.disks.nodes:
+            here = Replica(node=NodeId(number), store=self.log.state.nodes[number].store)
+            driver: Any = FakeDriver(self.disks.nodes[number])
+            left = ChangesLeft(self.log, here.store)
+            follower = Follower(
+                driver, here, Health(), on_dropped=lambda _: None, on_left=left.done, on_failed=_raise
+            )
+            follower.start()
+            follower.follow(EMPTY, self.log.state, self.log.index)
+            self.log.listeners.append(follower.follow)
+            self.obeys[number] = ChangeNode(self.log, follower, driver, here)
+            self.followers[number] = follower
+            self.lefts.append(left)
+        self.log.listeners.append(lambda *_: self.leader.poke())
+        await self.settled()
+        self.leader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.leader.close()
+        for left in self.lefts:
+            left.close()
+        for follower in self.followers.values():
+            await follower.close()
+
+    async def settled(self) -> None:
+        for follower in self.followers.values():
+            await follower.until(self.log.index)
+
+    def another_leader(self) -> None:
+        """The one before is gone with all that it had heard."""
+        self.log.replica.term += 1
+        self.log.replica.applied.term += 1
+        self.leader.poke()
+
+    async def until(self, what: Callable[[], bool], seconds: float = 20.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not what():  # noqa: ASYNC110 - many things may make it true
+                await asyncio.sleep(0.005)
+
+    def now(self, partition: int = 0) -> Assignment:
+        assignment: Assignment = self.log.state.topics[self.topic].assignments[self.partitions[partition]]
+        return assignment
+
+    def owner(self, partition: int = 0) -> NativeModel:
+        return self.disks.nodes[self.now(partition).owner.node]
+
+    def append(self, value: int, partition: int = 0) -> bool:
+        """A client that finds the owner by the metadata."""
+        return self.owner(partition).append((self.topic, self.partitions[partition]), value)
+
+    def rows(self, node: int, partition: int = 0) -> list[int]:
+        log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
+        return [] if log is None else [value for _, value in log.records if value]
+
+    async def _ask(self, term: int, order: Order) -> Answer:
+        await asyncio.sleep(0)
+        if order.to.node in self.dead or order.to.node in self.disks.cut:
+            raise RequestRefused(Code.INTERNAL, f"node {order.to.node} does not answer")
+        return await self.obeys[order.to.node].obey(term, order)
+
+
+def _raise(error: Exception) -> None:
+    raise error

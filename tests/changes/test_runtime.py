@@ -1,0 +1,150 @@
+"""Leader, nodes and followers of the product over modelled native nodes: moves, failovers, rebalances."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ringfence.control.machines.rebalance_plans import preview
+from ringfence.control.model.change_commands import AbortChange, PrepareChange
+from ringfence.control.model.changes import ChangePhase
+from ringfence.control.model.commands import SetConfig
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.rebalance_commands import CancelRebalance
+from ringfence.control.model.rebalances import Action, MoveState, Outcome
+from tests.changes.cluster import Small
+
+
+def prepare(small: Small, *nodes: int) -> PrepareChange:
+    return PrepareChange(
+        topic=small.topic, partition=small.partitions[0], epoch=small.now().epoch, owner=NodeId(nodes[0]),
+        replicas=tuple(NodeId(node) for node in nodes),
+    )  # fmt: skip
+
+
+def idle(small: Small) -> bool:
+    state = small.log.state
+    return not state.changes and not state.leftovers and not state.rebalance.is_active
+
+
+async def publish(small: Small, sent: list[int], stop: asyncio.Event) -> None:
+    """A producer: each row until it is acknowledged, one after the other."""
+    value = 0
+    while not stop.is_set():
+        value += 1
+        while not small.append(value):
+            await asyncio.sleep(0.001)
+            if stop.is_set():
+                return
+        sent.append(value)
+        await asyncio.sleep(0.001)
+
+
+async def moved(nodes: int, replication: int, *after: int) -> None:
+    async with Small(nodes, replication=replication) as small:
+        sent: list[int] = []
+        stop = asyncio.Event()
+        producer = asyncio.create_task(publish(small, sent, stop))
+        await small.until(lambda: len(sent) > 5)
+        await small.log.propose(prepare(small, *after))
+        await small.until(lambda: idle(small))
+        count = len(sent)
+        await small.until(lambda: len(sent) > count + 5)
+        stop.set()
+        await producer
+        assert small.now().owner.node == after[0]
+        assert small.rows(after[0])[: len(sent)] == sent
+        for node, native in small.disks.nodes.items():
+            assert native.received == {}
+            assert native.sync == {}
+            assert bool(native.logs) == (node in after), "who left has given its rows back"
+
+
+def test_a_move_under_load_loses_nothing_and_leaves_nothing() -> None:
+    asyncio.run(moved(3, 1, 2))
+
+
+def test_another_leader_goes_on_from_any_phase() -> None:
+    async def run() -> None:
+        for phase in (ChangePhase.PREPARED, ChangePhase.HELD, ChangePhase.COMMITTED):
+            async with Small(3) as small:
+                assert small.append(1)
+                small.log.listeners.append(lambda _, after, __, small=small, phase=phase: (
+                    small.another_leader()
+                    if any(change.phase is phase for change in after.changes.values()) else None
+                ))  # fmt: skip
+                await small.log.propose(prepare(small, 2))
+                await small.until(lambda small=small: idle(small))  # type: ignore[misc]
+                assert small.rows(2) == [1]
+
+    asyncio.run(run())
+
+
+def test_a_target_that_fails_is_tried_three_times_and_given_up() -> None:
+    async def run() -> None:
+        async with Small(2, partitions=2) as small:
+            small.disks.nodes[2].fails["receive_start"] = "disk full: 0 bytes left"
+            plan = preview(small.log.state, Action.BALANCE)
+            await small.log.propose(plan.command)
+            await small.until(lambda: idle(small), 60)
+            (move,) = small.log.state.moves.values()
+            assert (move.state, move.attempts) == (MoveState.FAILED, 3)
+            assert "disk full" in move.error
+            assert small.log.state.rebalance.outcome is Outcome.GIVEN_UP
+            assert small.append(1) and small.append(2, 1)
+
+    asyncio.run(run())
+
+
+def test_a_rebalance_evens_and_its_throttle_changes_while_it_runs() -> None:
+    async def run() -> None:
+        async with Small(3, partitions=6) as small:
+            small.disks.nodes[1].fails["sync"] = ""
+            await small.log.propose(preview(small.log.state, Action.BALANCE).command)
+            await small.log.propose(SetConfig(values={"sync_bytes_per_s": 1_000}))
+            await small.until(lambda: idle(small), 60)
+            assert small.log.state.rebalance.outcome is Outcome.DONE
+            owners = sorted(small.now(number).owner.node for number in range(6))
+            assert owners == [1, 1, 2, 2, 5, 5]
+
+    asyncio.run(run())
+
+
+def test_a_cancel_in_the_middle_of_a_copy_leaves_the_target_clean() -> None:
+    async def run() -> None:
+        async with Small(2, partitions=2) as small:
+            small.dead.add(2)
+            await small.log.propose(preview(small.log.state, Action.BALANCE).command)
+            await small.until(lambda: bool(small.log.state.changes))
+            small.dead.discard(2)
+            number = small.log.state.rebalance.run
+            await small.log.propose(CancelRebalance(run=number))
+            await small.until(lambda: idle(small))
+            assert small.disks.nodes[2].received == {}
+            assert {small.now(number).owner.node for number in (0, 1)} == {1} or (
+                small.log.state.rebalance.outcome is Outcome.CANCELLED
+            )
+
+    asyncio.run(run())
+
+
+def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing() -> None:
+    async def run() -> None:
+        async with Small(3) as small:
+            small.dead.add(2)
+            await small.log.propose(prepare(small, 2))
+            change = small.log.state.changes[small.partitions[0]]
+            await small.until(lambda: bool(small.leader._asking))
+            order: Any = next(iter(small.leader._asking))
+            await small.log.propose(AbortChange(partition=change.partition, change=change.change, why="test"))
+            await small.settled()
+            for term in (1, 0):
+                refused = None
+                try:
+                    await small.obeys[2].obey(term, order)
+                except Exception as error:  # noqa: BLE001 - looked at below
+                    refused = error
+                assert refused is not None
+            assert small.disks.nodes[2].received == {}
+
+    asyncio.run(run())

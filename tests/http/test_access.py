@@ -1,0 +1,261 @@
+"""Who may do what: tokens, roles, hosts; the audit log; the stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from ringfence.control.http import audit
+from ringfence.control.http.audit import Audit, Line
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.commands import SetConfig
+from ringfence.control.model.state import EMPTY
+from ringfence.control.runtime import happenings
+from ringfence.control.runtime.happenings import Happenings
+from ringfence.control.runtime.health import Health
+from tests.control.commands import INIT, create, entry
+from tests.http.desk import PLACE, TOPIC, Api, served
+
+Patch = pytest.MonkeyPatch
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+SECRETS = {role: f"rf_secret_of_{role}" for role in ("viewer", "operator", "admin")}
+LIMIT = {"values": {"topics_max": 9}}
+WIDER = {"columns": [{"name": "id", "type": "int64", "nullable": False}, {"name": "n", "type": "string"}]}
+MATRIX: list[tuple[str, str, Any, str]] = [
+    ("GET", "/metrics", None, "viewer"),
+    ("GET", "/admin/status", None, "viewer"),
+    ("GET", "/admin/metadata", None, "viewer"),
+    ("GET", "/admin/me", None, "viewer"),
+    ("GET", "/admin/nodes", None, "viewer"),
+    ("GET", "/admin/nodes/1", None, "viewer"),
+    ("GET", "/admin/ring", None, "viewer"),
+    ("GET", "/admin/config", None, "viewer"),
+    ("GET", "/admin/topics", None, "viewer"),
+    ("GET", PLACE, None, "viewer"),
+    ("GET", f"{PLACE}/layout", None, "viewer"),
+    ("GET", f"{PLACE}/assignments", None, "viewer"),
+    ("GET", "/admin/events?wait_s=0.01", None, "viewer"),
+    ("POST", "/admin/topics", TOPIC | {"name": "u"}, "operator"),
+    ("POST", f"{PLACE}/truncate", {}, "operator"),
+    ("POST", f"{PLACE}/schemas", WIDER, "operator"),
+    ("POST", "/admin/nodes/1/drain", None, "operator"),
+    ("DELETE", PLACE, None, "operator"),
+    ("DELETE", "/admin/nodes/1", None, "admin"),
+    ("PATCH", "/admin/config", LIMIT, "admin"),
+    ("GET", "/admin/tokens", None, "admin"),
+    ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
+    ("DELETE", "/admin/tokens/x", None, "admin"),
+]  # fmt: skip
+
+
+def bearer(role: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {SECRETS[role]}"}
+
+
+def given(role: str, **more: Any) -> dict[str, Any]:
+    return {"name": role, "sha256": sha256(SECRETS[role].encode()).hexdigest(), "role": role, **more}
+
+
+async def tokens(api: Api) -> None:
+    assert (await api("POST", "/admin/topics", TOPIC)).status == 201
+    assert (await api("POST", "/admin/tokens", given("admin"))).status == 201
+    for role in ("viewer", "operator"):
+        assert (await api("POST", "/admin/tokens", given(role), **bearer("admin"))).status == 201
+
+
+def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) -> None:
+    ranks = ["viewer", "operator", "admin"]
+
+    async def work(api: Api) -> None:
+        await tokens(api)
+        described = (await api.get("/openapi.json"))["paths"]
+        guarded = [methods for path, methods in described.items() if not path.startswith("/health")]
+        known = {(method, path.split("?")[0]) for method, path, _, _ in MATRIX}
+        assert sum(map(len, guarded)) == len(known), "an operation is missing in the matrix"
+        lines = DOCUMENT.read_text().splitlines()
+        rows = {tuple(part.strip() for part in row.split("|")[1:3]) for row in lines if row.startswith("| `")}
+        told = {f"`{method.upper()} {path}`" for path, methods in described.items() for method in methods}
+        assert {request for request, _ in rows} == told, "docs/http.md lists other operations"
+        for method, path, _, role in MATRIX:
+            place = path.split("?")[0].replace("public/default/t", "{tenant}/{namespace}/{name}")
+            place = place.replace("nodes/1", "nodes/{number}").replace("drain", "{change}")
+            assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
+        for method, path, body, role in MATRIX:
+            for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):
+                refused = await api(method, path, body, **wrong)
+                assert (path, refused.status, refused.slug) == (path, 401, "unauthorized")
+                assert refused.headers["www-authenticate"] == "Bearer"
+            for weaker in ranks[: ranks.index(role)]:
+                refused = await api(method, path, body, **bearer(weaker))
+                assert (path, weaker, refused.status, refused.slug) == (path, weaker, 403, "forbidden")
+            allowed = await api(method, path, body, **bearer(role))
+            assert allowed.status not in {401, 403}, (method, path, allowed)
+        assert (await api("GET", "/health/live")).status == 200
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_token_ends_when_it_expires_or_is_revoked_and_its_secret_is_nowhere(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def work(api: Api) -> None:
+        await api("POST", "/admin/tokens", given("admin"))
+        await api("POST", "/admin/tokens", given("viewer", expires_ms=1), **bearer("admin"))
+        await api("POST", "/admin/tokens", given("operator"), **bearer("admin"))
+        expired = await api("GET", "/admin/me", **bearer("viewer"))
+        assert (expired.status, "expired" in expired.body["detail"]) == (401, True)
+        assert (await api.get("/admin/me", **bearer("operator"))) == {"name": "operator", "role": "operator"}
+        assert (await api("DELETE", "/admin/tokens/operator", **bearer("admin"))).status == 200
+        assert (await api("GET", "/admin/me", **bearer("operator"))).status == 401
+        assert (await api("DELETE", "/admin/tokens/admin", **bearer("admin"))).status == 422
+        listed = await api("GET", "/admin/tokens", **bearer("admin"))
+        assert {token["name"] for token in listed.body["tokens"]} == {"admin", "viewer"}
+        assert sha256(SECRETS["admin"].encode()).hexdigest() not in listed.text
+
+    served(tmp_path, monkeypatch, work)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            assert SECRETS["admin"].encode() not in path.read_bytes(), path
+
+
+def test_without_tokens_only_this_machines_own_pages_get_in(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        for host in ("evil.example", "evil.example:80", "[::1", ""):
+            assert (await api("GET", "/admin/status", host=host)).status in {400, 403}
+        port = urlsplit(api.address).port
+        assert (await api("GET", "/admin/status", host=f"localhost:{port}")).status == 200
+        foreign = await api("POST", "/admin/nodes/1/drain", origin="http://evil.example")
+        assert (foreign.status, foreign.slug) == (403, "foreign-origin")
+        own = await api("POST", "/admin/nodes/1/drain", origin=api.address)
+        assert own.status == 200
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_off_loopback_nobody_gets_in_without_a_token(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        api.address = api.address.replace("0.0.0.0", "127.0.0.1")
+        assert (await api("GET", "/health/ready")).status == 200
+        for method, path, body, _ in MATRIX:
+            assert (await api(method, path, body)).status == 401
+
+    served(tmp_path, monkeypatch, work, http="0.0.0.0:0", insecure=True)
+
+
+def lines(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / "audit" / "audit.log").read_text().splitlines()]
+
+
+def test_every_change_leaves_a_line_and_no_read_does(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        await tokens(api)
+        await api("GET", "/admin/status", **bearer("viewer"))
+        await api("POST", "/admin/topics", TOPIC, **bearer("operator"))
+        await api("DELETE", PLACE, if_match='"1-1-1"', **bearer("operator"))
+        await api("DELETE", PLACE, **bearer("operator"))
+
+    served(tmp_path, monkeypatch, work)
+    told = [(line["who"], line["role"], line["action"], line["status"]) for line in lines(tmp_path)]
+    assert told == [
+        ("local", "admin", "topic create", 201),
+        ("local", "admin", "token create admin admin", 201),
+        ("admin", "admin", "token create viewer viewer", 201),
+        ("admin", "admin", "token create operator operator", 201),
+        ("operator", "operator", "topic create", 409),
+        ("operator", "operator", "topic delete", 412),
+        ("operator", "operator", "topic delete", 200),
+    ]
+    assert all(bool(line["index"]) == (line["status"] < 300) for line in lines(tmp_path))
+    assert (tmp_path / "audit" / "audit.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_audit_log_is_rotated_and_a_disk_that_refuses_is_told(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(audit, "FILE_BYTES_MAX", 1_000)
+    line = Line("who", "admin", "peer", "POST", "/" + "x" * 10_000, "action").ended(200, "d" * 10_000, 7)
+
+    async def work() -> None:
+        health = Health()
+        health.phase = "serving"
+        log = Audit(tmp_path, 1, health)
+        for _ in range(40):
+            await log.add(line)
+        files = sorted(path.name for path in (tmp_path / "audit").iterdir())
+        assert files == ["audit.log", *(f"audit.log.{number}" for number in range(1, audit.FILES_MAX))]
+        assert all(path.stat().st_size <= 1_000 for path in (tmp_path / "audit").iterdir())
+        monkeypatch.setattr(Audit, "_write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+        await log.add(line)
+        assert health.state == "degraded"
+        monkeypatch.undo()
+        await log.add(line)
+        assert health.state == "serving"
+        await log.close()
+
+    asyncio.run(work())
+
+
+def stream(address: str, path: str, last: str | None = None) -> list[str]:
+    """The lines of a stream until it ends."""
+    parts = urlsplit(address)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
+    connection.request("GET", path, headers={} if last is None else {"last-event-id": last})
+    answer = connection.getresponse()
+    assert answer.getheader("content-type", "").startswith("text/event-stream")
+    try:
+        return answer.read().decode().split("\n")
+    finally:
+        connection.close()
+
+
+def test_events_are_streamed_and_taken_up_again(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        listening = asyncio.ensure_future(asyncio.to_thread(stream, api.address, "/admin/events?limit=2"))
+        for _ in range(2_000):
+            if api.bench.node.happenings._listeners:
+                break
+            await asyncio.sleep(0.005)
+        await api("POST", "/admin/topics", TOPIC)
+        await api("DELETE", PLACE)
+        told = await listening
+        kinds = [line.removeprefix("event: ") for line in told if line.startswith("event: ")]
+        assert kinds == ["topic_created", "topic_deleted"]
+        data = [json.loads(line.removeprefix("data: ")) for line in told if line.startswith("data: ")]
+        assert data[0]["name"] == "public/default/t"
+        first = next(line.removeprefix("id: ") for line in told if line.startswith("id: "))
+        again = await asyncio.to_thread(stream, api.address, "/admin/events?limit=1", first)
+        assert "event: topic_deleted" in again
+        lost = await asyncio.to_thread(stream, api.address, "/admin/events?wait_s=5", "999999")
+        assert "event: missed" in lost
+        assert not api.bench.node.happenings._listeners
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_listener_that_does_not_listen_is_told_that_it_missed_some(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(happenings, "WAITING_MAX", 3)
+    told = Happenings()
+    listener = told.listen(None)
+    assert listener is not None
+    state, _ = apply(EMPTY, entry(1, INIT))
+    for index in range(2, 7):
+        after, _ = apply(state, entry(index, create(f"public/default/t{index}")))
+        told.applied(state, after, index)
+        state = after
+    assert listener.missed
+    told.leads(1, 1, 7)
+    told.leads(1, 1, 7)
+    changed, _ = apply(state, entry(8, SetConfig(values={"topics_max": 5})))
+    told.applied(state, changed, 8)
+    late = told.listen(5)
+    assert late is not None
+    kinds = [late.waiting.get_nowait().kind for _ in range(late.waiting.qsize())]
+    assert kinds == ["leader", "config"]
+    for _ in range(happenings.LISTENERS_MAX - 2):
+        assert told.listen(None) is not None
+    assert told.listen(None) is None

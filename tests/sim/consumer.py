@@ -1,0 +1,75 @@
+"""A reader of the cluster: every partition from its owner, on and on; what it was given stays so (I14)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from ringfence.codec import Answer
+from ringfence.native.wire import Code, Status
+from tests.sim.customer import Customer
+from tests.sim.reader import fetch_header, records_of
+from tests.sim.violation import ViolationError
+
+if TYPE_CHECKING:
+    from tests.sim.simulation import Simulation
+
+BEAT_US: Final = 150_000
+POLL_MS: Final = 200
+PATIENCE_US: Final = 1_500_000
+ANEW: Final = 0.05  # share of answers behind which a partition is read from its start again
+
+
+class Consumer(Customer):
+    """One fetch of each partition is under way at a time; a publisher's table tells of the owners."""
+
+    def __init__(self, world: Simulation, random: Random) -> None:
+        super().__init__(world, "con", random)
+        self._simulation = world
+        self._places: dict[int, tuple[int, int]] = {}  # offset, epoch of the row before
+        self._asking: set[int] = set()
+        world.agenda.after(random.randrange(BEAT_US), self._beat)
+
+    def _beat(self) -> None:
+        self.lose_patience()
+        layout = self._simulation.publishers[0].layout if self._simulation.publishers else None
+        if layout is not None:
+            for entry in layout.active:
+                machine = self.world.machine_of(entry)
+                if entry.partition not in self._asking and machine is not None and self.reach(machine):
+                    self._ask(machine, layout.topic, entry.partition)
+        self.world.agenda.after(BEAT_US, self._beat)
+
+    def _ask(self, machine: object, topic: int, partition: int) -> None:
+        number = self.next_request()
+        self._asking.add(partition)
+        offset, epoch = self._places.get(partition, (0, 0))
+        frame = fetch_header(topic, number, partition, offset, epoch, POLL_MS)
+        self.put(machine, number, frame, b"", lambda answer: self._told(partition, answer), PATIENCE_US)  # type: ignore[arg-type]
+
+    def _told(self, partition: int, answer: Answer | None) -> None:
+        self._asking.discard(partition)
+        if answer is None:
+            return
+        try:
+            self._check(partition, answer)
+        except ViolationError as broken:
+            self.world.violate(broken)
+
+    def _check(self, partition: int, answer: Answer) -> None:
+        header, ledger = answer.header, self.world.ledger
+        if header.status == Status.OK:
+            records = records_of(header, bytes(answer.body))
+            for record in records:
+                ledger.read(partition, record)
+            if records:
+                self._places[partition] = records[-1].offset + records[-1].rows, records[-1].epoch
+        elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:
+            offset, epoch = self._places.get(partition, (0, 0))
+            part = ledger.partitions[partition]
+            if offset > max(part.start, part.lost_below) and header.first_offset <= offset:
+                what = f"partition {partition}: the rows below {offset} that were read under {epoch} are gone"
+                raise ViolationError("I14", what)
+            self._places[partition] = header.first_offset, 0
+        if self.random.random() < ANEW:
+            self._places[partition] = ledger.partitions[partition].start, 0

@@ -1,0 +1,193 @@
+"""The admin API of running nodes: requests drawn from its description, and what a killed leader leaves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.program import run as run_command
+from tests.http.desk import TOPIC, Answer, send
+from tests.system.cluster import Three
+from tests.system.harness import NodeProcess, cli, free_port, until
+
+SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
+SECRET = "rf_for_tests_" + "0" * 40
+BEARER = {"authorization": f"Bearer {SECRET}"}
+CHECKS = """
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 405, 406, 408, 409, 412, 413, 414, 415, 422, 428, 429, 431]
+"""
+PLACE = """
+[parameters]
+"path.tenant" = "public"
+"path.namespace" = "default"
+"path.name" = "t"
+"path.number" = 1
+"""
+
+
+def ask(address: str, method: str, path: str, given: Any = None, **headers: str) -> Answer:
+    body = None if given is None else json.dumps(given).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return send(address, method, path, body, {"content-type": "application/json", **named})
+
+
+def with_http(node: NodeProcess) -> str:
+    """Lets a node that is not started yet serve HTTP; the address."""
+    port = free_port()
+    node.options = (*node.options, "--http", f"127.0.0.1:{port}")
+    return f"http://127.0.0.1:{port}"
+
+
+def fuzz(root: Path, address: str, phases: str, *, examples: int, config: str = "") -> None:
+    """Requests out of /openapi.json, sound and unsound; AssertionError tells what was found."""
+    path = root / "schemathesis.toml"
+    path.write_text(CHECKS + config)
+    # Whether a sound form is a sound request (a key column that exists, say) the description cannot tell.
+    done = subprocess.run(
+        [str(SCHEMATHESIS), "--config-file", str(path), "run", f"{address}/openapi.json",
+         "--header", f"Authorization: Bearer {SECRET}", "--exclude-path", "/admin/events",
+         "--exclude-checks", "positive_data_acceptance", "--max-examples", str(examples),
+         "--phases", phases, "--seed", "7", "--request-timeout", "30", "--warnings", "off",
+         "--suppress-health-check", "all"],
+        cwd=root, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    shown = "\n".join(line[:300] for line in done.stdout.splitlines())
+    assert done.returncode == 0, f"{shown[-8_000:]}\n{done.stderr[-2_000:]}"
+
+
+def let_in(address: str) -> None:
+    token = {"name": "root", "sha256": sha256(SECRET.encode()).hexdigest(), "role": "admin"}
+    assert ask(address, "POST", "/admin/tokens", token).status == 201
+
+
+def is_sound(address: str, log: Path) -> None:
+    """It serves, and nothing it was asked was a defect of its own."""
+    assert ask(address, "GET", "/health/ready", **BEARER).status == 200
+    assert "request failed" not in log.read_text()
+    assert "Traceback" not in log.read_text()
+
+
+def crowd(address: str) -> None:
+    """Many at once, many of them the same: each gets an answer with a reason, and one of them is first."""
+
+    def create(name: str, **headers: str) -> Answer:
+        return ask(address, "POST", "/admin/topics", {**TOPIC, "name": name}, **headers, **BEARER)
+
+    with ThreadPoolExecutor(100) as pool:
+        told = list(pool.map(lambda _: create("crowded"), range(200)))
+        keyed = list(pool.map(lambda _: create("once", idempotency_key="c"), range(200)))
+    assert [answer.status for answer in told].count(201) == 1
+    assert {answer.status for answer in told} <= {201, 409, 429}
+    assert {answer.status for answer in keyed} <= {201, 429}
+    assert len({answer.text for answer in keyed if answer.status == 201}) == 1
+
+
+def test_no_request_to_a_node_finds_a_defect(tmp_path: Path) -> None:
+    node = NodeProcess(tmp_path / "a")
+    address = with_http(node)
+    with node:
+        let_in(address)
+        assert ask(address, "POST", "/admin/topics", TOPIC, **BEARER).status == 201
+        fuzz(tmp_path, address, "coverage,fuzzing,stateful", examples=5, config=PLACE)
+        crowd(address)
+        is_sound(address, node.log)
+
+
+def test_a_change_with_a_key_survives_the_leader_and_any_node_takes_it(tmp_path: Path) -> None:
+    three = Three(tmp_path)
+    addresses = [with_http(node) for node in three.nodes]
+    try:
+        three.start()
+        let_in(addresses[1])
+        until(lambda: ask(addresses[2], "GET", "/admin/me", **BEARER).status == 200, what="the token on all")
+        status = [ask(address, "GET", "/admin/status", **BEARER).body for address in addresses]
+        leader = next(place for place in range(3) if status[place]["role"] == "leader")
+        assert {told["leader"] for told in status} == {status[leader]["node"]}
+        term = status[leader]["term"]
+        others = [place for place in range(3) if place != leader]
+
+        def create(place: int, name: str) -> Answer:
+            given = {**TOPIC, "name": name}
+            key = f"key-{name}"
+            return ask(addresses[place], "POST", "/admin/topics", given, idempotency_key=key, **BEARER)
+
+        first = create(leader, "kept")
+        assert first.status == 201
+        three.nodes[leader].kill()
+        # The answer is the dead leader's, from either of the others; a new change waits for the next leader.
+        until(lambda: create(others[0], "kept").text == first.text, what="the first answer again")
+        assert create(others[1], "kept").headers["idempotency-replayed"] == "true"
+        until(lambda: create(others[1], "new").status in {201, 202}, what="a change under the next leader")
+        now = ask(addresses[others[0]], "GET", "/admin/status?linearizable=true", **BEARER).body
+        assert now["term"] > term
+        assert now["leader"] != status[leader]["node"]
+        shown = ask(addresses[others[0]], "GET", "/admin/topics?linearizable=true&limit=1000", **BEARER).body
+        names = [topic["name"] for topic in shown["topics"]]
+        assert names.count("public/default/kept") == names.count("public/default/new") == 1
+        three.nodes[leader].restart()
+        until(lambda: create(leader, "kept").text == first.text, what="the first answer from who gave it")
+        # Last, for an admin may take votes away and change limits.
+        fuzz(tmp_path, addresses[others[1]], "fuzzing", examples=2)
+        for place in range(3):
+            is_sound(addresses[place], three.nodes[place].log)
+    finally:
+        three.kill_all()
+
+
+def test_the_command_line_goes_through_the_admin_api(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = NodeProcess(tmp_path / "a")
+    address = with_http(node)
+    token = tmp_path / "root.token"
+
+    def run(*arguments: str, code: int = 0, let: bool = True) -> str:
+        options = ["--http", address, *(["--token-file", str(token)] if let else [])]
+        ended = run_command([*arguments, *options])
+        said = capsys.readouterr()
+        assert ended == code, (arguments, ended, said)
+        return said.out or said.err
+
+    with node:
+        run("token", "create", "root", "--role", "admin", "--to", str(token), let=False)
+        assert token.stat().st_mode & 0o777 == 0o600
+        secret = token.read_text().strip()
+        assert secret not in run("token", "list")
+        assert "send `Authorization" in run("token", "list", code=Exit.REFUSED, let=False)
+        made = run("token", "create", "eye", "--role", "viewer", "--expires", "1h", "--json")
+        eye = json.loads(made)["token"]
+        assert ask(address, "GET", "/admin/me", authorization=f"Bearer {eye}").body["name"] == "eye"
+        created = json.loads(run("topic", "create", "t", "--column", "id:int64!", "--key", "id", "--json"))
+        by_socket = json.loads(cli("topic", "show", "t", "--json", address=node.address).stdout)
+        assert json.loads(run("topic", "show", "t", "--json")) == by_socket
+        assert {**created, "created": False} == by_socket
+        assert run("topic", "create", "t", "--column", "id:int64!", code=Exit.REFUSED)
+        run("topic", "create", "t", "--column", "id:int64!", "--key", "id", "--exist-ok")
+        run("topic", "truncate", "t", "--yes")
+        assert "t " in run("topic", "list")
+        status = json.loads(run("status", "--json"))
+        assert (status["leader"], status["role"], status["topics"]) == (1, "leader", 1)
+        told = json.loads(cli("status", "--json", address=node.address).stdout)
+        assert (told["leader"], told["term"], told["role"]) == (1, status["term"], "leader")
+        run("node", "drain", "1")
+        assert json.loads(run("node", "list", "--json"))["nodes"][0]["draining"] is True
+        run("node", "undrain", "1")
+        looks = [json.loads(line) for line in
+                 run("top", "--count", "2", "--interval", "0.2", "--json").splitlines()]  # fmt: skip
+        assert looks[1]["nodes"][0]["state"] == "serving"
+        assert "rows_s" in looks[1]["total"]
+        assert "leads term" in run("top", "--count", "1")
+        run("topic", "delete", "t", "--yes")
+        assert run("topic", "show", "t", code=Exit.REFUSED)
+        run("token", "revoke", "eye")
+        for path in (tmp_path / "a").rglob("*"):
+            assert not path.is_file() or secret.encode() not in path.read_bytes()
