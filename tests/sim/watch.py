@@ -220,7 +220,7 @@ class Watch:
         first = self._first.setdefault(key, (entry.index, result))
         if not key[0] or first[0] >= entry.index or isinstance(first[1], Refused):
             return
-        forgotten = isinstance(result, Refused) and result.code == Code.FORGOTTEN
+        forgotten = isinstance(result, Refused) and result.code in (Code.FORGOTTEN, Code.TOO_OLD)
         changed = [
             name
             for name in ("topics", "nodes", "ring", "producers", "tombstones", "removed")
