@@ -41,11 +41,13 @@ class Ask:
         topic: str | None = None,
         wait_s: float = 0.0,
         fields: dict[str, int] | None = None,
+        held: int = 0,
     ) -> None:
         """`deadline` on time.monotonic; `wait_s`: one try's long poll; `fields`: of the header.
 
-        A body is MessagePack.
+        A body is MessagePack. `held` is the generation of the table that this request goes by.
         """
+        self.held = held
         self.opcode, self.body, self.deadline = opcode, body, deadline
         self.node, self.topic, self.wait_s = node, topic, wait_s
         self.fields = fields or {}
@@ -85,7 +87,7 @@ class AskPending(Pending):
             ask.future.set_result(answer)
             return
         try:
-            error = answer.error(ask.topic)
+            error = answer.error(ask.topic, held=ask.held)
         except ProtocolError as damaged:
             error = damaged
         if not isinstance(error, RetriableError):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
-from ringfence.native.errors import ProtocolError, RerouteError, RingfenceError, refusal
+from ringfence.native.errors import ProtocolError, RerouteError, RetriableError, RingfenceError, refusal
 from ringfence.native.frame import pack_request
 
 NO_BODY = memoryview(b"")
+UNHEARD: Final = frozenset({wire.Code.UNKNOWN_TOPIC, wire.Code.UNKNOWN_PARTITION})
+UNHEARD_RETRY_S: Final = 0.05
+"""A node that lags hears of an entry within a heartbeat or two, or is cut off."""
 
 
 def request_header(opcode: int, request_id: int, **fields: int) -> bytearray:
@@ -38,8 +42,12 @@ class Answer:
                 f"the body of an answer is not a {kind.__name__}: {error}", opcode=opcode
             ) from error
 
-    def error(self, topic: str | None = None) -> RingfenceError:
-        """What an answer REFUSED or REDIRECT stands for."""
+    def error(self, topic: str | None = None, *, held: int = 0) -> RingfenceError:
+        """What an answer REFUSED or REDIRECT stands for.
+
+        `held` is the generation of the table that the request went by: a node of an older one that knows of
+        no such topic or partition has not heard of it yet.
+        """
         header = self.header
         partition = header.partition or None
         if header.status == wire.Status.REDIRECT:
@@ -51,6 +59,14 @@ class Answer:
         )
         values = dict(refused.details)
         known = topic if topic is not None else values.get("topic")
+        if header.code in UNHEARD and header.generation < held:
+            return RetriableError(
+                f"the node is at generation {header.generation}, the routing table at {held}: "
+                f"{refused.message}",
+                topic=known,
+                partition=partition,
+                retry_after_s=UNHEARD_RETRY_S,
+            )
         for name in ("topic", "partition", "code", "retriable", "message", "retry_after_s"):
             values.pop(name, None)
         if header.code == wire.Code.SEQUENCE_GAP:

@@ -210,8 +210,9 @@ class Reader:
         }
         deadline = time.monotonic() + self._timeout_s
         ask = Ask(
-            wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields
-        )
+            wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields,
+            held=self._layout.generation,
+        )  # fmt: skip
         ask.future.add_done_callback(lambda future: self._arrived.put((cursor, future)))
         self._under_way += 1
         cursor.asked, cursor.under_way = cursor.fetched, True

@@ -195,7 +195,7 @@ class Sender:
             return
         now, jitter = self._link.now, self._link.jitter()
         try:
-            error = answer.error(self.layout.name)
+            error = answer.error(self.layout.name, held=self.layout.generation)
         except RingfenceError as damaged:
             error = damaged
         if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:

@@ -114,6 +114,27 @@ _change("undrain", "Let a drained node get partitions again.")
 _change("remove", "Take a node that owns no partitions out of the ring and of the cluster, for good.")
 
 
+@command.command("drain")
+@click.argument("node", type=click.IntRange(min=1))
+@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
+@control_option
+@timeout_option
+@json_option
+def drain(*, node: int, wait: bool, control: str, timeout_s: float, as_json: bool) -> int:
+    """Move everything off a node, which gets nothing new; producers notice nothing.
+
+    `ringfence node remove` takes it out of the cluster afterwards, `rebalance start add_node` fills it again.
+
+    \b
+    Example:
+      ringfence node drain 4 --control tcp://127.0.0.1:7421 --wait
+    """  # noqa: D301
+    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - they share their options
+
+    call = calls.SteerRebalance(verb="start", action="drain", node=node)
+    return started(call, control, timeout_s, as_json=as_json, wait=wait)
+
+
 def _asked(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:
     reply = calls.decode_reply(put(control, calls.encode(call), timeout_s))
     if isinstance(reply, calls.Refusal):

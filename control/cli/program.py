@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "read": ("ringfence.control.cli.read", "Read rows of a topic."),
     "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
     "node": ("ringfence.control.cli.node", "List, promote, demote, drain and remove nodes of a cluster."),
+    "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens of the admin API."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),

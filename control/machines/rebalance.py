@@ -87,7 +87,7 @@ class Rebalancer:
             self._waiting_ms.pop(move.partition, None)
             return prepare
         since = self._waiting_ms.setdefault(move.partition, now_ms)
-        if refusal.code == Code.CONFLICT and now_ms - since < WAIT_MS:
+        if refusal.code == Code.ALREADY_EXISTS and now_ms - since < WAIT_MS:
             return None
         del self._waiting_ms[move.partition]
         return FailMove(run=run, partition=move.partition, why=_why(refusal))

@@ -16,8 +16,8 @@ def stale(message: str) -> Refused:
 
 
 def conflict(message: str) -> Refused:
-    """Something else is under way: wait for its end, or stop it."""
-    return Refused(code=Code.CONFLICT, message=message)
+    """Something else is under way already: wait for its end, or stop it. CONFLICT is for content."""
+    return Refused(code=Code.ALREADY_EXISTS, message=message)
 
 
 def unknown_topic(topic: int) -> Refused:

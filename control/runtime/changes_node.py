@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -100,41 +99,35 @@ class ChangeNode:
         if number not in self._receiving:
             slots = self._slots(order)
             assignment = self._proposer.state.topics[order.topic].assignments[order.partition]
-            node = self._native
             try:
-                await self._driver.order(
-                    partial(
-                        node.receive_start, order.topic, order.partition, *slots, *number,
-                        assignment.epoch, order.owner.node,
-                    )
+                await self._order(
+                    "receive_start", order.topic, order.partition, *slots, *number, assignment.epoch,
+                    order.owner.node,
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
             self._receiving.add(number)
             if self._is_over(order):
-                await self._driver.order(partial(node.discard, *number))
+                await self._order("discard", *number)
                 self._receiving.discard(number)
         return Ready()
 
     async def _sync(self, order: Sync) -> Answer:
-        node = self._native
         if order.change not in self._syncing:
             known = self._proposer.state.nodes[order.target.node]
             try:
-                await self._driver.order(partial(node.set_peer, known.node, known.addresses))
-                await self._driver.order(
-                    partial(
-                        node.sync_start, order.topic, order.partition, order.change, order.attempt,
-                        order.target.node, order.target.store, order.bytes_per_s,
-                    )
+                await self._order("set_peer", known.node, list(known.addresses))
+                await self._order(
+                    "sync_start", order.topic, order.partition, order.change, order.attempt,
+                    order.target.node, order.target.store, order.bytes_per_s,
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
             self._syncing[order.change] = order.bytes_per_s
             if self._is_over(order):
-                await self._driver.order(partial(node.sync_stop, order.change))
+                await self._order("sync_stop", order.change)
         elif self._syncing[order.change] != order.bytes_per_s:
-            await self._driver.order(partial(node.sync_rate, order.change, order.bytes_per_s))
+            await self._order("sync_rate", order.change, order.bytes_per_s)
             self._syncing[order.change] = order.bytes_per_s
         return self._how_far(order)
 
@@ -151,12 +144,11 @@ class ChangeNode:
         return Synced(state=SyncState.COPYING)
 
     async def _fence(self, order: Fence) -> Answer:
-        node = self._native
         # Of a planned change the owner's end must be durable on its quorum; of a failover each tells its own.
         is_failover = awaits_owner(self._proposer.state, order.partition)
-        give = partial(node.fence if is_failover else node.hold, order.topic, order.partition, order.change)
+        name = "fence" if is_failover else "hold"
         try:
-            told = await self._driver.order(give)
+            told = await self._order(name, order.topic, order.partition, order.change)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
         return Ended(end=_end(told), cut=bool(told.get("cut")))
@@ -185,6 +177,10 @@ class ChangeNode:
                 message = f"{type(order).__name__} for partition {order.partition}: not yet"
                 raise RequestRefused(Code.HELD, message, retry_after_ms=20)
             await asyncio.sleep(LOOK_S)
+
+    async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
+        """An order to the native node by its name. OrderError."""
+        return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)))
 
     def _figures(self, order: Order) -> dict[str, Any] | None:
         place = (order.topic, order.partition)

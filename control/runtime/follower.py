@@ -31,6 +31,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.retries import Retries
 from ringfence.native import messages
 
 _LOG = structlog.get_logger("ringfence.orders")
@@ -70,6 +71,8 @@ class Follower:
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
+        self._newest: _Step | None = None
+        self._retries = Retries(here, state=self._newest_state, give=self._open_again, on_failed=on_failed)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -79,6 +82,7 @@ class Follower:
     def follow(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """Note what the entry at `index` asks for. Called in the order of indexes."""
         phases = orders.between(before, after, self._here)
+        self._newest = _Step(index, after, phases)
         if phases:
             self._steps.append(_Step(index, after, phases))
             self._wake.set()
@@ -94,6 +98,7 @@ class Follower:
         return self._steps[0].index - 1 if self._steps else applied
 
     async def close(self) -> None:
+        await self._retries.close()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -141,6 +146,8 @@ class Follower:
                 return None
             fault = f"{key}: {error}"
             self._health.worsen(key, fault)
+            if isinstance(order, OpenPartition):
+                self._retries.failed(order)
             return fault
         self._health.mend(key)
         if isinstance(order, Adopt | Discard | Release):
@@ -163,6 +170,14 @@ class Follower:
                 return True
             case _:
                 return False
+
+    def _newest_state(self) -> MetadataState:
+        assert self._newest is not None, "an order before any state"
+        return self._newest.state
+
+    async def _open_again(self, order: OpenPartition) -> bool:
+        assert self._newest is not None, "an order before any state"
+        return await self._perform(order, self._newest) is None
 
     def _holds(self, order: DropPartition | Adopt | Release) -> bool:
         place = (order.topic, order.partition)
@@ -206,18 +221,18 @@ class Follower:
                 )
 
     def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
-        native: Any = self._driver.node
+        node: Any = self._driver.node
         number = (step.change, step.attempt)
         what = f"of change {step.change} of partition {step.partition}"
         match step:
             case StopSync():
-                return f"ending the copy {what}", partial(native.sync_stop, step.change)
+                return f"ending the copy {what}", lambda: node.sync_stop(step.change)
             case Adopt():
-                return f"adopting the copy {what}", partial(native.adopt, *number)
+                return f"adopting the copy {what}", lambda: node.adopt(*number)
             case Discard():
-                return f"discarding the copy {what}", partial(native.discard, *number)
+                return f"discarding the copy {what}", lambda: node.discard(*number)
             case Release():
-                return f"releasing the replica {what}", partial(native.drop, step.topic, step.partition)
+                return f"releasing the replica {what}", lambda: node.drop(step.topic, step.partition)
 
     def _table_call(self, order: InstallTable, step: _Step) -> Callable[[], int]:
         topic, state = order.topic, step.state

@@ -21,8 +21,12 @@ from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
 PREFIX: Final = "RINGFENCE_"
 OTHER_VARIABLES: Final = frozenset(
     {
-        "RINGFENCE_ADDRESS", "RINGFENCE_ADMIN", "RINGFENCE_TOKEN",
-        "RINGFENCE_DATA", "RINGFENCE_CONFIG", "RINGFENCE_DEBUG",
+        "RINGFENCE_ADDRESS",
+        "RINGFENCE_ADMIN",
+        "RINGFENCE_TOKEN",
+        "RINGFENCE_DATA",
+        "RINGFENCE_CONFIG",
+        "RINGFENCE_DEBUG",
     }
 )
 """Of the client, of the tests and of the command line; not settings of a node."""

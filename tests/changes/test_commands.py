@@ -60,7 +60,7 @@ def test_one_change_a_partition_and_each_is_decided_on_one_epoch() -> None:
     lab.must(lab.prepare(2))
     result = lab.do(lab.prepare(5))
     assert isinstance(result, Refused)
-    assert result.code == Code.CONFLICT
+    assert result.code == Code.ALREADY_EXISTS
     other_partition = replace(lab.prepare(2), partition=lab.partition + 1)
     assert isinstance(lab.do(other_partition), ChangesPrepared), "another partition's change goes on"
 

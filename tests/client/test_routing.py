@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringfence.address import addresses
-from ringfence.native.errors import ConfigError, ProtocolError
-from ringfence.native.messages import NodeEntry, PartitionEntry, Table
+from ringfence.codec import Answer
+from ringfence.native.errors import ConfigError, NotFoundError, ProtocolError, RetriableError
+from ringfence.native.messages import NodeEntry, PartitionEntry, Refused, Table, encode
+from ringfence.native.wire import AnswerHeader, Code, Status
 from ringfence.retry import Backoff, deadline_ms
 from ringfence.routing import Chooser, layout_of, newest
 
@@ -135,3 +137,16 @@ def test_another_form_of_address_is_refused_and_shown(wrong: str) -> None:
     with pytest.raises(ConfigError) as caught:
         addresses(wrong, {})
     assert repr(wrong) in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [Code.UNKNOWN_TOPIC, Code.UNKNOWN_PARTITION])
+def test_a_node_that_has_not_heard_of_a_topic_yet_is_asked_again(code: Code) -> None:
+    body = memoryview(encode(Refused(message="topic 7 is not known here")))
+    empty = AnswerHeader(*(0 for _ in AnswerHeader._fields))
+    answer = Answer(empty._replace(status=Status.REFUSED, code=code, generation=4, topic=7), body)
+    behind = answer.error("t", held=5)
+    assert isinstance(behind, RetriableError)
+    assert behind.retriable
+    assert "generation 4, the routing table at 5" in str(behind)
+    for held in (0, 4):
+        assert isinstance(answer.error("t", held=held), NotFoundError)

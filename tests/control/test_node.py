@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ringfence.control.runtime import retries
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.settings import Settings
 from ringfence.native import _node, messages
@@ -82,6 +83,14 @@ def run(
         assert made[0].stopped
 
     asyncio.run(whole())
+
+
+async def soon(holds: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to hold")
 
 
 async def buried(bench: Bench) -> None:
@@ -278,8 +287,13 @@ def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(tmp_path: Path
         header, _ = await bench.ask(Opcode.TOPIC_CREATE, CREATE, deadline_ms=30)
         assert (header.status, header.code) == (Status.REFUSED, Code.UNKNOWN_OUTCOME)
         bench.native.release()
-        info = await bench.ok(Opcode.TOPIC_DESCRIBE, messages.TopicName(name="t"), messages.TopicInfo)
-        assert len(info.partitions) == 3
+        header, packed = await bench.ask(Opcode.TOPIC_DESCRIBE, messages.TopicName(name="t"))
+        for _ in range(100):  # the deadline may have ended before the entry was applied
+            if header.status == Status.OK:
+                break
+            await asyncio.sleep(0.02)
+            header, packed = await bench.ask(Opcode.TOPIC_DESCRIBE, messages.TopicName(name="t"))
+        assert len(messages.decode(messages.TopicInfo, packed).partitions) == 3
 
     run(tmp_path, monkeypatch, work)
 
@@ -392,6 +406,45 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
 
         monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)
         with pytest.raises(StorageError, match="while starting: the journal is gone"):
-            await asyncio.wait_for(node.start(), 5)
+            await asyncio.wait_for(node.start(), 60)
 
     asyncio.run(work())
+
+
+def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """J4: the order is repeated as it was: the same epoch, so an open that had been done stays done."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+
+    async def work(bench: Bench) -> None:
+        bench.native.refuses["open"] = "no space"
+        assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.INTERNAL
+        assert bench.node.health.state == "degraded"
+        await soon(lambda: bench.native.names().count("open") >= 8)
+        del bench.native.refuses["open"]
+        await soon(lambda: bench.node.health.state == "serving")
+        opens = {order for order in bench.native.orders if order[0] == "open"}
+        assert len(opens) == 3
+        assert len(bench.native.hosted) == 3
+
+    run(tmp_path, monkeypatch, work)
+
+
+def test_a_partition_that_is_not_ours_any_more_is_not_opened_again(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+
+    async def work(bench: Bench) -> None:
+        bench.native.refuses["open"] = "no space"
+        assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.INTERNAL
+        await bench.ok(Opcode.TOPIC_DELETE, messages.TopicName(name="t"), messages.TopicInfo)
+        for _ in range(100):
+            before = bench.native.names().count("open")
+            await asyncio.sleep(0.05)
+            if bench.native.names().count("open") == before:
+                return
+        raise AssertionError("it is tried for ever")
+
+    run(tmp_path, monkeypatch, work)

@@ -1,0 +1,141 @@
+"""`/admin/rebalance`: who may, what is refused and why, and a run from start to cancel (Z10)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.results import NodeRegistered
+from tests.control.commands import store_of
+from tests.http.desk import PLACE, TOPIC, Api, served
+
+Patch = pytest.MonkeyPatch
+
+
+async def joined(api: Api, number: int) -> int:
+    """Another member, of which there is no process: what is ordered of it waits."""
+    proposer = api.bench.node.proposer
+    register = RegisterNode(cluster=proposer.state.cluster, store=store_of(number))
+    registered = (await proposer.propose(register)).result
+    assert isinstance(registered, NodeRegistered)
+    start = RestartNode(
+        node=registered.node, store=store_of(number), addresses=("tcp://127.0.0.1:1",), program="p"
+    )
+    await proposer.propose(start)
+    return int(registered.node)
+
+
+async def until(api: Api, state: str) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for _ in range(1_000):
+        shown = await api.get("/admin/rebalance")
+        if shown["state"] == state:
+            return shown
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"not {state}: {shown}")
+
+
+def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        assert (await api.get("/admin/rebalance"))["run"] == 0
+        await api("POST", "/admin/topics", TOPIC)
+        node = await joined(api, 7)
+        plan = await api.get(f"/admin/rebalance/preview?action=add_node&node={node}")
+        assert plan["count"] == 1
+        assert plan["moves"][0]["to"] == [node]
+        started = await api(
+            "POST", "/admin/rebalance", {"action": "add_node", "node": node}, idempotency_key="k"
+        )
+        assert started.status == 201, started
+        repeated = await api(
+            "POST", "/admin/rebalance", {"action": "add_node", "node": node}, idempotency_key="k"
+        )
+        assert (repeated.status, repeated.text) == (201, started.text), (
+            "a repeat with its key is the first one"
+        )
+        second = await api("GET", "/admin/rebalance/preview?action=balance")
+        assert second.status == 409, second
+        second = await api("POST", "/admin/rebalance", {"action": "balance"})
+        assert second.status == 409, second
+        assert "wait for its end, or cancel it" in second.body["detail"]
+        shown = await until(api, "RUNNING")
+        assert [(move["to"], move["partition"]) for move in shown["moves"]] == [
+            ([node], plan["moves"][0]["partition"])
+        ]
+        assert (await api.get("/admin/moves"))["moves"][0]["state"] in {"PENDING", "DUAL_WRITE", "COPYING"}
+        for verb, state in (
+            ("pause", "PAUSED"),
+            ("pause", "PAUSED"),
+            ("resume", "RUNNING"),
+            ("resume", "RUNNING"),
+        ):
+            assert (await api("POST", f"/admin/rebalance/{verb}")).status == 200
+            assert (await api.get("/admin/rebalance"))["state"] == state
+        assert (await api("POST", "/admin/rebalance/cancel")).status == 200
+        shown = await until(api, "IDLE")
+        assert shown["outcome"] == "CANCELLED"
+        assert sum(shown["counts"].values()) == 1
+        for verb in ("pause", "resume", "cancel"):
+            assert (await api("POST", f"/admin/rebalance/{verb}")).status == 409
+        assert [run["outcome"] for run in (await api.get("/admin/rebalance/history"))["runs"]] == [
+            "CANCELLED"
+        ]
+        owners = (await api.get(f"{PLACE}/assignments"))["partitions"]
+        assert {part["owner"] for part in owners} == {1}
+
+    served(tmp_path, monkeypatch, work)
+
+
+UNSOUND = [
+    ({}, 422),
+    ({"action": "fly"}, 422),
+    ({"action": "balance", "node": 1}, 422),
+    ({"action": "add_node"}, 422),
+    ({"action": "add_node", "node": 99}, 422),
+    ({"action": "remove_node", "node": 1}, 422),
+    ({"action": "drain", "node": 0}, 422),
+    ({"action": "move", "moves": [{"partition": 7, "nodes": [1]}]}, 412),
+    ({"action": "move", "moves": [{"partition": 7}]}, 422),
+    ({"action": "balance", "typo": 1}, 422),
+]
+
+
+def test_what_is_unsound_is_refused_with_a_reason_and_starts_nothing(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def work(api: Api) -> None:
+        await api("POST", "/admin/topics", TOPIC)
+        for given, status in UNSOUND:
+            refused = await api("POST", "/admin/rebalance", given)
+            assert refused.status == status, (given, refused)
+            assert refused.slug
+        assert (await api("POST", "/admin/rebalance/fly")).status == 422
+        assert (await api.get("/admin/rebalance"))["run"] == 0
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_viewers_look_and_only_admins_move(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        secrets = {role: f"secret of {role}" for role in ("admin", "operator", "viewer")}
+        given: dict[str, str] = {}
+        for role, secret in secrets.items():
+            token = {"name": role, "sha256": hashlib.sha256(secret.encode()).hexdigest(), "role": role}
+            made = await api("POST", "/admin/tokens", token, **given)
+            assert made.status == 201, made
+            given = {"authorization": f"Bearer {secrets['admin']}"}
+        assert (await api("GET", "/admin/rebalance")).status == 401
+        wrong = {"authorization": "Bearer wrong"}
+        assert (await api("POST", "/admin/rebalance", {"action": "balance"}, **wrong)).status == 401
+        for role, read, change in (("viewer", 200, 403), ("operator", 200, 403), ("admin", 200, 201)):
+            token_of = {"authorization": f"Bearer {secrets[role]}"}
+            assert (await api("GET", "/admin/rebalance/history", **token_of)).status == read
+            assert (await api("POST", "/admin/rebalance", {"action": "balance"}, **token_of)).status == change
+
+    served(tmp_path, monkeypatch, work)
