@@ -102,12 +102,8 @@ class Answers:
                 return await self._open_producer(call)
             case calls.Obey(term=term, order=order):
                 return calls.Obeyed(answer=await self.obey(term, order))
-            case calls.ShowRebalance():
-                return calls.Told(value=self._rebalances().here())
-            case calls.SteerRebalance(verb=verb):
-                if verb not in {"show", "history", "preview"}:
-                    self._no_tokens("start and steer rebalances")
-                return calls.Told(value=await self._rebalances().steer(call))
+            case calls.ShowRebalance() | calls.SteerRebalance():
+                return await self._steer(call)
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state
@@ -192,6 +188,13 @@ class Answers:
         if self._follower is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return self._follower
+
+    async def _steer(self, call: calls.ShowRebalance | calls.SteerRebalance) -> calls.Told:
+        if isinstance(call, calls.ShowRebalance):
+            return calls.Told(value=self._rebalances().here())
+        if call.verb not in {"show", "history", "preview"}:
+            self._no_tokens("start and steer rebalances")
+        return calls.Told(value=await self._rebalances().steer(call))
 
     def _no_tokens(self, what: str) -> None:
         """Who asks here shows no token, so nothing is changed for him once there are any."""
