@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringfence.control.machines.metadata import request_answer
+from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.node_commands import RemoveNode, SetNode
 from ringfence.control.model.nodes import Vote
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Refused, Result
@@ -113,9 +114,9 @@ class Admin:
     async def _remove(self, node: NodeId, asked: Asked) -> Outcome:
         """Out of the ring, under the condition; then out of the cluster, under the key."""
         await self._proposer.fresh()
-        ring, expects = self._proposer.state.ring, asked.expects
-        if node in ring.members:
-            leave = RemoveFromRing(node=node, version=ring.version)
+        state, expects = self._proposer.state, asked.expects
+        if node in state.ring.members:
+            leave = RingConsensus.propose_remove(state, node)
             await self._proposer.propose(leave, expects=expects)
             expects = None
         return await self._propose(RemoveNode(node=node), Asked(asked.request, expects))

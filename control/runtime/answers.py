@@ -10,9 +10,10 @@ import msgspec
 import structlog
 
 from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.node_commands import RegisterNode, RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.node_commands import RegisterNode, RemoveNode, SetNode
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls, views
 from ringfence.control.runtime.admin import DRAINS, NODE_CHANGES, VOTES
@@ -144,7 +145,7 @@ class Answers:
             await self._proposer.fresh()
             ring = self._proposer.state.ring
             if node in ring.members:
-                commands.append(RemoveFromRing(node=node, version=ring.version))
+                commands.append(RingConsensus.propose_remove(self._proposer.state, node))
             commands.append(RemoveNode(node=node))
         else:
             message = f"change={change!r}: {', '.join(NODE_CHANGES)}"

@@ -406,7 +406,7 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
 
         monkeypatch.setattr("ringfence.control.runtime.cluster.Cluster.catch_up", catch_up)
         with pytest.raises(StorageError, match="while starting: the journal is gone"):
-            await asyncio.wait_for(node.start(), 5)
+            await asyncio.wait_for(node.start(), 60)
 
     asyncio.run(work())
 
