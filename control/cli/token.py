@@ -37,13 +37,15 @@ def command() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), required=True,
               help="What it allows: read; topics, votes, drains; everything.")  # fmt: skip
+@click.option("--prefix", default="", metavar="TENANT/NAMESPACE/",
+              help="Only for topics whose full names begin with it. [default: all]")  # fmt: skip
 @click.option("--expires", metavar="TIME", help="How long it is good for, as 90d, 12h. [default: for ever]")
 @click.option("--to", type=click.Path(path_type=Path, dir_okay=False),
               help="A new file for the token, readable by you alone. [default: stdout]")  # fmt: skip
 @http_options
 @timeout_option
 @json_option
-def create(name: str, *, role: str, expires: str | None, to: Path | None, http: str | None,
+def create(name: str, *, role: str, prefix: str, expires: str | None, to: Path | None, http: str | None,
            token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
     """Create token NAME and show it, once. The cluster keeps only its SHA-256.
 
@@ -55,6 +57,8 @@ def create(name: str, *, role: str, expires: str | None, to: Path | None, http: 
     """  # noqa: D301
     token = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     given: dict[str, Any] = {"name": name, "role": role, "sha256": sha256(token.encode()).hexdigest()}
+    if prefix:
+        given |= {"prefix": prefix}
     if expires is not None:
         given |= {"expires_ms": time.time_ns() // 1_000_000 + parse_duration_ms(expires)}
     admin = Admin(http, token_file, timeout_s)
@@ -93,8 +97,11 @@ def list_tokens(*, http: str | None, token_file: Path | None, timeout_s: float, 
         for token in tokens:
             emit(token)
         return Exit.OK
-    rows = [[token["name"], token["role"], token["created"], _when(token["expires_ms"])] for token in tokens]
-    show_table("", ("token", "role", "created at index", "expires"), rows)
+    rows = [
+        [token["name"], token["role"], token["prefix"] or None, token["created"], _when(token["expires_ms"])]
+        for token in tokens
+    ]
+    show_table("", ("token", "role", "prefix", "created at index", "expires"), rows)
     return Exit.OK
 
 

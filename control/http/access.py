@@ -28,10 +28,17 @@ TOKEN_CHARACTERS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks."""
+    """Who asks. With a `prefix` only for topics whose full names begin with it."""
 
     name: str
     role: Role
+    prefix: str = ""
+
+    def check(self, topic: str) -> None:
+        """Problem 403 when a topic's full name is outside of the prefix."""
+        if not topic.startswith(self.prefix):
+            detail = f"{self.name!r} is for topics that begin with {self.prefix!r}, {topic[:300]!r} does not"
+            raise Problem(403, "forbidden", detail, prefix=self.prefix)
 
 
 class Access:
@@ -46,8 +53,12 @@ class Access:
     ) -> None:
         self._state, self._loopback, self._now_ms = state, loopback, now_ms
 
-    def needs(self, role: Role) -> Callable[[Request], Awaitable[Principal]]:
-        """A dependency that lets in who has at least `role`."""
+    def needs(self, role: Role, *, topics: bool = False) -> Callable[[Request], Awaitable[Principal]]:
+        """A dependency that lets in who has at least `role`.
+
+        Who is for some topics only may change nothing else: `topics` tells that this is about topics, and
+        then the one of the path is checked; the operation itself checks one in a body.
+        """
 
         async def let_in(request: Request) -> Principal:
             principal = self.who(request)
@@ -55,6 +66,12 @@ class Access:
             if RANKS[principal.role] < RANKS[role]:
                 detail = f"{principal.name!r} is {principal.role}, this needs {role}"
                 raise Problem(403, "forbidden", detail, needs=str(role), has=str(principal.role))
+            if principal.prefix and not topics and role is not Role.VIEWER:
+                detail = f"{principal.name!r} is for topics that begin with {principal.prefix!r} only"
+                raise Problem(403, "forbidden", detail, prefix=principal.prefix)
+            if topics and "tenant" in request.path_params:
+                parts = ("tenant", "namespace", "name")
+                principal.check("/".join(request.path_params[part] for part in parts))
             return principal
 
         return let_in
@@ -72,7 +89,7 @@ class Access:
             raise _unauthorized("no token has this secret; it was revoked, or never was")
         if token.expires_ms is not None and token.expires_ms <= self._now_ms():
             raise _unauthorized(f"token {token.name!r} has expired; ask an admin for another one")
-        return Principal(token.name, token.role)
+        return Principal(token.name, token.role, token.prefix)
 
     def _without_tokens(self, request: Request) -> Principal:
         if not self._loopback:

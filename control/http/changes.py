@@ -13,6 +13,7 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel
 
 from ringfence.control.http import shapes
+from ringfence.control.http.access import principal
 from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem
@@ -35,9 +36,8 @@ async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) 
 
 
 def _router(tag: str, desk: Desk, role: Role) -> APIRouter:
-    return APIRouter(
-        tags=[tag], dependencies=[*needs(desk.access, role), Depends(_headers)], responses=PROBLEMS
-    )
+    depends = [*needs(desk.access, role, topics=tag == "topics"), Depends(_headers)]
+    return APIRouter(tags=[tag], dependencies=depends, responses=PROBLEMS)
 
 
 def of_topics(desk: Desk) -> APIRouter:
@@ -61,7 +61,9 @@ def of_topics(desk: Desk) -> APIRouter:
             replication=given.replication, retention_bytes=given.retention_bytes,
             retention_ms=given.retention_ms, properties=given.properties,
         )  # fmt: skip
-        path = f"/admin/topics/{full_name(given.name)}"
+        full = full_name(given.name)
+        principal(request).check(full)
+        path = f"/admin/topics/{full}"
         return await desk.change(
             request, "topic create", lambda asked: admin.create_topic(created, asked),
             content=_bytes(given), status=201, path=path,
@@ -166,7 +168,8 @@ def of_tokens(desk: Desk) -> APIRouter:
         """All tokens, without their hashes."""
         known = sorted(node.proposer.state.tokens.items())
         return shapes.Tokens(tokens=[
-            shapes.TokenShown(name=name, role=token.role, created=token.created, expires_ms=token.expires_ms)
+            shapes.TokenShown(name=name, role=token.role, created=token.created,
+                              expires_ms=token.expires_ms, prefix=token.prefix)
             for name, token in known
         ])  # fmt: skip
 
@@ -177,8 +180,9 @@ def of_tokens(desk: Desk) -> APIRouter:
         Draw 32 random bytes for the secret, as `ringfence token create` does.
         """
         command = CreateToken(
-            name=given.name, hash=bytes.fromhex(given.sha256), role=given.role, expires_ms=given.expires_ms
-        )
+            name=given.name, hash=bytes.fromhex(given.sha256), role=given.role,
+            expires_ms=given.expires_ms, prefix=given.prefix,
+        )  # fmt: skip
         return await desk.change(
             request, f"token create {given.name} {given.role}",
             lambda asked: admin.change_token(command, asked),

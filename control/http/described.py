@@ -48,9 +48,9 @@ IfMatch = Annotated[
 ]
 
 
-def needs(access: Access, role: Role) -> list[Any]:
-    """Dependencies of a router whose operations need `role`."""
-    return [Depends(access.needs(role))]
+def needs(access: Access, role: Role, *, topics: bool = False) -> list[Any]:
+    """Dependencies of a router whose operations need `role`; `topics`: they are about topics."""
+    return [Depends(access.needs(role, topics=topics))]
 
 
 def no_store(response: Response) -> None:

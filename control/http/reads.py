@@ -114,7 +114,7 @@ def of_node(node: Node, access: Access) -> APIRouter:
         """Who asks, and with which role."""
         no_store(response)
         who = principal(request)
-        return shapes.Me(name=who.name, role=who.role)
+        return shapes.Me(name=who.name, role=who.role, prefix=who.prefix)
 
     return router
 
@@ -166,11 +166,12 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
 def of_topics(node: Node, access: Access) -> APIRouter:
     """Topics and their figures."""
-    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    depends = [*needs(access, Role.VIEWER, topics=True), Depends(Looked(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics", operation_id="topics")
     async def topics(
+        request: Request,
         prefix: Annotated[str, Query(max_length=255)] = "",
         after: Annotated[str, Query(max_length=255)] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
@@ -178,8 +179,9 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     ) -> shapes.Topics:
         """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
         state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]
-        begin = full_topic_prefix(prefix)
+        begin, allowed = full_topic_prefix(prefix), principal(request).prefix
         names = sorted(name for name in state.names if name.startswith(begin) and name > after)
+        names = [name for name in names if name.startswith(allowed)]
         matching = [
             topic for name in names
             if all((topic := state.topics[state.names[name]]).properties.get(key) == value
@@ -208,7 +210,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
 
 def of_tables(node: Node, access: Access) -> APIRouter:
     """Layouts of topics, and where their partitions are."""
-    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    depends = [*needs(access, Role.VIEWER, topics=True), Depends(Looked(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")

@@ -78,6 +78,9 @@ class TokenGiven(_Given):
     sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
     role: Annotated[Role, Field(strict=False)]
     expires_ms: Annotated[int, Field(ge=1, le=(1 << 53) - 1)] | None = None
+    prefix: Annotated[str, StringConstraints(max_length=255)] = Field(
+        default="", description="only for topics whose full names begin with it, as `acme/sales/`"
+    )
 
 
 class Problem(BaseModel):
@@ -295,6 +298,7 @@ class TokenShown(BaseModel):
     role: Role
     created: int
     expires_ms: int | None
+    prefix: str
 
 
 class Tokens(BaseModel):
@@ -304,3 +308,4 @@ class Tokens(BaseModel):
 class Me(BaseModel):
     name: str
     role: Role
+    prefix: str

@@ -12,7 +12,7 @@ from ringfence.control.model.names import check_label
 from ringfence.control.model.results import Done, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import HASH_BYTES, Role, Token
-from ringfence.native.wire import Code
+from ringfence.native.wire import NAME_BYTES_MAX, Code
 
 TIME_MS_MAX = (1 << 53) - 1
 """Unix ms that every JSON reader keeps exactly; 285,000 years."""
@@ -35,6 +35,10 @@ def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
         return Refused(code=Code.ALREADY_EXISTS, message=message)
     if command.expires_ms is not None and not 0 < command.expires_ms <= TIME_MS_MAX:
         return invalid(f"expires_ms={command.expires_ms}: 1 to {TIME_MS_MAX}, Unix ms")
+    if len(command.prefix) > NAME_BYTES_MAX or not command.prefix.isascii():
+        return invalid(f"prefix {command.prefix[:80]!r}: at most {NAME_BYTES_MAX} ASCII characters")
+    if command.prefix and command.role is Role.ADMIN:
+        return invalid(f"prefix {command.prefix!r}: an admin's token is for all; make it an operator's")
     if not state.tokens and (command.role is not Role.ADMIN or command.expires_ms is not None):
         return invalid(
             f"the first token would be {command.role}{' and expire' if command.expires_ms else ''}: without "
@@ -62,5 +66,5 @@ def execute(state: MetadataState, command: TokenCommand, index: Index) -> tuple[
         left = {name: token for name, token in state.tokens.items() if name != command.name}
         return replace(state, tokens=left), Done()
     token = Token(name=command.name, hash=command.hash, role=command.role, created=index,
-                  expires_ms=command.expires_ms)  # fmt: skip
+                  expires_ms=command.expires_ms, prefix=command.prefix)  # fmt: skip
     return replace(state, tokens={**state.tokens, command.name: token}), Done()

@@ -137,6 +137,7 @@ class CreateToken(CommandBase, frozen=True, kw_only=True, tag="create_token"):
     hash: bytes
     role: Role
     expires_ms: int | None = None
+    prefix: str = ""
 
 
 class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):

@@ -25,10 +25,14 @@ class Role(StrEnum):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """One token. `expires_ms` is Unix ms by the reader's clock, None for never."""
+    """One token. `expires_ms` is Unix ms by the reader's clock, None for never.
+
+    With a `prefix` it is good for topics whose full names begin with it, and for nothing else that changes.
+    """
 
     name: str
     hash: bytes
     role: Role
     created: Index
     expires_ms: int | None = None
+    prefix: str = ""

@@ -111,7 +111,9 @@ def test_a_token_ends_when_it_expires_or_is_revoked_and_its_secret_is_nowhere(
         await api("POST", "/admin/tokens", given("operator"), **bearer("admin"))
         expired = await api("GET", "/admin/me", **bearer("viewer"))
         assert (expired.status, "expired" in expired.body["detail"]) == (401, True)
-        assert (await api.get("/admin/me", **bearer("operator"))) == {"name": "operator", "role": "operator"}
+        assert (await api.get("/admin/me", **bearer("operator"))) == {
+            "name": "operator", "role": "operator", "prefix": "",
+        }  # fmt: skip
         assert (await api("DELETE", "/admin/tokens/operator", **bearer("admin"))).status == 200
         assert (await api("GET", "/admin/me", **bearer("operator"))).status == 401
         assert (await api("DELETE", "/admin/tokens/admin", **bearer("admin"))).status == 422
@@ -123,6 +125,40 @@ def test_a_token_ends_when_it_expires_or_is_revoked_and_its_secret_is_nowhere(
     for path in tmp_path.rglob("*"):
         if path.is_file():
             assert SECRETS["admin"].encode() not in path.read_bytes(), path
+
+
+def test_a_token_with_a_prefix_is_for_topics_under_it_and_nothing_else(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def work(api: Api) -> None:
+        for name in ("acme/sales/orders", "acme/other/t"):
+            assert (await api("POST", "/admin/topics", TOPIC | {"name": name})).status == 201
+        await api("POST", "/admin/tokens", given("admin"))
+        sales = given("operator", prefix="acme/sales/")
+        assert (await api("POST", "/admin/tokens", sales, **bearer("admin"))).status == 201
+        all_of_it = given("viewer", prefix="acme/") | {"role": "admin"}
+        assert (await api("POST", "/admin/tokens", all_of_it, **bearer("admin"))).status == 422
+        mine = bearer("operator")
+        listed = await api.get("/admin/topics", **mine)
+        assert [topic["name"] for topic in listed["topics"]] == ["acme/sales/orders"]
+        assert listed["more"] is False
+        for method, path, body, status in [
+            ("GET", "/admin/topics/acme/sales/orders", None, 200),
+            ("GET", "/admin/topics/acme/other/t", None, 403),
+            ("GET", "/admin/topics/acme/other/t/layout", None, 403),
+            ("GET", "/admin/topics/acme/other/t/assignments", None, 403),
+            ("POST", "/admin/topics", TOPIC | {"name": "acme/sales/new"}, 201),
+            ("POST", "/admin/topics", TOPIC, 403),
+            ("POST", "/admin/topics/acme/other/t/truncate", None, 403),
+            ("DELETE", "/admin/topics/acme/other/t", None, 403),
+            ("DELETE", "/admin/topics/acme/sales/new", None, 200),
+            ("POST", "/admin/nodes/1/drain", None, 403),
+            ("GET", "/admin/nodes", None, 200),
+            ("GET", "/admin/events?wait_s=0.01", None, 403),
+        ]:
+            assert (method, path, (await api(method, path, body, **mine)).status) == (method, path, status)
+
+    served(tmp_path, monkeypatch, work)
 
 
 def test_without_tokens_only_this_machines_own_pages_get_in(tmp_path: Path, monkeypatch: Patch) -> None:

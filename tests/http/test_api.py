@@ -12,6 +12,11 @@ import pytest
 from ringfence.control.http import limits
 from ringfence.control.http.limits import BODY_BYTES_MAX, CONCURRENT_MAX, DEPTH_MAX, is_too_deep
 from ringfence.control.http.problems import STATUS_OF
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.commands import InitCluster
+from ringfence.control.model.entries import Entry, Proposal
+from ringfence.control.model.ids import Index, NodeId, SessionId
+from ringfence.control.model.state import EMPTY
 from ringfence.native.wire import Code
 from tests.http.desk import PLACE, TOPIC, Api, send, served
 
@@ -44,7 +49,7 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         assert (await api.get("/admin/nodes/1"))["life"] == "LIVE"
         assert (await api.get("/admin/metadata"))["voters"] == [1]
         assert (await api.get("/admin/config"))["values"]["topics_max"]["value"] == 10_000
-        assert (await api.get("/admin/me")) == {"name": "local", "role": "admin"}
+        assert (await api.get("/admin/me")) == {"name": "local", "role": "admin", "prefix": ""}
         assert (await api.get("/admin/topics?property=team=a"))["topics"][0]["name"] == "public/default/t"
         assert (await api.get("/admin/topics?property=team=b"))["topics"] == []
         assert (await api.get("/admin/topics?prefix=x"))["topics"] == []
@@ -246,6 +251,43 @@ def test_an_order_that_fails_is_told_with_202_and_the_change_stands(
         assert "no room" in created.body["pending"][0]
         assert (await api("POST", "/admin/topics", TOPIC, idempotency_key="k")).status == 201
         assert (await api.get("/admin/topics"))["topics"][0]["name"] == "public/default/t"
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_table_is_in_progress_until_its_owner_has_opened_it(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        api.bench.native.holds.add("open")
+        creating = asyncio.ensure_future(api("POST", "/admin/topics", TOPIC))
+        for _ in range(2_000):
+            if api.bench.native.held:
+                break
+            await asyncio.sleep(0.005)
+        told = await api.get(f"{PLACE}/assignments")
+        assert told["state"] == "IN_PROGRESS"
+        assert [order["node"] for order in told["pending"]] == [1, 1, 1]
+        assert {part["state"] for part in told["partitions"]} == {"ASSIGNED"}
+        assert not creating.done()
+        api.bench.native.release()
+        assert (await creating).status == 201
+        assert (await api.get(f"{PLACE}/assignments"))["state"] == "ASSIGNED"
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_below_its_minimum_size_a_cluster_takes_no_topic_and_says_so(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def work(api: Api) -> None:
+        ids = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
+        begun = InitCluster(node=NodeId(1), nodes_min=3, **ids)
+        small, _ = apply(EMPTY, Entry(Index(1), 1, Proposal(SessionId(0), 0, 0, begun)))
+        monkeypatch.setattr(api.bench.node.proposer.replica, "state", small)
+        refused = await api("POST", "/admin/topics", TOPIC)
+        assert (refused.status, refused.slug) == (409, "too-few-replicas")
+        assert "3" in refused.body["detail"]
+        assert (await api.get("/admin/status"))["table"] == "UNASSIGNED"
+        monkeypatch.undo()
 
     served(tmp_path, monkeypatch, work)
 
