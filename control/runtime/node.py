@@ -20,7 +20,7 @@ from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import addresses, recovery
+from ringfence.control.runtime import addresses, descriptors, recovery
 from ringfence.control.runtime.admin import Admin
 from ringfence.control.runtime.burials import Burials
 from ringfence.control.runtime.changes_left import ChangesLeft
@@ -225,7 +225,7 @@ class Node:
             budget_bytes=settings.budget_bytes,
             segment_bytes=settings.segment_bytes,
             message_bytes=settings.body_bytes_max,
-            connections_max=settings.connections_max,
+            connections_max=descriptors.room_for(settings.connections_max),
             transport=settings.transport,
             direct=settings.direct,
             reserve_bytes=settings.reserve_bytes,

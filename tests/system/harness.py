@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S = 60.0  # a loaded CI machine recovers a few hundred MB in this time
 PROGRAM = Path(sys.executable).parent / "ringfence"
+LIMITED = (
+    "import os, resource, sys; limit = int(sys.argv[1]); "
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)); os.execv(sys.argv[2], sys.argv[2:])"
+)
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
@@ -47,6 +51,7 @@ class NodeProcess:
     options: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
+    open_files: int | None = None  # limit of the process, soft and hard
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
     """What the program is run by: `ip netns exec NAME`, say; it must become the program by exec."""
@@ -72,6 +77,8 @@ class NodeProcess:
             self.address,
             *self.options,
         ]
+        if self.open_files is not None:
+            command = [sys.executable, "-c", LIMITED, str(self.open_files), *command]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment}
         )

@@ -143,3 +143,31 @@ def test_a_client_that_never_reads_harms_nobody_else(tmp_path: Path) -> None:
         assert node.resident_bytes() < before + 256 * MIB
         thread.join(20)
         deaf.close()
+
+
+def test_connections_leave_descriptors_for_the_log(tmp_path: Path) -> None:
+    """More open connections than the system allows files: the next segment finds one all the same."""
+    node = NodeProcess(tmp_path / "data", options=("--segment-bytes", str(MIB)), open_files=200)
+    with node, ringfence.connect(node.address, timeout_s=20) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
+        with client.producer("t", timeout_s=20) as producer:
+            producer.send(batch(0, 10)).result(20)
+            held = [greeted(node.port) for _ in range(90)]
+            held += [socket.create_connection(("127.0.0.1", node.port)) for _ in range(200)]
+            for number in range(1, 13):
+                producer.send(batch(number * 1_000, 1_000, text="x" * 200)).result(20)
+        assert len(list((node.data / "log").glob("*.seg"))) >= 3
+        assert client.count("t") == 12_010
+        assert client.status().state == "serving"
+        for one in held:
+            one.close()
+    assert "fewer connections than connections_max" in node.log.read_text()
+
+
+def greeted(port: int) -> socket.socket:
+    """A connection that has shaken hands (ZMTP 3.0, so that nobody pings it), and stays."""
+    opened = socket.create_connection(("127.0.0.1", port))
+    opened.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48))
+    ready = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER"
+    opened.sendall(bytes([4, len(ready)]) + ready)
+    return opened
