@@ -17,6 +17,7 @@ from ringfence.control.model.commands import InitCluster
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, SessionId
 from ringfence.control.model.state import EMPTY
+from ringfence.control.runtime.errors import NoMajorityError
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
 from tests.http.desk import PLACE, TOPIC, Api, send, served
@@ -229,6 +230,16 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         monkeypatch.setattr(api.bench.node.proposer, "fresh", never)
         late = await api("GET", "/admin/ring?linearizable=true")
         assert (late.status, late.slug) == (504, "deadline")
+
+        async def nobody() -> None:
+            raise NoMajorityError(Code.TOO_FEW_REPLICAS, "no majority")
+
+        monkeypatch.setattr(api.bench.node.proposer, "fresh", nobody)
+        for answer in (
+            await api("GET", "/admin/ring?linearizable=true"),
+            await api("POST", "/admin/topics", TOPIC, idempotency_key="k"),
+        ):
+            assert (answer.status, answer.slug, answer.headers["retry-after"]) == (503, "no-majority", "1")
 
         async def broken() -> None:
             raise KeyError("secret detail")
