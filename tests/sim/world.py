@@ -103,6 +103,9 @@ class World:
 
     # ---- for machines ----
 
+    def snapshot_came(self, event: Any) -> None:
+        """A received snapshot goes to consensus."""
+
     def elected(self, machine: Machine) -> None:
         """Somebody leads from now on."""
 
