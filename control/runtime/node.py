@@ -255,6 +255,7 @@ class Node:
         restart = RestartNode(
             node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
             control=self._cluster.control, zone=self.settings.zone or None,
+            http=() if self.settings.http is None else None,
         )  # fmt: skip
         restarted = (await self.proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
