@@ -93,7 +93,8 @@ class Node:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
-                raise StorageError(f"failed while starting: {self.failed.result()}")
+                failure = self.failed.result()
+                raise StorageError(f"failed while starting: {failure}") from failure
         finally:
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -37,8 +37,8 @@ RECONNECT_MS, RECONNECT_MS_MAX = 50, 500
 HANDSHAKE_MS: Final = 5_000
 CONNECT_MS: Final = 1_000
 PING_MS, SILENT_MS = 500, 2_000
-"""A connection that a cut network has made deaf is made anew: TCP itself would wait ever longer, twenty seconds
-after a cut of ten. libzmq's own thread answers, so a busy node is not taken for a silent one."""
+"""A connection that a cut network has made deaf is made anew: TCP itself would wait ever longer, twenty
+seconds after a cut of ten. libzmq's own thread answers, so a busy node is not taken for a silent one."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 
 OnMessage = Callable[[Envelope], None]

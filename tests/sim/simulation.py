@@ -238,10 +238,11 @@ class Simulation(World):
                 self.ledger.check(partition, records)
                 return
             # Refused: it must be rot, which an operator would release.
-            self.ledger_told(machine, machine.host.node.partitions())
+            statuses = machine.host.node.partitions()
+            self.ledger_told(machine, statuses)
             if self.violation is not None:
                 raise self.violation
-            if self.ledger.partitions[partition].lost_below:
+            if any(each["partition"] == partition and each["quarantined"] is not None for each in statuses):
                 return
         raise ViolationError("I5", f"partition {partition} cannot be read, {READS_MAX} times")
 
