@@ -52,6 +52,7 @@ def _chosen(names: str | None, known: tuple[str, ...], what: str) -> tuple[str, 
 @click.option("--workloads", metavar="A,B", help="Only these.")
 @click.option("--engines", metavar="A,B", help="Only these; the limit always takes part.")
 @click.option("--rounds", type=click.IntRange(1, 25), help="Turns of each engine; 3 with --quick, else 5.")
+@click.option("--seconds", type=click.IntRange(30, 86_400), help="Ends about then; default 560 or 7200.")
 @click.option("--record/--no-record", "keep", default=False, help="Keep the result under benchmarks/record.")
 @click.option("--warm/--no-warm", "warmed", default=True, help="Touch memory before the first turn.")
 def main(
@@ -61,6 +62,7 @@ def main(
     workloads: str | None,
     engines: str | None,
     rounds: int | None,
+    seconds: int | None,
     keep: bool,
     warmed: bool,
 ) -> None:
@@ -79,9 +81,9 @@ def main(
     programs()  # a build must not run beside the first turn
     warmth = "Memory was not touched before."
     if warmed:
-        touched, seconds = warm.touch(WARM_BYTES)
+        touched, took = warm.touch(WARM_BYTES)
         warmth = (
-            f"Memory was warm: {touched >> 20} MiB touched in {seconds:.0f} s before the first turn; "
+            f"Memory was warm: {touched >> 20} MiB touched in {took:.0f} s before the first turn; "
             "each turn began with unmeasured requests."
         )
         _tell(warmth)
@@ -91,7 +93,7 @@ def main(
         rounds,
         quick=quick,
         tell=_tell,
-        until=begin + (QUICK_TIME_S_MAX if quick else TIME_S_MAX),
+        until=begin + (seconds or (QUICK_TIME_S_MAX if quick else TIME_S_MAX)),
     )
     result: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

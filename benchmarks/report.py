@@ -1,8 +1,12 @@
-"""Result rows as a table for people, and the record that is kept."""
+"""Result rows as a table for people, and the record that is kept.
+
+`python -m benchmarks.report FILE.json` prints the table of README.md out of a record.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,35 @@ HEADS = (
     "p99 ms",
     "CPU ns/B",
 )
+
+README_WORKLOADS = {
+    "lineitem_8mib": "8 MiB batches of lineitem",
+    "lineitem_1000": "1,000-row batches, window 64",
+    "lineitem_100": "100-row batches, window 256",
+    "row_1": "1-row requests, window 4,096",
+    "latency_1000": "1,000 rows, one in flight",
+    "lineitem_python_8": "Python producer, 8 MiB over 8 partitions",
+    "row_1_python": "Python producer, 1-row sends",
+}
+README_ENGINES = {
+    "limit": "limit",
+    "ours": "**ringfence**",
+    "pyzmq_router": "pyzmq + fdatasync",
+    "flight": "Flight + fdatasync",
+}
+
+
+def readme(rows: list[dict[str, Any]]) -> str:
+    """The main workloads and engines, without the spread."""
+    heads = [*(head for head in HEADS if head != "spread")]
+    heads[-1] = "server CPU ns/B"
+    lines = ["| " + " | ".join(heads) + " |", "|---|---|---" + "|--:" * (len(heads) - 3) + "|"]
+    for row in rows:
+        if row["workload"] in README_WORKLOADS and row["engine"] in README_ENGINES and row.get("turns"):
+            _, _, transport, rate, _, *others = _cells(row)
+            names = [README_WORKLOADS[row["workload"]], README_ENGINES[row["engine"]], transport]
+            lines.append("| " + " | ".join([*names, rate, *others]) + " |")
+    return "\n".join(lines)
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -78,3 +111,7 @@ def record(result: dict[str, Any]) -> Path:
     ]
     path.with_suffix(".md").write_text("\n".join(text))
     return path
+
+
+if __name__ == "__main__":
+    print(readme(json.loads(Path(sys.argv[1]).read_text())["rows"]))

@@ -134,7 +134,8 @@ class Producer:
 
     def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
-        self._link.give_way()
+        if wait_s:  # not on an event loop's thread
+            self._link.give_way()
         note = checked_note(note)
         if self._link.inside:  # a callback of a future: while it waits, no outcome can make room
             wait_s = 0.0

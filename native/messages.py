@@ -168,11 +168,15 @@ class TopicInfo(Message):
 
 
 class TopicList(Message):
-    """TOPIC_LIST: names that begin with `prefix`, sorted, after `after`."""
+    """TOPIC_LIST: names that begin with `prefix`, sorted, after `after`.
+
+    `linearizable`: no topic is missing whose creation was answered by any node before this was asked.
+    """
 
     prefix: str = ""
     after: str = ""
     limit: int = 1000
+    linearizable: bool = False
 
 
 class Topics(Message):

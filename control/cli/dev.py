@@ -62,7 +62,7 @@ def command(
     With --demo the cluster tells a story instead, and ends with 0 when no row and no command was lost.
 
     \b
-    Examples:
+    Example:
       ringfence dev --nodes 3 --data ./cluster
       ringfence dev --nodes 3 --demo
     """  # noqa: D301

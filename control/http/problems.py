@@ -16,7 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
 from ringfence.native.wire import RETRIABLE, Code
 
 _LOG = structlog.get_logger("ringfence.http")
@@ -88,6 +88,8 @@ def answer(problem: Problem, instance: str | None = None) -> Response:
 
 def of_refusal(refusal: RequestRefused) -> Problem:
     """A refusal of the runtime as a problem."""
+    if isinstance(refusal, NoMajorityError):
+        return Problem(503, "no-majority", refusal.message, headers={"Retry-After": "1"}, retriable=True)
     status = STATUS_OF.get(refusal.code, 500)
     if status >= 500:
         _LOG.warning("refused", code=refusal.code.name, why=refusal.message)

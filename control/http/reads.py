@@ -19,7 +19,6 @@ from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import views
-from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
 
 LIST_MAX = 1_000
@@ -35,10 +34,7 @@ class Looked:
     async def __call__(self, response: Response, linearizable: bool = False) -> None:  # noqa: FBT001, FBT002 - FastAPI's
         """`linearizable`: this node asks the leader first, so that no write that was answered is missing."""
         if linearizable:
-            try:
-                await self._node.proposer.fresh()
-            except RequestRefused as refusal:
-                raise Problem(503, "no-majority", refusal.message, headers={"Retry-After": "1"}) from refusal
+            await self._node.proposer.fresh()
         response.headers["X-Ringfence-Index"] = str(self._node.proposer.applied.index)
         no_store(response)
 

@@ -9,6 +9,7 @@ What is soft is here and is forgotten with the leadership: nothing but the log i
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final, NamedTuple
 
 from ringfence.control.machines.change_orders import Answer, Order
@@ -17,10 +18,10 @@ from ringfence.control.machines.changes import Seen, advance, fresh, heard
 from ringfence.control.machines.holdings import owned
 from ringfence.control.machines.policy import Decision, Memory, decide
 from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.model.change_commands import FailOver
+from ringfence.control.model.change_commands import CommitChange, FailOver
 from ringfence.control.model.changes import Change, ChangeKind
 from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
@@ -63,7 +64,7 @@ class Coordinator:
     def step(self, state: MetadataState, now_ms: int) -> Wanted:
         orders: list[Order] = []
         entries: list[Command] = list(_failovers(state))
-        load = owned(state) if state.changes else None
+        load = owned(state) if state.changes else Counter[NodeId]()
         seen: dict[PartitionId, Seen] = {}
         for change in _worked_on(state):
             known = seen[change.partition] = fresh(change, now_ms, self._seen.get(change.partition))
@@ -71,6 +72,8 @@ class Coordinator:
             orders += more
             if entry is not None:
                 entries.append(entry)
+            if isinstance(entry, CommitChange):
+                load[entry.owner] += 1  # so that one node's partitions do not all go to one other
         self._seen = seen
         entries += self._rebalancer.step(state, now_ms)
         entries += self._policy(state, now_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -58,6 +58,10 @@ class Answers:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         return await self._change_node.obey(term, order)
 
+    def hosted_here(self) -> list[dict[str, Any]]:
+        """Figures of this node's partitions; none before it serves."""
+        return [] if self._driver is None else list(self._hosted(0).values)
+
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""
         self._proposer.replica.pulse()
@@ -103,10 +107,8 @@ class Answers:
                 return await self._open_producer(call)
             case calls.Obey(term=term, order=order):
                 return calls.Obeyed(answer=await self.obey(term, order))
-            case calls.ShowRebalance():
-                return calls.Told(value=self._rebalances().here())
-            case calls.SteerRebalance():
-                return calls.Told(value=await self._rebalances().steer(call))
+            case calls.ShowRebalance() | calls.SteerRebalance():
+                return await self._steer(call)
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state
@@ -137,9 +139,7 @@ class Answers:
                            index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
-        if self._proposer.state.tokens:
-            message = "the cluster has tokens: change nodes through the admin API, with one (--http)"
-            raise RequestRefused(Code.UNAUTHORIZED, message)
+        self._no_tokens("change nodes")
         commands: list[Command] = []
         if change in VOTES:
             commands = [SetNode(node=node, vote=VOTES[change])]
@@ -193,6 +193,19 @@ class Answers:
         if self._follower is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return self._follower
+
+    async def _steer(self, call: calls.ShowRebalance | calls.SteerRebalance) -> calls.Told:
+        if isinstance(call, calls.ShowRebalance):
+            return calls.Told(value=self._rebalances().here())
+        if call.verb not in {"show", "history", "preview"}:
+            self._no_tokens("start and steer rebalances")
+        return calls.Told(value=await self._rebalances().steer(call))
+
+    def _no_tokens(self, what: str) -> None:
+        """Who asks here shows no token, so nothing is changed for him once there are any."""
+        if self._proposer.state.tokens:
+            message = f"the cluster has tokens: {what} through the admin API, with one (--http)"
+            raise RequestRefused(Code.UNAUTHORIZED, message)
 
     def _rebalances(self) -> Rebalances:
         if self._rebalancing is None:

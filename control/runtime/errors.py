@@ -14,3 +14,7 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer, not a fault
         super().__init__(message)
         self.code, self.message, self.details = code, message, details
         self.retry_after_ms = retry_after_ms
+
+
+class NoMajorityError(RequestRefused):
+    """No majority of the voters answered in time; another node, or a moment later, may do."""

@@ -93,7 +93,8 @@ class Node:
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
-                raise StorageError(f"failed while starting: {self.failed.result()}")
+                failure = self.failed.result()
+                raise StorageError(f"failed while starting: {failure}") from failure
         finally:
             starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -254,6 +255,7 @@ class Node:
         restart = RestartNode(
             node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
             control=self._cluster.control, zone=self.settings.zone or None,
+            http=() if self.settings.http is None else None,
         )  # fmt: skip
         restarted = (await self.proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted

@@ -30,7 +30,7 @@ from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.proposals import NO_SESSION, WAITING_MAX, Applied
 from ringfence.control.runtime.replica import Listener, Replica
 from ringfence.control.store.journal import Position
@@ -170,7 +170,7 @@ class RaftProposer(Listener):
             finally:
                 del self._reads[context]
             await asyncio.sleep(LOOK_S)
-        raise RequestRefused(
+        raise NoMajorityError(
             Code.TOO_FEW_REPLICAS,
             f"no majority of the voters answered within {READ_S:g} s",
             retry_after_ms=1_000,

@@ -84,6 +84,8 @@ class TopicRequests:
         limit = min(request.limit, LIST_MAX)
         if limit < 1:
             raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: 1 to {LIST_MAX}")
+        if request.linearizable:
+            await self._proposer.fresh()
         hosted = await self._hosted()
         state = self._proposer.state
         matching = sorted(name for name in state.names if name.startswith(prefix) and name > request.after)

@@ -35,6 +35,10 @@ TURN_MESSAGES_MAX: Final = 64
 RECONNECT_MS, RECONNECT_MS_MAX = 50, 500
 """A peer that restarts is found again within half a second: below an election time-out."""
 HANDSHAKE_MS: Final = 5_000
+CONNECT_MS: Final = 1_000
+PING_MS, SILENT_MS = 500, 2_000
+"""A connection that a cut network has made deaf is made anew: TCP itself would wait ever longer, twenty
+seconds after a cut of ten. libzmq's own thread answers, so a busy node is not taken for a silent one."""
 ANSWER_BYTES_MAX: Final = 1 << 20
 
 OnMessage = Callable[[Envelope], None]
@@ -172,6 +176,9 @@ class Hub:
         place.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES_MAX)
         place.setsockopt(zmq.MAXMSGSIZE, ENVELOPE_BYTES_MAX)
         place.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        place.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
+        place.setsockopt(zmq.HEARTBEAT_IVL, PING_MS)
+        place.setsockopt(zmq.HEARTBEAT_TIMEOUT, SILENT_MS)
         place.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         place.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         # Nothing waits for a peer that is not there: it would come late, all at once.

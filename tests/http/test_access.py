@@ -49,6 +49,12 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("DELETE", PLACE, None, "operator"),
     ("DELETE", "/admin/nodes/1", None, "admin"),
     ("PATCH", "/admin/config", LIMIT, "admin"),
+    ("GET", "/admin/rebalance", None, "viewer"),
+    ("GET", "/admin/moves", None, "viewer"),
+    ("GET", "/admin/rebalance/history", None, "viewer"),
+    ("GET", "/admin/rebalance/preview?action=balance", None, "viewer"),
+    ("POST", "/admin/rebalance", {"action": "balance"}, "admin"),
+    ("POST", "/admin/rebalance/cancel", None, "admin"),
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
@@ -86,6 +92,7 @@ def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) ->
         for method, path, _, role in MATRIX:
             place = path.split("?")[0].replace("public/default/t", "{tenant}/{namespace}/{name}")
             place = place.replace("nodes/1", "nodes/{number}").replace("drain", "{change}")
+            place = place.replace("rebalance/cancel", "rebalance/{verb}")
             assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
         for method, path, body, role in MATRIX:
             for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):

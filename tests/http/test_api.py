@@ -17,7 +17,9 @@ from ringfence.control.model.commands import InitCluster
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, SessionId
 from ringfence.control.model.state import EMPTY
-from ringfence.native.wire import Code
+from ringfence.control.runtime.errors import NoMajorityError
+from ringfence.native import messages
+from ringfence.native.wire import Code, Opcode
 from tests.http.desk import PLACE, TOPIC, Api, send, served
 
 Patch = pytest.MonkeyPatch
@@ -229,6 +231,16 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         late = await api("GET", "/admin/ring?linearizable=true")
         assert (late.status, late.slug) == (504, "deadline")
 
+        async def nobody() -> None:
+            raise NoMajorityError(Code.TOO_FEW_REPLICAS, "no majority")
+
+        monkeypatch.setattr(api.bench.node.proposer, "fresh", nobody)
+        for answer in (
+            await api("GET", "/admin/ring?linearizable=true"),
+            await api("POST", "/admin/topics", TOPIC, idempotency_key="k"),
+        ):
+            assert (answer.status, answer.slug, answer.headers["retry-after"]) == (503, "no-majority", "1")
+
         async def broken() -> None:
             raise KeyError("secret detail")
 
@@ -287,6 +299,24 @@ def test_below_its_minimum_size_a_cluster_takes_no_topic_and_says_so(
         assert (refused.status, refused.slug) == (409, "too-few-replicas")
         assert "3" in refused.body["detail"]
         assert (await api.get("/admin/status"))["table"] == "UNASSIGNED"
+        monkeypatch.undo()
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_list_over_the_data_socket_is_linearizable_when_asked(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        asked = 0
+
+        async def fresh() -> None:
+            nonlocal asked
+            asked += 1
+
+        monkeypatch.setattr(api.bench.node.proposer, "fresh", fresh)
+        await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(), messages.Topics)
+        assert asked == 0
+        await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(linearizable=True), messages.Topics)
+        assert asked == 1
         monkeypatch.undo()
 
     served(tmp_path, monkeypatch, work)

@@ -159,6 +159,22 @@ class Admin(Customer):
 
     # ---- strikes ----
 
+    def looks(self, machine: Machine) -> None:
+        """A linearizable read there, now."""
+        if machine.serving and not machine.paused and not self.world.healed:
+            name = self.random.choice(NAMES)
+            process = f"{machine.name}.{self.next_request()}"
+            ticket = self._history.invoke(process, Describe(name), self.world.agenda.now_us)
+            self._read(machine, name, ticket)
+
+    def bursts(self, count: int) -> None:
+        """Identities for producers that nobody uses: proposals that need no room."""
+        machine = self.tried()
+        if machine is None or self._wanted is not None:
+            return
+        for _ in range(count):
+            self._request(machine, Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="rows"), lambda _: None)
+
     def votes(self, machine: Machine, change: str) -> None:
         """As `ringfence node promote` does, at any node's control address."""
         target = self.random.choice(self.world.machines)

@@ -24,14 +24,17 @@ from tests.sim.native import SimNative
 from tests.sim.network import SimZmq
 
 
-class SimDice:
-    """`random.SystemRandom`: the machine's own."""
-
-    def randrange(self, *args: int) -> int:
-        return current.machine().dice.randrange(*args)
+class SimDice(random.Random):
+    """`random.SystemRandom`: the machine's own. Everything else comes of these two."""
 
     def random(self) -> float:
         return current.machine().dice.random()
+
+    def getrandbits(self, k: int, /) -> int:
+        return current.machine().dice.getrandbits(k)
+
+    def seed(self, *_: Any, **__: Any) -> None:
+        """It has none."""
 
 
 def _bytes(count: int = 32) -> bytes:

@@ -45,11 +45,19 @@ class Partition:
     lost_below: int = 0  # its mark when it was quarantined because bytes rotted: rows below may be gone
 
 
+class Partitions(dict[int, Partition]):
+    """By number; one that was not heard of before begins empty."""
+
+    def __missing__(self, number: int) -> Partition:
+        made = self[number] = Partition(number)
+        return made
+
+
 class Ledger:
     """Batches by their first id, which no two share."""
 
     def __init__(self, partitions: list[int]) -> None:
-        self.partitions = {number: Partition(number) for number in partitions}
+        self.partitions = Partitions({number: Partition(number) for number in partitions})
         self.batches: dict[int, Batch] = {}
         self.acknowledged = 0
         self.rots: list[tuple[str, int, int]] = []
@@ -58,7 +66,7 @@ class Ledger:
 
     def add(self, partition: int) -> None:
         """A partition that came about."""
-        self.partitions.setdefault(partition, Partition(partition))
+        _ = self.partitions[partition]
 
     # ---- what happens ----
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 ROOT: Final = "/data"
+LONG_S: Final = 1.5
+"""Half the time-out of failures: a leader that stood still longer gives everybody a full interval anew."""
 TASKS: Final = frozenset({"journal", "ticks", "members", "orders", "proposals"})
 """What a node runs for as long as it serves."""
 START_US: Final = (100_000, 600_000)
@@ -43,7 +45,7 @@ class Machine:
         self.paused = False
         self.down = True
         self.serving = False
-        self.woke_s = 0.0
+        self.woke_s = self._stood_s = 0.0
         self.hurt: set[str] = set()
         """Kinds of damage that struck this machine, so that its process may end of it."""
         self.rots: list[tuple[File, int, int]] = []
@@ -165,12 +167,15 @@ class Machine:
 
     def pause(self) -> None:
         if not self.down:
-            self.paused = True
+            self.paused, self._stood_s = True, self.clock.mono_s()
 
     def resume(self) -> None:
         if not self.paused:
             return
-        self.paused, self.woke_s = False, self.clock.mono_s()
+        now_s = self.clock.mono_s()
+        if now_s - self._stood_s > LONG_S:
+            self.woke_s = now_s
+        self.paused = False
         deferred, self._deferred = self._deferred, []
         for run in deferred:
             self.agenda.after(0, run)

@@ -42,6 +42,7 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "transfer": (1_500, 5_000),
     "vote": (1_500, 4_000),
     "change": (1_500, 4_000),
+    "burst": (500, 3_000),
     "truncate": (300, 1_500),
 }
 CROWD: Final = 6
@@ -86,6 +87,8 @@ class Plan:
     """Whether strikes begin before the cluster serves."""
     trail: int = 1_024
     """Entries that stay behind a snapshot; with few, who was away needs the snapshot."""
+    options: tuple[tuple[str, int], ...] = ()
+    """Limits of consensus: small messages and windows split what usually goes at once."""
     last_cut: bool = True
     """Whether the power of all goes once more before the reckoning."""
     strikes: tuple[Strike, ...] = field(default=())
@@ -121,6 +124,13 @@ class Plan:
             seconds=seconds,
             cold=random.random() < 0.15,
             last_cut=random.random() < 0.5,
+            options=random.choice(
+                [
+                    (),
+                    (("message_bytes_max", 100),),
+                    (("message_bytes_max", 300), ("inflight_messages_max", 2)),
+                ]
+            ),
             trail=random.choice([0, 2, 8, 1_024]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )

@@ -13,11 +13,12 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
+from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
 from ringfence.native.frame import open_answer
 from ringfence.native.wire import AnswerHeader, Status
-from tests.sim import birth, quiet, strikes
+from tests.sim import birth, current, quiet, strikes
 from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
@@ -75,6 +76,7 @@ class Simulation(World):
             prepared(files, machine)
             machine.slow = plan.slow
         self.network.weather = strikes.weather_of(self)
+        self._doubled, self._kept = set[int](), list[Any]()
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
@@ -236,10 +238,11 @@ class Simulation(World):
                 self.ledger.check(partition, records)
                 return
             # Refused: it must be rot, which an operator would release.
-            self.ledger_told(machine, machine.host.node.partitions())
+            statuses = machine.host.node.partitions()
+            self.ledger_told(machine, statuses)
             if self.violation is not None:
                 raise self.violation
-            if self.ledger.partitions[partition].lost_below:
+            if any(each["partition"] == partition and each["quarantined"] is not None for each in statuses):
                 return
         raise ViolationError("I5", f"partition {partition} cannot be read, {READS_MAX} times")
 
@@ -302,6 +305,23 @@ class Simulation(World):
 
             machine.call(begin)
 
+    def snapshot_came(self, event: Any) -> None:
+        """In a network that doubles messages it comes once more, later: a transfer that was begun again."""
+        machine = current.machine()
+        if self.healed or not self.plan.double or id(event) in self._doubled:
+            return
+        self._doubled.add(id(event))
+        self._kept.append(event)
+        replica = machine.replica
+
+        def again() -> None:
+            with contextlib.suppress(ConsensusError):
+                replica.step(event)
+
+        if replica is not None:
+            self.count("snapshot_doubled")
+            machine.later(self.random.randrange(1_000, 1_500_000), lambda: machine.call(again))
+
     def elected(self, machine: Machine) -> None:
         """With changes of the configuration in the plan, one comes before the new leader has settled."""
         if self._changes and not self.healed:
@@ -341,7 +361,12 @@ def _forget_the_dead() -> None:
 def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
     """Play one plan. A broken promise stands in the result."""
     birth.born(plan.machines)
-    with surroundings(), patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail):
+    options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
+    with (
+        surroundings(),
+        patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
+        patch.object(runtime_replica, "Options", options),
+    ):
         return _played(plan, native, is_told=is_told)
 
 

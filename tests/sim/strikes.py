@@ -98,6 +98,8 @@ def _isolate(world: World, dice: Random) -> None:
     lonely = _leader(world, dice) if dice.random() < 0.5 else _any(world, dice)
     others = [machine.name for machine in world.machines if machine is not lonely]
     pairs = [(lonely.name, name) for name in others] + [(name, lonely.name) for name in others]
+    for _ in range(6):  # who believes to lead is asked for news
+        world.agenda.after(dice.randrange(SECOND // 2, 2 * SECOND), lambda: world.admin.looks(lonely))
     _cut(world, dice, pairs, dice.randrange(SECOND // 2, 5 * SECOND))
 
 
@@ -284,12 +286,20 @@ def change_voters(world: World, machine: Machine, dice: Random) -> None:
     if Operation.VOTER not in kinds:
         return
     change = Change(tuple(NodeChange(kind, node) for kind, node in zip(kinds, members, strict=True)))
+    back = Change(tuple(NodeChange(Operation.VOTER, node) for node in members))
+    changes = [change, back] if dice.random() < 0.5 else [change]
 
     def propose() -> None:
-        with contextlib.suppress(ConsensusError):
-            replica.step(events.ProposeChange(change))
+        for each in changes:
+            with contextlib.suppress(ConsensusError):
+                replica.step(events.ProposeChange(each))
 
     machine.call(propose)
+
+
+def _burst(world: World, dice: Random) -> None:
+    """Many proposals at once, through any nodes."""
+    world.admin.bursts(dice.randrange(4, 24))
 
 
 def _truncate(world: World, dice: Random) -> None:
@@ -325,5 +335,6 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "transfer": _transfer,
     "vote": _vote,
     "change": _change,
+    "burst": _burst,
     "truncate": _truncate,
 }

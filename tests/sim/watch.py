@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.control import invariants  # noqa: F401 - the package of what follows
 from ringfence.control.consensus.core import Role
-from ringfence.control.consensus.events import Read
+from ringfence.control.consensus.events import Read, Received
 from ringfence.control.consensus.invariants import check_node, check_step, seen
 from ringfence.control.consensus.messages import EntryType, Message, MessageType
 from ringfence.control.consensus.safety import Safety
@@ -76,6 +76,8 @@ class Watch:
         last = core.log.last_index()
         if isinstance(event, Read):
             self._floors[event.context] = self.safety.applied_max
+        if isinstance(event, Received) and event.message.type is MessageType.SNAPSHOT:
+            self.world.snapshot_came(event)
         try:
             try:
                 step()
@@ -104,10 +106,22 @@ class Watch:
         unstable, log = core.log.unstable, core.log
         for entry in unstable.entries[max(0, last + 1 - unstable.offset) :]:
             if entry.type is not EntryType.NORMAL and entry.term == core.term:
+                Watch._only_change(core, entry.index)
                 assert log.term(log.commit) in (core.term, None), (
                     f"{core.id} appended a change of the configuration at {entry.index} in term {core.term}, "
                     f"and has committed only up to {log.commit} of term {log.term(log.commit)}"
                 )
+
+    @staticmethod
+    def _only_change(core: Any, index: int) -> None:
+        """One change of the configuration at a time: none before it waits to be applied."""
+        log = core.log
+        first = max(log.applied + 1, log.first_index())
+        for entry in log.entries(first, index) if first < index else ():
+            assert entry.type is EntryType.NORMAL, (
+                f"{core.id} appended a change of the configuration at {index}, that at {entry.index} is not "
+                f"applied yet (applied {log.applied})"
+            )
 
     def answers_read(self, context: bytes, index: int) -> None:
         """A linearizable read: at an index that holds all that anybody had applied when it was asked."""
@@ -206,7 +220,7 @@ class Watch:
         first = self._first.setdefault(key, (entry.index, result))
         if not key[0] or first[0] >= entry.index or isinstance(first[1], Refused):
             return
-        forgotten = isinstance(result, Refused) and result.code == Code.FORGOTTEN
+        forgotten = isinstance(result, Refused) and result.code in (Code.FORGOTTEN, Code.TOO_OLD)
         changed = [
             name
             for name in ("topics", "nodes", "ring", "producers", "tombstones", "removed")

@@ -103,6 +103,9 @@ class World:
 
     # ---- for machines ----
 
+    def snapshot_came(self, event: Any) -> None:
+        """A received snapshot goes to consensus."""
+
     def elected(self, machine: Machine) -> None:
         """Somebody leads from now on."""
 
@@ -171,7 +174,7 @@ class World:
                 ViolationError("L6", f"{machine.name} takes what no byte rotted in for damaged: {text}")
             )
             return
-        elif not machine.hurt or not isinstance(error, StorageError | OSError):
+        elif not machine.hurt or not isinstance(error.__cause__ or error, StorageError | OSError):
             self.violate(
                 ViolationError("defect", f"{machine.name} ended unhurt: {type(error).__name__}: {text}")
             )

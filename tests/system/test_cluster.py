@@ -93,6 +93,10 @@ def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
     node = three.nodes[2].ready["node"]
     assert cli("node", "demote", str(node), "--control", three.controls[0]).returncode == 0
     until(lambda: "learner" in three.roles(0), what="a learner")
+    three.create(0, "t", partitions=1)
+    until(lambda: three.topics(2) == names("t"), what="the learner serves what is committed")
+    with ringfence.connect(three.nodes[2].address) as client:
+        client.delete_topic("t")
     assert cli("node", "promote", str(node), "--control", three.controls[1]).returncode == 0
     until(lambda: three.roles(0) == THREE_VOTERS, what="a voter again")
     assert cli("node", "remove", str(node), "--control", three.controls[0]).returncode == 0
