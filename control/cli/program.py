@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topic": ("ringfence.control.cli.topic", "Create, list, show, truncate and delete topics."),
     "publish": ("ringfence.control.cli.publish", "Send a Parquet or Arrow file to a topic."),
     "read": ("ringfence.control.cli.read", "Read rows of a topic."),
+    "compact": ("ringfence.control.cli.compact", "Write a topic's new rows to Parquet files, each once."),
     "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
     "node": ("ringfence.control.cli.node", "List, promote, demote, drain and remove nodes of a cluster."),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -57,6 +57,10 @@ class Answers:
         if self._change_node is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         return await self._change_node.obey(term, order)
+
+    def hosted_here(self) -> list[dict[str, Any]]:
+        """Figures of this node's partitions; none before it serves."""
+        return [] if self._driver is None else list(self._hosted(0).values)
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -123,7 +123,7 @@ class Cluster:
         self._members = Members(self.proposer, peers, here, self._health, contested=self.hub.contested)
         self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node)
-        self._changes = ChangeLeader(self.proposer, self._ask_change)
+        self._changes = ChangeLeader(self.proposer, self._ask_change, self._figures)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -141,6 +141,10 @@ class Cluster:
     def changes(self) -> ChangeLeader:
         assert self._changes is not None, "the cluster is not open"
         return self._changes
+
+    async def _figures(self) -> list[dict[str, Any]]:
+        """Of all partitions, by those nodes that answer."""
+        return [*await self.others.hosted(), *self.answers.hosted_here()]
 
     async def _ask_change(self, term: int, order: Order) -> Answer:
         """An order to the node that it is for, which may be this one. RequestRefused."""

@@ -99,7 +99,7 @@ class Small:
         self.lefts: list[ChangesLeft] = []
         for number in numbers:
             NativeModel(self.disks, number)
-        self.leader = ChangeLeader(self.log, self._ask)
+        self.leader = ChangeLeader(log, self._ask, self._figures)
 
     async def __aenter__(self) -> Self:
         for number in self.disks.nodes:
@@ -156,6 +156,10 @@ class Small:
     def rows(self, node: int, partition: int = 0) -> list[int]:
         log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
         return [] if log is None else [value for _, value in log.records if value]
+
+    async def _figures(self) -> list[dict[str, Any]]:
+        await asyncio.sleep(0)
+        return [figures for native in self.disks.nodes.values() for figures in native.partitions()]
 
     async def _ask(self, term: int, order: Order) -> Answer:
         await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from ringfence.control.machines.policy import Memory, decide, judge, ratio_of
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action, PlannedMove
+from ringfence.control.runtime.changes_leader import Loads
 from tests.changes.lab import Lab
 from tests.changes.test_rebalance import Leader, started
 
@@ -116,3 +117,18 @@ def test_every_decision_evens_the_loads_and_leaves_each_node_something(
     assert all(held.values()), "a healthy node was emptied"
     assert max(totals.values()) - min(totals.values()) < before + 1e-6
     lab.must(decision.start)
+
+
+def test_loads_are_rows_per_second_of_whoever_tells_most() -> None:
+    loads = Loads()
+
+    def told(end: int) -> list[dict[str, int]]:
+        return [
+            {"topic": 1, "partition": 7, "end_offset": end},
+            {"topic": 1, "partition": 7, "end_offset": 0},
+        ]
+
+    assert loads.of(told(100), 1.0) == {}
+    assert loads.of(told(300), 3.0) == {PartitionId(7): 100.0}
+    assert loads.of(told(300), 5.0) == {PartitionId(7): 50.0}
+    assert loads.of([], 7.0) == {}

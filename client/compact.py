@@ -1,0 +1,224 @@
+"""A topic's rows as Parquet files with a manifest: each row in exactly one file, whatever is killed when.
+
+    DIR/manifest.json                          which files count, and where the next run begins
+    DIR/partition=9/0000000000-0000120000.parquet
+
+A file is written under a hidden name, synced, then named in the manifest, which replaces the old one at once;
+only then it gets the name that the manifest says. A run that died in between is finished by the next one:
+what the manifest names is renamed, other hidden files go. So whoever reads the directory by name, and whoever
+reads the manifest, sees rows once; the manifest has them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ringfence.native.errors import InvalidArgumentError, TruncatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ringfence.client import Client
+    from ringfence.places import Ends
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+ROWS_A_FILE = 5_000_000  # of TPC-H lineitem about 150 MB
+METADATA_KEY = b"ringfence"
+
+
+class Compacted(NamedTuple):
+    """What one run added."""
+
+    files: int
+    rows: int
+    bytes: int
+
+
+class Piece(NamedTuple):
+    """One file: rows first .. last - 1 of a partition."""
+
+    partition: int
+    first: int
+    last: int
+    path: str  # below the directory
+    size: int  # bytes
+
+    @property
+    def hidden(self) -> str:
+        """Its name until the manifest has it. Parquet readers pass over names that begin with a dot."""
+        folder, name = os.path.split(self.path)
+        return os.path.join(folder, f".{name}.part")  # noqa: PTH118 - a relative name, not yet a path
+
+
+def compact(
+    client: Client,
+    topic: str,
+    directory: str | os.PathLike[str],
+    *,
+    rows_per_file: int = ROWS_A_FILE,
+    sort: Sequence[str] = (),
+    compression: str = "zstd",
+) -> Compacted:
+    """Write what a topic got since the last run, up to its end as of now.
+
+    Args:
+        client: of a node.
+        topic: its name.
+        directory: made if it is missing; one topic has it for itself, and one run at a time.
+        rows_per_file: at most; a run that finds fewer rows writes smaller files.
+        sort: columns by which the rows of each file are sorted; none keeps the order of the log.
+        compression: of Parquet: zstd, snappy, lz4, gzip, none.
+
+    Returns:
+        What this run added.
+
+    Raises:
+        TruncatedError: retention has passed rows that no file has. InvalidArgumentError: the directory is of
+        another topic, or a column is not known.
+    """
+    if rows_per_file < 1:
+        raise InvalidArgumentError("rows_per_file must be at least 1", rows_per_file=rows_per_file)
+    root = Path(directory)
+    info = client.topic(topic)
+    manifest = _open(root, info.topic, info.name)
+    known = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1])).names
+    missing = [name for name in sort if name not in known]
+    if missing:
+        raise InvalidArgumentError("the topic has no such column", topic=topic, columns=missing, known=known)
+    done = Compacted(0, 0, 0)
+    for partition, ends in sorted(client.end_offsets(topic).items()):
+        first = _next_of(manifest, info.name, ends)
+        while first < ends.end:
+            last = min(ends.end, first + rows_per_file)
+            path = f"partition={partition}/{first:012d}-{last:012d}.parquet"
+            piece = Piece(partition, first, last, path, 0)
+            batches = _rows(client, topic, piece)
+            size = _write(root, piece, batches, sort=list(sort), compression=compression, topic=info.name)
+            _commit(root, manifest, piece._replace(size=size))
+            done = Compacted(done.files + 1, done.rows + last - first, done.bytes + size)
+            first = last
+    return done
+
+
+def files(directory: str | os.PathLike[str]) -> list[str]:
+    """Paths of the files that count, in the order of their rows."""
+    root = Path(directory)
+    return [os.fspath(root / piece["path"]) for piece in json.loads((root / MANIFEST).read_text())["files"]]
+
+
+def _open(root: Path, topic: int, name: str) -> dict[str, Any]:
+    """The manifest, with what a run that died left behind put right."""
+    root.mkdir(parents=True, exist_ok=True)
+    path = root / MANIFEST
+    manifest: dict[str, Any] = {"format": FORMAT, "topic": topic, "name": name, "next": {}, "files": []}
+    if path.exists():
+        manifest = json.loads(path.read_text())
+        if manifest.get("format") != FORMAT:
+            raise InvalidArgumentError(
+                "the manifest has a format that this version does not know; use a newer ringfence",
+                directory=os.fspath(root),
+                format=manifest.get("format"),
+            )
+        if manifest["topic"] != topic:
+            raise InvalidArgumentError(
+                "the directory is of another topic (or of one of this name that was deleted); take another",
+                directory=os.fspath(root),
+                topic=name,
+                manifest_topic=manifest["name"],
+            )
+    for entry in manifest["files"][-1:]:  # only the last one can lack its name: they are committed one by one
+        piece = Piece(**entry)
+        with contextlib.suppress(FileNotFoundError):
+            (root / piece.hidden).rename(root / piece.path)
+    for leftover in root.glob("partition=*/.*.part"):
+        leftover.unlink()
+    return manifest
+
+
+def _next_of(manifest: dict[str, Any], topic: str, ends: Ends) -> int:
+    first = int(manifest["next"].get(str(ends.partition), ends.start))
+    if first < ends.start:
+        raise TruncatedError(
+            f"rows {first} to {ends.start - 1} were given up before they were compacted; run it more often, "
+            "or keep rows longer",
+            topic=topic,
+            partition=ends.partition,
+            rows_lost=ends.start - first,
+        )
+    return first
+
+
+def _rows(client: Client, topic: str, piece: Piece) -> Iterator[pa.RecordBatch]:
+    left = piece.last - piece.first
+    for batch in client.read(topic, partition=piece.partition, start=piece.first):
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def _write(
+    root: Path,
+    piece: Piece,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    sort: list[str],
+    compression: str,
+    topic: str,
+) -> int:
+    """The rows in a hidden file, on disk; its length in bytes."""
+    path = root / piece.hidden
+    path.parent.mkdir(exist_ok=True)
+    first = next(batches)
+    told = {
+        "topic": topic,
+        "partition": piece.partition,
+        "first_offset": piece.first,
+        "end_offset": piece.last,
+    }
+    schema = first.schema.with_metadata({**(first.schema.metadata or {}), METADATA_KEY: json.dumps(told)})
+    rows = first.num_rows
+    with pq.ParquetWriter(path, schema, compression=compression) as writer:
+        if sort:
+            table = pa.Table.from_batches([first, *batches]).sort_by([(name, "ascending") for name in sort])
+            rows = table.num_rows
+            writer.write_table(table)
+        else:
+            writer.write_batch(first)
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(batch)
+    assert rows == piece.last - piece.first, f"{rows} rows were read of {piece}"
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    _sync(path.parent)
+    return path.stat().st_size
+
+
+def _commit(root: Path, manifest: dict[str, Any], piece: Piece) -> None:
+    manifest["files"].append(piece._asdict())
+    manifest["next"][str(piece.partition)] = piece.last
+    fresh = root / f".{MANIFEST}.new"
+    with fresh.open("w") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(root / MANIFEST)
+    _sync(root)
+    (root / piece.hidden).rename(root / piece.path)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

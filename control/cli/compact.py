@@ -1,0 +1,53 @@
+"""`ringfence compact`: what a topic got since the last run, as Parquet files with a manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ringfence.compact import ROWS_A_FILE, compact
+from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import emit, json_option
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("directory", type=click.Path(file_okay=False))
+@click.option("--rows-per-file", type=click.IntRange(min=1), default=ROWS_A_FILE, show_default=True,
+              help="At most so many rows in a file.")  # fmt: skip
+@click.option("--sort", metavar="A,B", default="", help="Sort the rows of each file by these columns.")
+@click.option("--compression", default="zstd", show_default=True,
+              type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), help="Of the files.")  # fmt: skip
+@address_option
+@timeout_option
+@json_option
+def command(
+    topic: str, directory: str, *, address: str, timeout_s: float, as_json: bool, **options: Any
+) -> int:
+    """Write the rows that TOPIC got since the last run to Parquet files below DIRECTORY.
+
+    Each row is in exactly one file that manifest.json names, also when a run is killed; the next run goes on
+    behind it.
+
+    \b
+    Example:
+      ringfence compact events ./events-parquet --sort id
+      duckdb -c "select count(*) from './events-parquet/*/*.parquet'"
+    """  # noqa: D301 - click's \b keeps the lines
+    sort = [name.strip() for name in options["sort"].split(",") if name.strip()]
+    with connected(address, timeout_s) as client:
+        done = compact(
+            client,
+            topic,
+            directory,
+            rows_per_file=options["rows_per_file"],
+            sort=sort,
+            compression=options["compression"],
+        )
+    if as_json:
+        emit({"topic": topic, "files": done.files, "rows": done.rows, "bytes": done.bytes})
+    else:
+        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {done.bytes / 1e6:,.1f} MB")
+    return Exit.OK

@@ -1,0 +1,111 @@
+"""Compaction: each row in exactly one file, also when a run dies at any of its steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ringfence
+from ringfence import compact as compaction
+from ringfence.compact import Compacted, compact, files
+from tests.client.helpers import SCHEMA, rows
+from tests.system.harness import NodeProcess, cli
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("compact") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+def send(client: ringfence.Client, topic: str, first: int, count: int) -> None:
+    with client.producer(topic) as producer:
+        for start in range(first, first + count, 50):
+            producer.send(rows(start, 50))
+
+
+def ids_in(directory: Path) -> list[int]:
+    return sorted(pa.concat_tables([pq.read_table(path) for path in files(directory)])["id"].to_pylist())
+
+
+def test_runs_add_what_is_new(
+    client: ringfence.Client, tmp_path: Path
+) -> None:
+    client.create_topic("runs", schema=SCHEMA, key=["id"], partitions=2)
+    send(client, "runs", 0, 500)
+    first = compact(client, "runs", tmp_path / "out", rows_per_file=100, sort=["text"])
+    assert first.rows == 500
+    assert first.files >= 6
+    send(client, "runs", 500, 100)
+    assert compact(client, "runs", tmp_path / "out", rows_per_file=1000).rows == 100
+    assert compact(client, "runs", tmp_path / "out") == Compacted(0, 0, 0)
+    assert ids_in(tmp_path / "out") == list(range(600))
+    glob = str(tmp_path / "out" / "*" / "*.parquet")
+    found = duckdb.sql(f"select count(*), sum(id) from '{glob}'")
+    assert found is not None
+    assert found.fetchall() == [(600, 179_700)]
+    for path in files(tmp_path / "out")[: first.files]:
+        table = pq.read_table(path)
+        assert table["text"].to_pylist() == sorted(table["text"].to_pylist())
+        told = json.loads(pq.read_schema(path).metadata[b"ringfence"])
+        assert told["end_offset"] - told["first_offset"] == table.num_rows <= 100
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_run_that_dies_at_any_step_is_finished_by_the_next(
+    step: int, client: ringfence.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = f"dies-{step}"
+    client.create_topic(topic, schema=SCHEMA)
+    send(client, topic, 0, 200)
+    steps = iter(range(100))
+
+    def dying(kind: type, name: str) -> None:
+        real = getattr(kind, name)
+
+        def die(*given: object) -> object:
+            if next(steps) == step:
+                raise RuntimeError("killed")
+            return real(*given)
+
+        monkeypatch.setattr(kind, name, die)
+
+    dying(Path, "rename")
+    dying(compaction, "_sync")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="killed"):
+        compact(client, topic, tmp_path / "out", rows_per_file=100)
+    monkeypatch.undo()
+    compact(client, topic, tmp_path / "out", rows_per_file=100)
+    assert ids_in(tmp_path / "out") == list(range(200))
+    assert sorted(map(str, (tmp_path / "out").glob("*/*"))) == sorted(files(tmp_path / "out"))
+
+
+def test_lost_rows_and_foreign_directories_are_said(
+    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    for topic in ("lost", "other"):
+        client.create_topic(topic, schema=SCHEMA)
+        send(client, topic, 0, 100)
+    done = cli("compact", "lost", str(tmp_path / "out"), "--json", address=node.address)
+    assert json.loads(done.stdout)["rows"] == 100, done.stderr
+    send(client, "lost", 100, 100)
+    client.truncate("lost", before_offset=150)
+    with pytest.raises(
+        ringfence.TruncatedError, match="rows 100 to 149 were given up before they were compacted"
+    ):
+        compact(client, "lost", tmp_path / "out")
+    with pytest.raises(ringfence.InvalidArgumentError, match="of another topic"):
+        compact(client, "other", tmp_path / "out")
+    assert ids_in(tmp_path / "out") == list(range(100))
