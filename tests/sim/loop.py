@@ -86,8 +86,14 @@ class Loop(asyncio.AbstractEventLoop):
         # Who dies does not complain about tasks that were left.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not self.dead and not task.cancelled() and isinstance(task.exception(), AssertionError):
+            # Somebody may wait for it; a broken assertion is for nobody to catch.
+            self.machine.defect(f"task {task.get_name()} ended", task.exception())
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         self.readers[fd] = partial(callback, *args)

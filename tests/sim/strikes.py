@@ -146,7 +146,9 @@ def _clock_rate(world: World, dice: Random) -> None:
 
 
 def _wall_jump(world: World, dice: Random) -> None:
-    _any(world, dice).clock.wall_ahead_ms += dice.choice([-3_600_000, -10_000, -500, 500, 10_000, 3_600_000])
+    _any(world, dice).clock.wall_ahead_ms += dice.choice(
+        [-3_600_000, -10_000, -500, 1_300, 10_000, 3_600_000]
+    )
 
 
 def _hang_up(world: World, dice: Random) -> None:
