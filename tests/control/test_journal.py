@@ -228,8 +228,17 @@ def test_what_a_failed_sync_left_readable_is_written_again_before_it_is_believed
     before = (tmp_path / "j").read_bytes()
     done: list[object] = []
     write, sync = os.write, os.fsync
-    monkeypatch.setattr(os, "write", lambda to, data: (done.append(bytes(data)), write(to, data))[1])
-    monkeypatch.setattr(os, "fsync", lambda to: (done.append("sync"), sync(to))[1])
+
+    def noted_write(to: int, data: bytes) -> int:
+        done.append(bytes(data))
+        return write(to, data)
+
+    def noted_sync(to: int) -> None:
+        done.append("sync")
+        sync(to)
+
+    monkeypatch.setattr(os, "write", noted_write)
+    monkeypatch.setattr(os, "fsync", noted_sync)
     again = Journal(tmp_path / "j", history=HISTORY)
     assert again.entries == ENTRIES[:2]
     again.close()
