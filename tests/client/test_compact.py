@@ -40,9 +40,7 @@ def ids_in(directory: Path) -> list[int]:
     return sorted(pa.concat_tables([pq.read_table(path) for path in files(directory)])["id"].to_pylist())
 
 
-def test_runs_add_what_is_new(
-    client: ringfence.Client, tmp_path: Path
-) -> None:
+def test_runs_add_what_is_new(client: ringfence.Client, tmp_path: Path) -> None:
     client.create_topic("runs", schema=SCHEMA, key=["id"], partitions=2)
     send(client, "runs", 0, 500)
     first = compact(client, "runs", tmp_path / "out", rows_per_file=100, sort=["text"])
