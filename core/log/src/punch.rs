@@ -24,6 +24,14 @@ pub struct PunchPlan {
     pins: Vec<FilePin>,
 }
 
+impl PunchPlan {
+    /// The same, one file each: a walk through one takes as long as reading it, and reads wait meanwhile.
+    pub fn files(self) -> impl Iterator<Item = Self> {
+        let (topic, partition) = (self.topic, self.partition);
+        self.pins.into_iter().map(move |pin| Self { topic, partition, pins: vec![pin] })
+    }
+}
+
 impl PartitionLog {
     /// What a reader thread may punch once the drop is durable and nobody reads the partition any more; before that
     /// `None`.

@@ -61,6 +61,8 @@ counters! {
     body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
     producers_forgotten: "dedupe entries expired or above the cap",
     states_written: "state records written",
+    punched_bytes: "bytes of dropped partitions given back as holes, before their files could go",
+    punch_failures: "holes that the file system refused: that space comes back with its file",
 }
 
 fn refused_name(code: Code) -> &'static str {

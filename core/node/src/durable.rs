@@ -79,7 +79,10 @@ impl Engine {
                     self.upkeep.opened.push(partition.log.topic);
                 }
             }
-            Then::Dropped => self.upkeep.dropped.push(at),
+            Then::Dropped => {
+                self.upkeep.dropped.push(at);
+                self.upkeep.holes.dropped(at);
+            }
         }
         Ok(())
     }

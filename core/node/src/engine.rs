@@ -127,6 +127,7 @@ impl Engine {
             }
             Event::JobDone(done) => self.job_done(done, now, pool, effects),
             Event::ReadEnded(end) => self.read_ended(end, now, pool, effects),
+            Event::Punched(result) => self.punched(&result),
             Event::Opened(connection) => {
                 self.counters.connections_opened += 1;
                 self.connections.opened(connection);

@@ -1,7 +1,7 @@
 //! What the engine is told, and what it asks for. Values only: a simulator makes the same ones.
 
 use ringfence_buffer::Block;
-use ringfence_log::{Job, JobDone, ReadDone, ReadError, ReadPlan};
+use ringfence_log::{Job, JobDone, PunchPlan, ReadDone, ReadError, ReadPlan, StorageError};
 use ringfence_transport::{Connection, Inbound, Outbound};
 
 use crate::order::Order;
@@ -25,6 +25,8 @@ pub enum Event<'a> {
     },
     JobDone(JobDone),
     ReadEnded(ReadEnd),
+    /// A [`PunchPlan`] was carried out, as far as it could be: bytes given back.
+    Punched(Result<u64, StorageError>),
     Order {
         number: u64,
         order: Order,
@@ -75,5 +77,7 @@ pub struct Effects {
     pub answers: Vec<Answer>,
     pub jobs: Vec<Job>,
     pub reads: Vec<ReadJob>,
+    /// Holes where a dropped partition was: at most one plan is under way, behind the reads that wait.
+    pub punches: Vec<PunchPlan>,
     pub outcomes: Vec<Outcome>,
 }

@@ -31,6 +31,7 @@ mod epochs;
 mod error;
 mod event;
 mod fetch;
+mod holes;
 mod ingest;
 mod invariants;
 mod order;

@@ -8,6 +8,7 @@ use crate::blob;
 use crate::dedupe::TableLimits;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
+use crate::holes::Holes;
 use crate::orders::Waiting;
 use crate::partition::{At, Rest};
 
@@ -17,6 +18,7 @@ pub struct Upkeep {
     pub(crate) orders: Waiting,
     /// Partitions whose drop is durable; they go when the log lets go of them.
     pub(crate) dropped: Vec<At>,
+    pub(crate) holes: Holes,
     /// Topics with a partition that was opened: parked requests may be served now.
     pub(crate) opened: Vec<u64>,
     /// Partitions that owe a state record.
@@ -55,6 +57,7 @@ impl Engine {
         }
         self.serve_queued_reads(now, pool, effects);
         self.walk(now, pool);
+        self.punch_dropped(effects);
         let files = self.shards.iter().map(Shard::newest_file).sum();
         let news = self.upkeep.wrote_states || files != self.upkeep.retained_at_files;
         if now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {

@@ -143,6 +143,24 @@ fn orders_about_what_is_not_here_say_so() {
 }
 
 #[test]
+fn a_dropped_partition_gives_its_space_back_once_nobody_reads_it() {
+    let mut world = world();
+    let body = support::body_of(0, 20_000);
+    for sequence in 0..3 {
+        let header = world.batch(3, sequence, 20_000, &body);
+        assert_eq!(world.ask(&header, &body).header.status, 0);
+    }
+    assert_eq!(world.ordered(Order::Drop { topic: TOPIC, partition: PARTITION }), Ok(Finished::Done));
+    assert_eq!(world.counter("punched_bytes"), 0, "not before time has passed");
+    world.pass(40);
+    let (given, bodies) = (world.counter("punched_bytes"), 3 * body.len() as u64);
+    assert!(given <= bodies && given > bodies / 10 * 9, "{given} of {bodies}");
+    world.pass(1000);
+    assert_eq!(world.counter("punched_bytes"), given, "once");
+    assert_eq!(world.counter("punch_failures"), 0);
+}
+
+#[test]
 fn truncation_moves_the_log_start_and_reading_below_it_says_where_it_is() {
     let mut world = world();
     for sequence in 0..6 {

@@ -9,10 +9,10 @@ use ringfence_transport::{Connection, Incoming, Transport};
 use super::command::{Command, Commands, Snapshot};
 use super::hands::Hand;
 use super::outbox::Outbox;
-use super::workers::{Inbox, Returns};
+use super::workers::{Asked, Inbox, Returns};
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Effects, Event, Now, ReadJob, TICK_MS};
+use crate::event::{Effects, Event, Now, TICK_MS};
 use crate::outcome::Outcome;
 
 pub struct EngineLoop {
@@ -28,7 +28,7 @@ pub struct Core {
     pub engine: Engine,
     pub effects: Effects,
     pub hands: Vec<Hand>,
-    pub reader: Arc<Inbox<ReadJob>>,
+    pub reader: Arc<Inbox<Asked>>,
     pub returns: Arc<Returns>,
     pub clock: Clock,
     /// Body bytes taken since writers were last given work.
@@ -104,6 +104,9 @@ impl Core {
         while let Some(end) = self.returns.reads.pop() {
             self.handle(Event::ReadEnded(end), pool);
         }
+        while let Some(result) = self.returns.punches.pop() {
+            self.handle(Event::Punched(result), pool);
+        }
         any
     }
 
@@ -113,7 +116,10 @@ impl Core {
             self.hands[usize::from(job.shard)].put(job);
         }
         for read in self.effects.reads.drain(..) {
-            self.reader.put(read);
+            self.reader.put(Asked::Read(read));
+        }
+        for plan in self.effects.punches.drain(..) {
+            self.reader.put(Asked::Punch(plan));
         }
     }
 

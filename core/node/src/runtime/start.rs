@@ -96,11 +96,15 @@ fn start_on<S: Storage + 'static>(
     let mut engine = Engine::new(settings, shards, partitions);
     engine.warm(&mut pool);
 
-    let returns =
-        Arc::new(Returns { jobs: ArrayQueue::new(usize::from(config.shards)), reads: ArrayQueue::new(READS_MAX) });
+    let returns = Arc::new(Returns {
+        jobs: ArrayQueue::new(usize::from(config.shards)),
+        reads: ArrayQueue::new(READS_MAX),
+        punches: ArrayQueue::new(1),
+    });
     let inboxes: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
     let hand = |inbox: &Arc<Inbox<_>>| Hand::new(inbox.clone(), Box::new(Writer::new(storage.clone())));
-    let reader = Arc::new(Inbox::new(READS_MAX));
+    // One more: a file of a dropped partition.
+    let reader = Arc::new(Inbox::new(READS_MAX + 1));
     let core = Core {
         engine,
         effects: Effects::default(),

@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use ringfence_log::{Job, JobDone, Reader, Storage, Writer};
+use ringfence_log::{Job, JobDone, PunchPlan, Reader, Storage, StorageError, Writer};
 use ringfence_transport::Waker;
 use ringfence_wire::crc_of;
 
@@ -92,6 +92,13 @@ impl Handed {
 pub struct Returns {
     pub jobs: ArrayQueue<Ended>,
     pub reads: ArrayQueue<ReadEnd>,
+    pub punches: ArrayQueue<Result<u64, StorageError>>,
+}
+
+/// What the reader is asked for.
+pub enum Asked {
+    Read(ReadJob),
+    Punch(PunchPlan),
 }
 
 /// Run `body` on a thread of its own. A panic in it ends the process, loudly.
@@ -125,17 +132,25 @@ pub fn spawn_writer(
 
 pub fn spawn_reader<S: Storage + 'static>(
     storage: S,
-    inbox: Arc<Inbox<ReadJob>>,
+    inbox: Arc<Inbox<Asked>>,
     returns: Arc<Returns>,
     waker: Arc<dyn Waker>,
 ) -> Result<JoinHandle<()>, NodeError> {
     spawn("rf-reader", move || {
         let _ = inbox.thread.set(std::thread::current());
         let mut reader = Reader::new(storage);
-        while let Some(ReadJob { ticket, plan, mut block }) = inbox.take() {
-            let result = reader.read(&plan, &mut block);
-            let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
-            assert!(returns.reads.push(ReadEnd { ticket, block, result, crc }).is_ok(), "reads are limited");
+        while let Some(asked) = inbox.take() {
+            match asked {
+                Asked::Read(ReadJob { ticket, plan, mut block }) => {
+                    let result = reader.read(&plan, &mut block);
+                    let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
+                    assert!(returns.reads.push(ReadEnd { ticket, block, result, crc }).is_ok(), "reads are limited");
+                }
+                Asked::Punch(plan) => {
+                    let result = reader.punch(&plan);
+                    assert!(returns.punches.push(result).is_ok(), "one file is punched at a time");
+                }
+            }
             waker.wake();
         }
     })

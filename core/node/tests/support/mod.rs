@@ -156,7 +156,7 @@ impl World {
     pub fn run(&mut self) {
         loop {
             self.engine.settle(self.now, &mut self.effects);
-            if self.effects.jobs.is_empty() && self.effects.reads.is_empty() {
+            if self.effects.jobs.is_empty() && self.effects.reads.is_empty() && self.effects.punches.is_empty() {
                 return self.carry_out();
             }
             for job in std::mem::take(&mut self.effects.jobs) {
@@ -167,6 +167,10 @@ impl World {
                 let result = self.reader.read(&read.plan, &mut block);
                 let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
                 self.event(Event::ReadEnded(ReadEnd { ticket: read.ticket, block, result, crc }));
+            }
+            for plan in std::mem::take(&mut self.effects.punches) {
+                let result = self.reader.punch(&plan);
+                self.event(Event::Punched(result));
             }
         }
     }

@@ -262,6 +262,11 @@ impl Stepped {
         let life = self.life()?;
         life.engine.settle(now, &mut life.effects);
         life.collect();
+        // Between two reads; nobody can see when.
+        for plan in std::mem::take(&mut life.effects.punches) {
+            let result = self.life()?.reader.punch(&plan);
+            self.handle(Event::Punched(result))?;
+        }
         Ok(())
     }
 
