@@ -109,7 +109,6 @@ def _change(name: str, text: str) -> None:
 _change("promote", "Prefer a node as a voter; the cluster changes its voters when the node has caught up.")
 _change("demote", "Let a node only learn; another one votes in its place.")
 _change("auto", "Leave it to the cluster whether a node votes.")
-_change("drain", "Let a node get no new partitions.")
 _change("undrain", "Let a drained node get partitions again.")
 _change("remove", "Take a node that owns no partitions out of the ring and of the cluster, for good.")
 
