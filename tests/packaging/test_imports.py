@@ -28,6 +28,7 @@ SERVER = HEAVY - {"pyspark", "pandas"}
 MODULE_OF = {"pyzmq": "zmq", "pandas-stubs": "pandas", "pytest-timeout": "pytest", "pytest-xdist": "pytest"}
 # Programs and plugins: used by name in the files that call them, not by import.
 CALLED = {
+    "schemathesis": "tests/system",
     "maturin": "setup.py",
     "cython": "setup.py",
     "setuptools": "pyproject.toml",
