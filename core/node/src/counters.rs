@@ -61,6 +61,11 @@ counters! {
     body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
     producers_forgotten: "dedupe entries expired or above the cap",
     states_written: "state records written",
+    replicated_bytes: "bytes of records sent to replicas",
+    copied_bytes: "bytes of these that were read from disk: for replicas that were behind",
+    received_records: "records appended as a replica",
+    received_bytes: "body bytes of these",
+    cuts: "times that this store's log was cut to agree with an owner's",
 }
 
 fn refused_name(code: Code) -> &'static str {
