@@ -30,10 +30,7 @@ fn framing_of(args: &Args) -> Result<Framing, String> {
     match args.required("framing")? {
         "probe" => Ok(Framing::probe()),
         "plain" => Ok(Framing::Plain),
-        "ringfence" => Ok(Framing::Ringfence(Target {
-            schema_id: args.number("schema-id", 0)?,
-            deadline_ms: 60_000,
-        })),
+        "ringfence" => Ok(Framing::Ringfence(Target { schema_id: args.number("schema-id", 0)?, deadline_ms: 60_000 })),
         other => Err(format!("--framing {other:?} is none of probe, plain, ringfence")),
     }
 }

@@ -67,7 +67,8 @@ pub fn load(path: &Path) -> io::Result<Vec<Lane>> {
         let &[topic, layout_version, partition, owner_epoch, producer_id, producer_epoch] = numbers.as_slice() else {
             return Err(io::Error::other(format!("{} line {}: expected 6 numbers", path.display(), index + 1)));
         };
-        let lane = Lane { topic, layout_version, partition, owner_epoch, producer_id, producer_epoch, ..Lane::default() };
+        let lane =
+            Lane { topic, layout_version, partition, owner_epoch, producer_id, producer_epoch, ..Lane::default() };
         lanes.push(lane);
     }
     if lanes.is_empty() {
