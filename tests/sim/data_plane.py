@@ -26,15 +26,14 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.native import _node, messages
-from ringfence.native.frame import open_answer
-from ringfence.native.wire import AnswerHeader, Status
 from tests.sim.agenda import Agenda
 from tests.sim.content import SCHEMA
 from tests.sim.faults import Rates
 from tests.sim.host import Host
 from tests.sim.ledger import Ledger, Stored
 from tests.sim.producer import Producer
-from tests.sim.reader import Reader, fetch_header, records_of
+from tests.sim.readback import read_back
+from tests.sim.reader import Reader
 from tests.sim.violation import ViolationError
 from tests.sim.wire import Wire
 
@@ -394,33 +393,10 @@ class DataPlane:
         node = self.host.node
         self._connections += 1
         connection = self._connections
-        node.connect(connection)
-        status = next(each for each in node.partitions() if each["partition"] == partition)
-        records: list[Stored] = []
-        offset, epoch = status["start_offset"], 0
-        while True:
-            header, body = self._ask(connection, fetch_header(TOPIC, 1, partition, offset, epoch, 0))
-            if header.status != Status.OK:
-                self.host.pump()
-                return None
-            found = records_of(header, body)
-            if not found:
-                node.disconnect(connection)
-                return records
-            records += found
-            offset, epoch = found[-1].offset + found[-1].rows, found[-1].epoch
-
-    def _ask(self, connection: int, header: bytes) -> tuple[AnswerHeader, bytes]:
-        """The answer to one request, without time passing."""
-        node = self.host.node
-        node.request(connection, header, b"")
-        for _ in range(100):
-            for ticket in node.turn()[1]:
-                node.run_read(ticket)
-            for to, frame, body in node.take_answers():
-                if to == connection:
-                    return open_answer(frame), body
-        raise ViolationError("I8", "a fetch has no answer behind 100 reads")
+        records = read_back(node, connection, TOPIC, partition)
+        if records is None:
+            self.host.pump()
+        return records
 
 
 def run(seed: int, native: ModuleType = _node) -> Result:

@@ -16,8 +16,6 @@ from unittest.mock import patch
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
-from ringfence.native.frame import open_answer
-from ringfence.native.wire import AnswerHeader, Status
 from tests.sim import birth, current, quiet, strikes
 from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
@@ -29,7 +27,7 @@ from tests.sim.mix import Plan
 from tests.sim.network import Weather
 from tests.sim.observe import observed
 from tests.sim.publisher import Publisher
-from tests.sim.reader import fetch_header, records_of
+from tests.sim.readback import read_back
 from tests.sim.violation import ViolationError
 from tests.sim.world import SECOND_US, World, prepared
 
@@ -252,34 +250,10 @@ class Simulation(World):
         self.lines_made += 1
         connection = self.lines_made
         machine.host.set_clock()
-        node.connect(connection)
-        status = next(each for each in node.partitions() if each["partition"] == partition)
-        records: list[Stored] = []
-        offset, epoch = status["start_offset"], 0
-        while True:
-            frame = fetch_header(topic, 1, partition, offset, epoch, 0)
-            header, body = self._fetched(node, connection, frame)
-            if header.status != Status.OK:
-                machine.host.pump()
-                return None
-            found = records_of(header, body)
-            if not found:
-                node.disconnect(connection)
-                return records
-            records += found
-            offset, epoch = found[-1].offset + found[-1].rows, found[-1].epoch
-
-    @staticmethod
-    def _fetched(node: Any, connection: int, frame: bytes) -> tuple[AnswerHeader, bytes]:
-        """The answer to one request, without time passing."""
-        node.request(connection, frame, b"")
-        for _ in range(100):
-            for ticket in node.turn()[1]:
-                node.run_read(ticket)
-            for to, answer, body in node.take_answers():
-                if to == connection:
-                    return open_answer(answer), body
-        raise ViolationError("I8", "a fetch has no answer behind 100 reads")
+        records = read_back(node, connection, topic, partition)
+        if records is None:
+            machine.host.pump()
+        return records
 
     def _fsck(self) -> None:
         """Every record of every store, stopped."""
