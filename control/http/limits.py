@@ -7,6 +7,7 @@ looks at them, and not nested; requests at once are few; each has a deadline.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import traceback
 from typing import Final
@@ -21,6 +22,11 @@ BODY_BYTES_MAX: Final = 512 << 10
 """A topic's schema has at most 256 KiB, a third more as base64."""
 BODY_S: Final = 10.0
 """How long a body may take to come; half a megabyte needs that on a line of 50 KB/s."""
+UNREAD_BYTES_MAX: Final = 8 << 20
+"""Of a refused request's body, read and dropped: a connection closed over unread bytes is reset, and a reset
+takes the answer from a client that is still sending."""
+UNREAD_S: Final = 2.0
+"""How long that may take."""
 DEPTH_MAX: Final = 16
 """Nested lists and objects of a body; the deepest that is asked for has 3."""
 HEADERS_MAX: Final = 64
@@ -53,11 +59,12 @@ class Limits:
         path: str = scope["path"]
         fault = _head_fault(scope)
         if fault is not None:
-            await _tell(send, *fault)
+            await _tell(send, *fault, unread=receive)
         elif path in UNLIMITED_PATHS:
             await self._app(scope, receive, send)
         elif self._under_way >= CONCURRENT_MAX and not path.startswith(PROBES):
-            await _tell(send, 429, "busy", f"{CONCURRENT_MAX} requests are under way; come back", retry=True)
+            text = f"{CONCURRENT_MAX} requests are under way; come back"
+            await _tell(send, 429, "busy", text, retry=True, unread=receive)
         else:
             self._under_way += 1
             try:
@@ -75,7 +82,7 @@ class Limits:
 
         try:
             async with asyncio.timeout(self._deadline_s):
-                body = await _body(receive, send)
+                body = await _body(receive, noted)
                 if body is not None:
                     await self._app(scope, _replayed(body, receive), noted)
         except TimeoutError:
@@ -106,22 +113,22 @@ def _head_fault(scope: Scope) -> tuple[int, str, str] | None:
 
 async def _body(receive: Receive, send: Send) -> bytes | None:
     """The whole body, or None when the request is answered already."""
-    parts, size = [], 0
+    parts, size, more = [], 0, True
     try:
         async with asyncio.timeout(BODY_S):
-            while True:
+            while more and size <= BODY_BYTES_MAX:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return None
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > BODY_BYTES_MAX:
-                    await _tell(send, 413, "body-too-large", f"a body above {BODY_BYTES_MAX} bytes")
-                    return None
-                if not message.get("more_body", False):
-                    break
+                more = message.get("more_body", False)
     except TimeoutError:
         await _tell(send, 408, "body-too-slow", f"the body did not come within {BODY_S:g} s")
+        return None
+    if size > BODY_BYTES_MAX:
+        text = f"a body above {BODY_BYTES_MAX} bytes"
+        await _tell(send, 413, "body-too-large", text, unread=receive if more else None)
         return None
     body = b"".join(parts)
     if is_too_deep(body):
@@ -158,7 +165,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _tell(send: Send, status: int, slug: str, detail: str, *, retry: bool = False) -> None:
+async def _tell(
+    send: Send, status: int, slug: str, detail: str, *, retry: bool = False, unread: Receive | None = None
+) -> None:
+    """Answer with a problem. `unread`: gives the rest of the body, read before the connection ends."""
     body = body_of(status, slug, detail)
     headers = [
         (b"content-type", b"application/problem+json"),
@@ -168,4 +178,19 @@ async def _tell(send: Send, status: int, slug: str, detail: str, *, retry: bool 
         *([(b"retry-after", b"1")] if retry else []),
     ]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": unread is not None})
+    if unread is not None:
+        await _discard(unread)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    """Read a body to its end, within bounds; the answer is out already, so nothing here can fail."""
+    size = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(UNREAD_S):
+            while size <= UNREAD_BYTES_MAX:
+                message = await receive()
+                size += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return

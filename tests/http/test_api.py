@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -188,6 +191,34 @@ def test_limits_hold_before_anybody_looks(tmp_path: Path, monkeypatch: Patch) ->
         pieces = iter([b" " * 65_536] * 9)  # no length is named: counted as it comes
         chunked = await asyncio.to_thread(send, api.address, "POST", "/admin/topics", pieces, {})
         assert chunked.slug == "body-too-large"
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_who_sends_too_much_hears_it_after_the_last_byte(tmp_path: Path, monkeypatch: Patch) -> None:
+    """An answer given early is lost with a connection that is reset: what still comes is read and dropped."""
+
+    def late(address: str, head: bytes, body: bytes) -> bytes:
+        parts = urlsplit(address)
+        with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=20) as sender:
+            sender.sendall(b"POST /admin/topics HTTP/1.1\r\nhost: x\r\n" + head + b"\r\n")
+            time.sleep(0.2)  # the refusal is out by now
+            sender.sendall(body)
+            time.sleep(0.2)  # a reset for that would be here by now
+            sender.sendall(b"\r\n")
+            return b"".join(iter(lambda: sender.recv(65_536), b""))
+
+    async def work(api: Api) -> None:
+        body = b" " * (BODY_BYTES_MAX + 1)
+        named = b"content-length: %d\r\n" % (len(body) + 2)
+        told = await asyncio.to_thread(late, api.address, named, body)
+        assert told.startswith(b"HTTP/1.1 413 "), told
+        assert told.rstrip().endswith(b"}"), told
+        endless = b"content-length: 999999999\r\n"
+        began = time.monotonic()
+        told = await asyncio.to_thread(late, api.address, endless, body)
+        assert told.startswith(b"HTTP/1.1 413 "), told
+        assert time.monotonic() - began < limits.UNREAD_S + 10
 
     served(tmp_path, monkeypatch, work)
 
