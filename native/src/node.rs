@@ -34,8 +34,8 @@ pub fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> 
 }
 
 /// (node, store) of replicas.
-pub fn places(py: Python<'_>, given: &[(u64, Vec<u8>)]) -> PyResult<Vec<Place>> {
-    given.iter().map(|(node, store)| Ok(Place { node: *node, store: identity(py, "store", store)? })).collect()
+pub fn places(py: Python<'_>, given: Vec<(u64, Vec<u8>)>) -> PyResult<Vec<Place>> {
+    given.into_iter().map(|(node, store)| Ok(Place { node, store: identity(py, "store", &store)? })).collect()
 }
 
 #[pymethods]
@@ -177,7 +177,7 @@ impl Node {
         replicas: Vec<(u64, Vec<u8>)>,
         quorum: u16,
     ) -> PyResult<u64> {
-        let replicas = places(py, &replicas)?;
+        let replicas = places(py, replicas)?;
         self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
     }
 

@@ -286,7 +286,7 @@ impl SimNode {
         replicas: Vec<(u64, Vec<u8>)>,
         quorum: u16,
     ) -> PyResult<u64> {
-        let replicas = places(py, &replicas)?;
+        let replicas = places(py, replicas)?;
         self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
     }
 

@@ -72,7 +72,7 @@ impl Engine {
                 self.advance(at, effects);
             }
             // Another owner came since, and may have cut it off.
-            _ => self.give_up(at, due.what, "the owner changed before enough replicas had it on disk", effects),
+            _ => self.give_up(at, &due.what, "the owner changed before enough replicas had it on disk", effects),
         }
     }
 

@@ -218,14 +218,14 @@ impl Engine {
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         let limits = self.settings.producers;
         let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
-        let shared = partition.shared(end);
+        let upto = partition.shared(end);
         let over = partition.producers.is_over(limits) || self.producers_bytes > self.settings.producers_bytes;
         partition.last_group = placed.group;
         partition.rest = Rest::Fresh;
         self.acks[shard].push(Due {
             group: placed.group,
             partition: at,
-            shared,
+            shared: upto,
             what: What::Batch(BatchDue {
                 connection: from,
                 request_id: header.request_id,
@@ -285,9 +285,9 @@ impl Engine {
             self.refuse(from, header, &refusal, effects);
         } else {
             let group = self.partitions[at].last_group;
-            let shared = self.partitions[at].shared(end);
+            let upto = self.partitions[at].shared(end);
             let what = What::Batch(due);
-            self.acks[usize::from(self.partitions[at].shard)].push(Due { group, partition: at, shared, what });
+            self.acks[usize::from(self.partitions[at].shard)].push(Due { group, partition: at, shared: upto, what });
         }
     }
 }

@@ -178,8 +178,8 @@ impl Engine {
         let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
         let (last, cut) = (head.owner_epoch, partition.cut);
         let finished = Finished::Fenced { epoch: last, records, end_offset, chain, cut };
-        let shared = if is_hold { self.shared_end(at) } else { None };
-        Ok(self.when_durable_upto(shared, number, at, &placed, finished, Then::Nothing))
+        let upto = if is_hold { self.shared_end(at) } else { None };
+        Ok(self.when_durable_upto(upto, number, at, &placed, finished, Then::Nothing))
     }
 
     /// No appends until the next OPEN; reading goes on.

@@ -45,6 +45,7 @@ impl World {
         let mut rebuild = Rebuild::new(limits);
         let Recovered { shards, lock, .. } = recover(&disk, &options, &mut rebuild).map_err(|error| text(&error))?;
         let settings = Settings {
+            store: identity.store,
             node: 1,
             cluster: [1; 16],
             history: [2; 16],

@@ -398,7 +398,7 @@ impl Engine {
         Ok(())
     }
 
-    pub(super) fn cut_read(&mut self, at: At, begin: Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+    pub(super) fn cut_read(&mut self, at: At, begin: &Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
         let Some(partition) = self.partitions.get(at) else { return };
         // Another session has begun meanwhile, or another role: the owner asks again.
         if !matches!(&partition.role, Role::Follower(follower) if follower.cutting) {
@@ -409,11 +409,11 @@ impl Engine {
         match found {
             Some(record) if record.record_number + 1 == begin.header.sequence => {
                 let to = PartitionHead::after(&record, Position(record.previous_position));
-                self.cut(at, &begin, to, pool, effects);
+                self.cut(at, begin, to, pool, effects);
             }
             _ => {
                 let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
-                self.end_cut(at, &begin, &Refusal::new(Code::Internal, why), effects);
+                self.end_cut(at, begin, &Refusal::new(Code::Internal, why), effects);
             }
         }
     }

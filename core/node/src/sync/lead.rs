@@ -272,15 +272,15 @@ impl Engine {
         let Role::Owner(owner) = &mut self.partitions[at].role else { return };
         let waiting = std::mem::take(&mut owner.waiting);
         for waiting in waiting {
-            self.give_up(at, waiting.what, why, effects);
+            self.give_up(at, &waiting.what, why, effects);
         }
     }
 
     /// What waited for the mark of an owner that is none any more.
-    pub(crate) fn give_up(&mut self, at: At, what: What, why: &str, effects: &mut Effects) {
+    pub(crate) fn give_up(&mut self, at: At, what: &What, why: &str, effects: &mut Effects) {
         match what {
-            What::Batch(batch) => self.answer_unknown(at, &batch, why, effects),
-            What::Order { number, .. } => {
+            What::Batch(batch) => self.answer_unknown(at, batch, why, effects),
+            &What::Order { number, .. } => {
                 effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
             }
             What::Nothing | What::Replica(_) => {}

@@ -158,8 +158,8 @@ impl Engine {
         if group <= self.shards[shard].durable_group() {
             (owner.durable, owner.mark_record) = (end, end.record);
         } else {
-            let shared = Some(Shared { end, epoch: owner.epoch });
-            self.acks[shard].push(Due { group, partition: at, shared, what: What::Nothing });
+            let upto = Some(Shared { end, epoch: owner.epoch });
+            self.acks[shard].push(Due { group, partition: at, shared: upto, what: What::Nothing });
         }
         self.take_role(at, Role::Owner(Box::new(owner)), effects);
     }

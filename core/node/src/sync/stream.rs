@@ -99,13 +99,12 @@ impl Engine {
             if let Some(at) = self.live(&header, effects) {
                 let end = place + ringfence_wire::align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64);
                 let run = runs.iter_mut().find(|run| run.at == at);
-                let run = match run {
-                    Some(run) => run,
-                    None => {
-                        let first = header.record_number;
-                        runs.push(Run { at, first, next: first, rows: 0, bytes: Vec::new() });
-                        runs.last_mut().expect("just pushed")
-                    }
+                let run = if let Some(run) = run {
+                    run
+                } else {
+                    let first = header.record_number;
+                    runs.push(Run { at, first, next: first, rows: 0, bytes: Vec::new() });
+                    runs.last_mut().expect("just pushed")
                 };
                 append(run, &header, &bytes[place..end]);
                 if run.bytes.len() >= RUN_BYTES_MAX {
@@ -246,7 +245,7 @@ impl Engine {
         match self.sync.reads.remove(&end.ticket) {
             None => return Some(end),
             Some(Read::Copy { at, session }) => self.copy_read(at, session, end, now, effects),
-            Some(Read::Cut { at, begin }) => self.cut_read(at, *begin, &end, pool, effects),
+            Some(Read::Cut { at, begin }) => self.cut_read(at, &begin, &end, pool, effects),
         }
         None
     }

@@ -366,7 +366,7 @@ impl Cluster {
     }
 
     pub fn first_open(&self) -> u64 {
-        (0..).find(|sequence| !self.acked.contains_key(sequence)).unwrap()
+        (0..=u64::MAX).find(|sequence| !self.acked.contains_key(sequence)).unwrap()
     }
 
     pub fn publish_again(&mut self) {
