@@ -141,7 +141,10 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]))]
+    #[pyo3(
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
+        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
+    )]
     fn install_table(
         &self,
         py: Python<'_>,
@@ -165,7 +168,10 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1))]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
+        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
+    )]
     fn open(
         &self,
         py: Python<'_>,

@@ -250,7 +250,10 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]))]
+    #[pyo3(
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
+        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
+    )]
     fn install_table(
         &mut self,
         py: Python<'_>,
@@ -274,7 +277,10 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1))]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
+        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
+    )]
     fn open(
         &mut self,
         py: Python<'_>,
