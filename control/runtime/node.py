@@ -243,7 +243,7 @@ class Node:
         )
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
-            await self.proposer.propose(
+            await self._cluster.commit(
                 InitCluster(
                     cluster=identity.cluster,
                     history=identity.history,
@@ -257,7 +257,7 @@ class Node:
             control=self._cluster.control, zone=self.settings.zone or None,
             http=() if self.settings.http is None else None,
         )  # fmt: skip
-        restarted = (await self.proposer.propose(restart)).result
+        restarted = (await self._cluster.commit(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
         self._cluster.settled()
@@ -289,7 +289,7 @@ class Node:
         self.addresses = list(self.native.listen(list(self.settings.listen)))
         told = self.settings.advertise or addresses.advertised(self.addresses)
         if told != self.proposer.state.nodes[self._here.node].addresses:
-            applied = await self.proposer.propose(SetAddresses(node=self._here.node, addresses=told))
+            applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=told))
             await self._follower.until(applied.index)
 
     def _routes(self) -> dict[int, Route]:
