@@ -149,12 +149,13 @@ def test_an_undrain_ends_the_drain_that_is_under_way_and_no_other_run() -> None:
     leader = Leader(lab)
     while not any(move.state is MoveState.COMMITTED for move in lab.state.moves.values()):
         leader.round()
-    lab.must(SetNode(node=NodeId(2), draining=False))
-    assert lab.state.rebalance.state is RunState.RUNNING, "another node's undrain"
-    lab.must(SetNode(node=NodeId(1), weight=50))
-    assert lab.state.rebalance.state is RunState.RUNNING, "another setting"
-    lab.must(SetNode(node=NodeId(1), draining=False))
-    assert lab.state.rebalance.state is RunState.CANCELLING
+    for command, state in (
+        (SetNode(node=NodeId(2), draining=False), RunState.RUNNING),
+        (SetNode(node=NodeId(1), weight=50), RunState.RUNNING),
+        (SetNode(node=NodeId(1), draining=False), RunState.CANCELLING),
+    ):
+        lab.must(command)
+        assert lab.state.rebalance.state is state, command
     leader.until_over()
     assert lab.state.rebalance.outcome is Outcome.CANCELLED
     assert not lab.state.nodes[NodeId(1)].draining
