@@ -10,13 +10,10 @@ import msgspec
 import structlog
 
 from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.node_commands import RegisterNode, RemoveNode, SetNode
+from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
-from ringfence.control.runtime import calls, views
-from ringfence.control.runtime.admin import DRAINS, NODE_CHANGES, VOTES
+from ringfence.control.runtime import calls, node_changes, views
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
@@ -140,21 +137,7 @@ class Answers:
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
         self._no_tokens("change nodes")
-        commands: list[Command] = []
-        if change in VOTES:
-            commands = [SetNode(node=node, vote=VOTES[change])]
-        elif change in DRAINS:
-            commands = [SetNode(node=node, draining=DRAINS[change])]
-        elif change == "remove":
-            await self._proposer.fresh()
-            ring = self._proposer.state.ring
-            if node in ring.members:
-                commands.append(RingConsensus.propose_remove(self._proposer.state, node))
-            commands.append(RemoveNode(node=node))
-        else:
-            message = f"change={change!r}: {', '.join(NODE_CHANGES)}"
-            raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        for command in commands:
+        for command in await node_changes.commands(self._proposer, node, change):
             await self._proposer.propose(command)
         return calls.Done()
 

@@ -35,7 +35,7 @@ class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
 
 
 class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
-    """`promote`, `demote`, `auto` or `remove` a member."""
+    """One of `node_changes.NODE_CHANGES` for a member."""
 
     node: Number
     change: Text
