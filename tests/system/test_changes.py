@@ -103,6 +103,10 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
         )
         check_redirect(three, topic.topic, 0, source, target)
     print(f"{check(three, loads, 2)} rows acknowledged, each stored once and in order")
+    # What came back is on the disk that it had left before.
+    three.nodes[home].kill()
+    three.nodes[home].start()
+    check(three, loads, 2)
 
 
 def test_a_node_is_drained_under_load(three: Three) -> None:

@@ -28,13 +28,23 @@ pub struct Follower {
     pub learner: Option<(u64, u32)>,
     /// The connection that its session was begun over (S4).
     source: Option<Connection>,
-    /// The log is being cut for a session that begins.
-    cutting: bool,
+    /// Over which FENCE came last.
+    fenced: Option<Connection>,
+    /// The read that ends with the log being cut for a session that begins; of older sessions none counts.
+    cutting: Option<u64>,
 }
 
 impl Follower {
     pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>) -> Self {
-        Self { epoch, owner, learner, source: None, cutting: false }
+        Self { epoch, owner, learner, source: None, fenced: None, cutting: None }
+    }
+
+    pub(super) fn may_begin_anew(&self, from: Connection) -> bool {
+        self.fenced == Some(from) && self.source.is_none() && self.cutting.is_none()
+    }
+
+    pub(super) fn begun(&mut self, from: Connection) {
+        self.source = Some(from);
     }
 }
 
@@ -116,10 +126,11 @@ impl Engine {
         partition.gate.set_fence(fence);
         if let Role::Follower(follower) = &mut partition.role {
             // What an older connection still holds is void from here on.
-            (follower.source, follower.cutting) = (None, false);
+            (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
         }
         let head = partition.log.head();
-        let (epoch, end) = partition.epochs.last_upto(header.sequence, head.next_record);
+        let found = partition.epochs.last_upto(header.sequence, head.next_record);
+        let (epoch, end) = if partition.is_incomplete() { (0, 0) } else { found };
         answer.status = Status::Ok as u8;
         (answer.owner_epoch, answer.sequence, answer.end_offset) = (epoch, end, head.next_offset);
         answer.send = if end == head.next_record { head.chain } else { 0 };
@@ -216,10 +227,13 @@ impl Engine {
         if header.body_bytes == 0 {
             return self.begin_or_beat(at, from, header, pool, effects);
         }
+        if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
+            return self.take_anchor(at, from, header, content, pool, effects);
+        }
         let partition = &self.partitions[at];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
         let next = partition.log.head().next_record;
-        if follower.source != Some(from) || follower.cutting || header.sequence > next {
+        if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
@@ -311,7 +325,9 @@ impl Engine {
         let before = partition.producers.bytes();
         let is_rows = record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8;
         let told = if is_rows { &front[..record.extension_bytes as usize] } else { front };
-        learn(&mut partition.producers, &mut partition.epochs, record, told);
+        if record.record_number >= partition.known_upto {
+            learn(&mut partition.producers, &mut partition.epochs, record, told);
+        }
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         (partition.last_group, partition.rest) = (placed.group, Rest::Fresh);
@@ -325,7 +341,7 @@ impl Engine {
     }
 
     /// Durable below this number, once it is.
-    fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(super) fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         let mut answer = self.echo(header);
         let partition = &self.partitions[at];
         let head = partition.log.head();
@@ -347,14 +363,13 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Stop> {
         let partition = &mut self.partitions[at];
-        let head = *partition.log.head();
+        let (head, incomplete) = (*partition.log.head(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
-        if follower.source != Some(from) && number < next && !follower.cutting {
-            follower.cutting = true;
+        if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {
             return self.begin_cut(at, Begin { connection: from, header: *header }, pool, effects);
         }
-        if follower.cutting || number != next {
+        if follower.cutting.is_some() || number != next {
             let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
@@ -379,20 +394,15 @@ impl Engine {
                 debug_assert!(matches!(plan.from, From::Record(_)));
                 plan
             }
-            Err(error) => {
-                if let Role::Follower(follower) = &mut partition.role {
-                    follower.cutting = false;
-                }
-                return Err(cannot_cut(number, &error).into());
-            }
+            Err(error) => return Err(cannot_cut(number, &error).into()),
         };
         let Some(block) = pool.take(HEAD_BYTES) else {
-            if let Role::Follower(follower) = &mut partition.role {
-                follower.cutting = false;
-            }
             return Err(Refusal::new(Code::Overloaded, "no block to read into").into());
         };
         let ticket = self.reads.ticket();
+        if let Role::Follower(follower) = &mut partition.role {
+            follower.cutting = Some(ticket);
+        }
         self.sync.reads.insert(ticket, Read::Cut { at, begin: Box::new(begin) });
         effects.reads.push(ReadJob { ticket, plan, block });
         Ok(())
@@ -401,7 +411,7 @@ impl Engine {
     pub(super) fn cut_read(&mut self, at: At, begin: &Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
         let Some(partition) = self.partitions.get(at) else { return };
         // Another session has begun meanwhile, or another role: the owner asks again.
-        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting) {
+        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting == Some(end.ticket)) {
             return;
         }
         let read = end.result.as_ref().ok().filter(|done| done.records == 1);
@@ -413,20 +423,35 @@ impl Engine {
             }
             _ => {
                 let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
-                self.end_cut(at, begin, &Refusal::new(Code::Internal, why), effects);
+                self.end_cut(at, begin, Some(&Refusal::new(Code::Internal, why)), effects);
             }
         }
     }
 
-    fn end_cut(&mut self, at: At, begin: &Begin, refusal: &Refusal, effects: &mut Effects) {
+    fn end_cut(&mut self, at: At, begin: &Begin, refusal: Option<&Refusal>, effects: &mut Effects) {
         if let Role::Follower(follower) = &mut self.partitions[at].role {
-            follower.cutting = false;
+            follower.cutting = None;
+            if refusal.is_none() {
+                follower.source = Some(begin.connection);
+            }
         }
-        self.refuse(begin.connection, &begin.header, refusal, effects);
+        match refusal {
+            Some(refusal) => self.refuse(begin.connection, &begin.header, refusal, effects),
+            None => {
+                self.counters.cuts += 1;
+                self.acknowledge(at, begin.connection, &begin.header, effects);
+            }
+        }
     }
 
     /// The log ends at `to` from here on, durably; then the session has begun.
     fn cut(&mut self, at: At, begin: &Begin, to: PartitionHead, pool: &mut Pool, effects: &mut Effects) {
+        if to.next_record == 0 && self.partitions[at].is_incomplete() {
+            return match self.begin_from_nothing(at, pool) {
+                Ok(()) => self.end_cut(at, begin, None, effects),
+                Err(refusal) => self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
+            };
+        }
         let partition = &mut self.partitions[at];
         let (start, mark) = (partition.log.start_offset(), partition.mark);
         if to.next_offset < start || to.next_offset < mark {
@@ -434,28 +459,39 @@ impl Engine {
                 "partition {}: an owner wants its log cut at row {}, below its mark {mark} or start {start}",
                 partition.log.partition, to.next_offset
             );
-            return self.end_cut(at, begin, &Refusal::new(Code::Conflict, what), effects);
+            return self.end_cut(at, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
         }
         let before = partition.producers.bytes();
         let shard = &mut self.shards[usize::from(partition.shard)];
         match shard.append_truncate(pool, &mut partition.log, to) {
             Ok(placed) => partition.last_group = placed.group,
-            Err(refusal) => {
-                let code = if refusal == LogRefusal::Busy { Code::Overloaded } else { Code::StorageFailed };
-                let refusal = Refusal::new(code, format!("the log cannot be cut: {refusal:?}"));
-                return self.end_cut(at, begin, &refusal, effects);
-            }
+            Err(refusal) => return self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
         }
-        partition.producers.cut(to.next_offset);
-        partition.epochs.cut(to.next_record);
+        partition.cut_tables(to.next_record, to.next_offset);
         (partition.rest, partition.cut) = (Rest::Fresh, false);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
-        if let Role::Follower(follower) = &mut partition.role {
-            (follower.source, follower.cutting) = (Some(begin.connection), false);
-        }
-        self.counters.cuts += 1;
-        self.acknowledge(at, begin.connection, &begin.header, effects);
+        self.end_cut(at, begin, None, effects);
     }
+}
+
+fn cannot_end(refusal: &LogRefusal) -> Refusal {
+    let code = if *refusal == LogRefusal::Busy { Code::Overloaded } else { Code::StorageFailed };
+    Refusal::new(code, format!("the log cannot be cut: {refusal:?}"))
+}
+
+/// The content of a frame that says where a log begins anew; `None` for one with the log's own records.
+fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Refusal> {
+    let record = record_at(bytes, 0)?;
+    if record.kind != RecordKind::State as u8 {
+        return Ok(None);
+    }
+    let content = bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + record.body_bytes as usize);
+    let content = content.ok_or_else(|| Refusal::new(Code::BadBody, "a record ends within its body"))?;
+    let is_ours = (record.topic, record.partition) == (header.topic, header.partition);
+    if !is_ours || crc_of(content) != record.body_crc {
+        return Err(Refusal::new(Code::BodyCrc, "the beginning of a log is damaged, or another partition's"));
+    }
+    Ok(Some(content))
 }
 
 fn cannot_cut(number: u64, error: &PlanError) -> Refusal {

@@ -30,8 +30,9 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out; `follow.rs` the
-//! replica's side; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! replica's side; `anchor.rs` a replica that begins behind what is gone; `roles.rs` orders; `peers.rs` connections to other nodes.
 
+mod anchor;
 mod follow;
 mod lead;
 mod owner;
