@@ -276,7 +276,7 @@ impl PartitionLog {
         let (states, buried) = (std::mem::take(&mut self.states), std::mem::take(&mut self.buried));
         let (fence, place, readers) = (self.fence, self.place, self.readers.clone());
         let new = Self::new(self.topic, self.partition);
-        *self = Self { touches, states, buried, fence, place, readers, ..new };
+        *self = Self { fence, touches, states, buried, place, readers, ..new };
     }
 
     pub fn report(&self) -> PartitionReport {

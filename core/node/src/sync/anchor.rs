@@ -15,6 +15,7 @@ use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
 use super::Role;
+use super::follow::record_at;
 use super::owner::Stage;
 use super::peers::Sent;
 use crate::answers::length;
@@ -45,6 +46,21 @@ fn frame(partition: &Partition) -> Vec<u8> {
     frame.extend_from_slice(&body);
     frame.resize(frame.len().next_multiple_of(64), 0);
     frame
+}
+
+/// The content of a frame that says where a log begins anew; `None` for one with the log's own records.
+pub(super) fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Refusal> {
+    let record = record_at(bytes, 0)?;
+    if record.kind != RecordKind::State as u8 {
+        return Ok(None);
+    }
+    let content = bytes.get(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + record.body_bytes as usize);
+    let content = content.ok_or_else(|| Refusal::new(Code::BadBody, "a record ends within its body"))?;
+    let is_ours = (record.topic, record.partition) == (header.topic, header.partition);
+    if !is_ours || crc_of(content) != record.body_crc {
+        return Err(Refusal::new(Code::BodyCrc, "the beginning of a log is damaged, or another partition's"));
+    }
+    Ok(Some(content))
 }
 
 impl Partition {
