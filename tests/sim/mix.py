@@ -44,6 +44,11 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "change": (1_500, 4_000),
     "burst": (500, 3_000),
     "truncate": (300, 1_500),
+    "forgotten": (2_500, 6_000),
+    "unheard": (1_500, 4_000),
+    "away": (1_500, 4_000),
+    "woken": (4_000, 10_000),
+    "emptied": (1_500, 4_000),
 }
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
@@ -91,6 +96,16 @@ class Plan:
     """Limits of consensus: small messages and windows split what usually goes at once."""
     last_cut: bool = True
     """Whether the power of all goes once more before the reckoning."""
+    journal_bytes: int = 16 << 10
+    """Above it the metadata is compacted: with few, a snapshot is all that there is to send."""
+    rows_max: int = 64
+    """Of a batch: with many, files of rows fill and are used anew."""
+    late_us: int = 200_000
+    """How late a message may be that others overtake."""
+    wild_clocks: bool = False
+    """Whether clocks run three times too fast, not only a quarter."""
+    again: float = 0.0
+    """Share of snapshots that come once more, much later."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
@@ -132,6 +147,11 @@ class Plan:
                 ]
             ),
             trail=random.choice([0, 2, 8, 1_024]),
+            journal_bytes=random.choice([4 << 10, 16 << 10, 16 << 10]),
+            rows_max=random.choice([64, 64, 512]),
+            late_us=random.choice([200_000, 200_000, 1_000_000, 3_000_000]),
+            wild_clocks=random.random() < 0.2,
+            again=random.choice([0.0, 0.5]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 

@@ -23,7 +23,7 @@ def observed() -> Iterator[None]:
     """In this block every simulated node is watched. Planted bugs must be in place before."""
     step, change = Consensus.step, Consensus.apply_change
     send, beat, propose = Peers.send_message, Members.beat, Members._propose
-    readable = RaftProposer.readable
+    readable, submit = RaftProposer.readable, RaftProposer._submit
     apply_batch, apply, make_store = (
         Replica._apply,
         vars(runtime_replica)["apply"],
@@ -53,6 +53,11 @@ def observed() -> Iterator[None]:
         machine.world.watch.decides(machine, command)
         propose(self, command)
 
+    async def observed_submit(self: RaftProposer, wanted: Any) -> Any:
+        applied = await submit(self, wanted)
+        current.machine().world.watch.answers(wanted.command, applied)
+        return applied
+
     def observed_readable(self: RaftProposer, read: Any) -> None:
         current.machine().world.watch.answers_read(read.context, read.index)
         readable(self, read)
@@ -78,6 +83,7 @@ def observed() -> Iterator[None]:
             (Consensus, "step", observed_step),
             (Consensus, "apply_change", observed_change),
             (RaftProposer, "readable", observed_readable),
+            (RaftProposer, "_submit", observed_submit),
             (Peers, "send_message", observed_send),
             (Members, "beat", observed_beat),
             (Members, "_propose", observed_propose),
