@@ -57,8 +57,11 @@ class Safety:
         )
 
     def _check_completeness(self, core: Core) -> None:
-        """It has what earlier terms committed. Who stood still may find the votes of an old term in its mail, and
-        lead that one while a later term commits already: it needs nothing of that, and can commit nothing."""
+        """It has what earlier terms committed.
+
+        Who stood still may find the votes of an old term in its mail, and lead that one while a later term
+        commits already: it needs nothing of that, and can commit nothing.
+        """
         first = core.log.first_index()
         last = max((at for term, at in self._commits.items() if term < core.term), default=0)
         for index, entry in self.committed.items():

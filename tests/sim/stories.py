@@ -86,6 +86,8 @@ def unheard(world: World, dice: Random) -> None:
         _later(world, us // 3 + dice.randrange(us // 2), lambda: world.admin.bursts(dice.randrange(1, 6)))
     power = dice.random() < world.plan.power
     _later(world, us - us // 8, lambda: world.strike_crash(follower, power=power, mid_job=False))
+    for _ in range(3):  # what cannot be sent to it tells the leader to begin where it knows it to be
+        _later(world, us - us // 8 + dice.randrange(5_000, 400_000), lambda: world.admin.bursts(1))
 
 
 def away(world: World, dice: Random) -> None:
