@@ -79,12 +79,32 @@ class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
 
 
 class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
-    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first)."""
+    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first).
+
+    `partitions` are those that action `reverse` is about; none: all of the newest run that can be reversed.
+    """
 
     verb: Text
     action: Text = ""
     node: Number = 0
     moves: Annotated[tuple[tuple[Number, tuple[Number, ...]], ...], Meta(max_length=4_096)] = ()
+    partitions: Annotated[tuple[Number, ...], Meta(max_length=4_096)] = ()
+
+
+class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):
+    """Who has a partition and what changes it; `here`: as this node knows it, no other one is asked."""
+
+    partition: Number
+    here: bool = False
+
+
+class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
+    """End failover `change` of a partition: `owner` it is. `accepts` says what may be lost."""
+
+    partition: Number
+    change: Number
+    owner: Number
+    accepts: Annotated[str, Meta(max_length=1_000)]
 
 
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
@@ -103,6 +123,8 @@ Call = (
     | Obey
     | ShowRebalance
     | SteerRebalance
+    | ShowPartition
+    | ForcePartition
 )
 
 

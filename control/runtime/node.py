@@ -30,6 +30,7 @@ from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
@@ -138,10 +139,10 @@ class Node:
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver)
-        self.rebalances = Rebalances(self.proposer, self._cluster.others, self._cluster.changes.coordinator)
-        self._cluster.answers.serve_changes(
-            ChangeNode(self.proposer, self._follower, self._driver, self._here), self.rebalances
-        )
+        asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
+        self.rebalances, self.partitions = Rebalances(*asked), Partitions(*asked)
+        obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
+        self._cluster.answers.serve_changes(obeys, self.rebalances, self.partitions)
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
