@@ -17,7 +17,6 @@ from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import Replica
 from tests.sim import current
 
-
 Places = list[tuple[Any, str, Any]]
 
 
