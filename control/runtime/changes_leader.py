@@ -82,6 +82,7 @@ class ChangeLeader:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
+        self._proposer.replica.needs(self._task)
 
     def poke(self) -> None:
         """Something was applied."""
@@ -89,10 +90,11 @@ class ChangeLeader:
 
     async def close(self) -> None:
         self._forget()
-        for task in [*self._proposing, *(task for task in (self._task, self._looking) if task)]:
+        tasks = {*self._proposing, *(task for task in (self._task, self._looking) if task)}
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)  # one that failed was told of
 
     async def _run(self) -> None:
         while True:

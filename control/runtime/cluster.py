@@ -121,9 +121,13 @@ class Cluster:
         peers.attach(replica)
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
-        self._members = Members(self.proposer, peers, here, self._health, contested=self.hub.contested)
+        self._members = Members(
+            self.proposer, peers, here, self._health,
+            contested=self.hub.contested, silence_ms=self.hub.silence_ms,
+        )  # fmt: skip
+
         self._answers = Answers(self.proposer, self._members, event_files)
-        self.others = Others(self.hub, peers, self.proposer, here.node)
+        self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
         self._changes = ChangeLeader(self.proposer, self._ask_change, self._figures)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
