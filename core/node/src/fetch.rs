@@ -14,7 +14,8 @@ use ringfence_log::{From, PlanError, ReadDone, ReadError};
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
-    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RequestHeader, Status,
+    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RedirectReason, RequestHeader,
+    Status,
 };
 
 use crate::answers::{length, send};
@@ -24,6 +25,7 @@ use crate::ingest::{Stop, quarantined};
 use crate::outcome::Outcome;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
+use crate::sync::Role;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -82,7 +84,7 @@ impl Reads {
         polls.into_iter().chain(self.queued.drain(..)).collect()
     }
 
-    fn ticket(&mut self) -> u64 {
+    pub(crate) fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
@@ -162,7 +164,13 @@ impl Engine {
         if partition.is_quarantined() {
             return Err(quarantined(partition).into());
         }
-        Ok(at)
+        match &partition.role {
+            // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
+            Role::Follower(_) => Err(Stop::Redirect(RedirectReason::NotOwner)),
+            // The mark is not known before this epoch's own record is on a quorum.
+            Role::Owner(owner) if owner.mark_record == 0 => Err(Stop::Redirect(RedirectReason::Closed)),
+            _ => Ok(at),
+        }
     }
 
     /// Is the position (offset, epoch of the row before it) one of this log?
@@ -276,6 +284,9 @@ impl Engine {
     }
 
     pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(end) = self.sync_read_ended(end, now, pool, effects) else {
+            return self.serve_queued_reads(now, pool, effects);
+        };
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
         if self.read_partition(&fetch).is_none() {
             self.refuse_dropped(&fetch, effects);

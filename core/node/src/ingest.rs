@@ -9,7 +9,8 @@ use ringfence_routing::Verdict;
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::extension::{self, BadExtension};
 use ringfence_wire::{
-    Code, ExtensionKind, NOTE_BYTES_MAX, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader, crc_of,
+    Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader,
+    crc_of,
 };
 
 use crate::acks::{BatchDue, Due, What};
@@ -20,6 +21,8 @@ use crate::park::{OwnedBody, Parked, bytes_of};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Answer;
 use crate::refusal::Refusal;
+use crate::requests::patience_ms;
+use crate::sync::{End, Role, Waiting};
 use ringfence_buffer::Pool;
 
 /// Why a batch was not appended.
@@ -57,6 +60,7 @@ impl Engine {
         check_gate(partition, header)?;
         self.check_queue(partition.shard)?;
         check_dedupe(at, partition, header)?;
+        Self::check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
         let panics = check_body(partition, header, bytes);
@@ -86,7 +90,7 @@ impl Engine {
                 body: body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of),
                 deadline_ms,
             };
-            if let Some((shard, parked)) = self.stopped(stop, from, header, park, effects) {
+            if let Some((shard, parked)) = self.stopped(stop, from, header, now, park, effects) {
                 self.park_stalled(shard, parked, effects);
             }
         }
@@ -100,6 +104,9 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Option<Parked> {
+        if parked.header.opcode == Opcode::Replicate as u8 {
+            return self.replicate_again(parked, pool, effects);
+        }
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
         let mut inbound = Some(match body {
@@ -113,7 +120,7 @@ impl Engine {
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         let park = || Parked { connection, header, body, deadline_ms };
-        self.stopped(stop, connection, &header, park, effects).map(|(_, parked)| parked)
+        self.stopped(stop, connection, &header, now, park, effects).map(|(_, parked)| parked)
     }
 
     /// Answer, or park. Back comes what waits for room in a shard: the caller knows its place in the queue.
@@ -122,13 +129,14 @@ impl Engine {
         stop: Stop,
         from: Connection,
         header: &RequestHeader,
+        now: Now,
         park: impl FnOnce() -> Parked,
         effects: &mut Effects,
     ) -> Option<(u16, Parked)> {
         match stop {
             Stop::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(from, header, reason, effects),
-            Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, effects),
+            Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, now, effects),
             Stop::Ahead => self.park_ahead(park(), effects),
             Stop::Stalled(shard) => return Some((shard, park())),
         }
@@ -165,7 +173,7 @@ impl Engine {
     }
 
     /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
-    fn check_queue(&self, shard: u16) -> Result<(), Stop> {
+    pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Stop> {
         if self.stalled[usize::from(shard)].is_empty() || self.replaying { Ok(()) } else { Err(Stop::Stalled(shard)) }
     }
 
@@ -184,11 +192,11 @@ impl Engine {
         let shard = usize::from(partition.shard);
         let record = record_of(header, now);
         let placed = match body.take() {
-            Some(Inbound::Large(Payload { block, bytes })) => {
+            Some(Inbound::Large(Payload { block, at: place, bytes })) => {
                 let append = self.shards[shard].append(pool, &mut partition.log, record, Body::Block { block, bytes });
                 append.map_err(|refused| {
                     if let Body::Block { block, bytes } = refused.body {
-                        *body = Some(Inbound::Large(Payload { block, bytes }));
+                        *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
                     }
                     refused.refusal
                 })
@@ -202,18 +210,22 @@ impl Engine {
             }
         };
         let placed = placed.map_err(|refusal| stop_of(refusal, partition.shard))?;
+        let deadline_ms = now.mono_ms + patience_ms(header);
         let identity = identity_of(header);
         let before = partition.producers.bytes();
         let send = partition.producers.stored(&identity, placed.first_offset, placed.time_ms, note);
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         let limits = self.settings.producers;
+        let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
+        let upto = partition.shared(end);
         let over = partition.producers.is_over(limits) || self.producers_bytes > self.settings.producers_bytes;
         partition.last_group = placed.group;
         partition.rest = Rest::Fresh;
         self.acks[shard].push(Due {
             group: placed.group,
             partition: at,
+            shared: upto,
             what: What::Batch(BatchDue {
                 connection: from,
                 request_id: header.request_id,
@@ -222,6 +234,7 @@ impl Engine {
                 first_offset: placed.first_offset,
                 rows: header.rows,
                 repeated: false,
+                deadline_ms,
             }),
         });
         self.counters.appended += 1;
@@ -234,7 +247,16 @@ impl Engine {
     }
 
     /// The first answer again, at once if its record is durable, else together with it.
-    fn repeat(&mut self, at: At, from: Connection, header: &RequestHeader, answer: Answer, effects: &mut Effects) {
+    #[allow(clippy::too_many_arguments)] // as `stopped`
+    fn repeat(
+        &mut self,
+        at: At,
+        from: Connection,
+        header: &RequestHeader,
+        answer: Answer,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         self.counters.repeated += 1;
         let partition = &self.partitions[at];
         let due = BatchDue {
@@ -245,16 +267,27 @@ impl Engine {
             first_offset: answer.first_offset,
             rows: answer.rows,
             repeated: true,
+            deadline_ms: now.mono_ms + patience_ms(header),
         };
+        let head = partition.log.head();
+        let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
             self.answer_batch(at, &due, effects);
+        } else if let Role::Owner(owner) = &mut self.partitions[at].role
+            && owner.durable >= end
+        {
+            // On this disk, and not on enough others yet.
+            owner.waiting.push_back(Waiting { end, what: What::Batch(due) });
+            self.has_business(at);
         } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {
-            let group = partition.last_group;
-            self.acks[shard].push(Due { group, partition: at, what: What::Batch(due) });
+            let group = self.partitions[at].last_group;
+            let upto = self.partitions[at].shared(end);
+            let what = What::Batch(due);
+            self.acks[usize::from(self.partitions[at].shard)].push(Due { group, partition: at, shared: upto, what });
         }
     }
 }
@@ -414,7 +447,7 @@ fn identity_of(header: &RequestHeader) -> Identity {
 }
 
 /// What a refusal of the log means to the sender.
-fn stop_of(refusal: LogRefusal, shard: u16) -> Stop {
+pub(crate) fn stop_of(refusal: LogRefusal, shard: u16) -> Stop {
     Stop::Refuse(match refusal {
         LogRefusal::Busy => return Stop::Stalled(shard),
         LogRefusal::DiskFull => Refusal::new(Code::DiskFull, "no disk space for rows; reads go on"),

@@ -4,47 +4,80 @@ use ringfence_buffer::Pool;
 use ringfence_log::{Body, PartitionLog, Placed};
 use ringfence_wire::{Code, NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
-use crate::acks::{Due, Then, What};
+use crate::acks::{Due, Shared, Then, What};
 use crate::answers::length;
 use crate::blob;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
+use crate::order::Place;
 use crate::orders::{Halt, Step};
 use crate::outcome::{Finished, ResumePoint};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Resume;
 use crate::refusal::Refusal;
+use crate::sync::{End, Role};
 
 /// (topic, partition).
-type Key = (u64, u64);
+pub(crate) type Key = (u64, u64);
 
 impl Engine {
-    fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
+    pub(crate) fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
         match self.partitions.find(topic, partition) {
             Some(at) if !self.partitions[at].dropped => Ok(at),
             _ => Err(format!("partition {partition} of topic {topic} is not on this store").into()),
         }
     }
 
-    fn when_durable(&mut self, number: u64, at: At, placed: &Placed, finished: Finished, then: Then) -> Step {
+    /// The order ends with this store's own record.
+    pub(crate) fn when_durable(
+        &mut self,
+        number: u64,
+        at: At,
+        placed: &Placed,
+        finished: Finished,
+        then: Then,
+    ) -> Step {
+        self.when_durable_upto(None, number, at, placed, finished, then)
+    }
+
+    /// The order ends when the mark has reached `end`, too.
+    fn when_durable_upto(
+        &mut self,
+        shared: Option<Shared>,
+        number: u64,
+        at: At,
+        placed: &Placed,
+        finished: Finished,
+        then: Then,
+    ) -> Step {
         let partition = &mut self.partitions[at];
         partition.last_group = placed.group;
         let what = What::Order { number, finished, then };
-        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, what });
+        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, shared, what });
         Step::WhenDurable
+    }
+
+    /// Where the log ends now, if replicas share it.
+    fn shared_end(&self, at: At) -> Option<Shared> {
+        let head = self.partitions[at].log.head();
+        self.partitions[at].shared(End { record: head.next_record, offset: head.next_offset })
     }
 
     /// Host the partition under a new epoch. From here on no older owner appends; appends are admitted when the epoch
     /// record is durable.
+    #[allow(clippy::too_many_arguments)] // the fields of one order
     pub(crate) fn open(
         &mut self,
         number: u64,
         key: Key,
         slots: (u16, u16),
         epoch: u64,
+        (replicas, quorum): (&[Place], u16),
         now: Now,
         pool: &mut Pool,
+        effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        self.check_set(replicas, quorum)?;
         let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
             return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
         };
@@ -62,7 +95,8 @@ impl Engine {
                 partition.slots = slots;
                 let head = partition.log.head();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
-                Ok(self.when_durable(number, at, &placed, finished, Then::Open(epoch)))
+                self.open_as(at, epoch, placed.record_number, replicas, quorum, effects);
+                Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Open(epoch)))
             }
             Err(halt) => {
                 if new {
@@ -74,7 +108,7 @@ impl Engine {
     }
 
     /// A partition without records, which the topic's table may name already.
-    fn host(&mut self, (topic, partition): Key) -> At {
+    pub(crate) fn host(&mut self, (topic, partition): Key) -> At {
         let shard = partition % self.shards.len() as u64;
         let mut new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
         if let Some(table) = self.tables.get(topic) {
@@ -116,11 +150,23 @@ impl Engine {
         partition.gate.close();
         partition.gate.set_fence(fence);
         partition.opening = epoch;
-        partition.epochs.begin(placed.first_offset, epoch);
+        partition.epochs.begin(placed.first_offset, epoch, placed.record_number);
         Ok(placed)
     }
 
     pub(crate) fn fence(&mut self, number: u64, key: Key, epoch: u64, pool: &mut Pool) -> Result<Step, Halt> {
+        self.fence_at(number, key, epoch, false, pool)
+    }
+
+    /// `is_hold`: it ends only when the mark has reached everything that was appended.
+    pub(crate) fn fence_at(
+        &mut self,
+        number: u64,
+        key: Key,
+        epoch: u64,
+        is_hold: bool,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
         let at = self.hosted(key)?;
         let partition = &mut self.partitions[at];
         let mut fence = partition.gate.fence();
@@ -130,8 +176,10 @@ impl Engine {
         partition.gate.set_fence(fence);
         let head = partition.log.head();
         let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
-        let finished = Finished::Fenced { records, end_offset, chain };
-        Ok(self.when_durable(number, at, &placed, finished, Then::Nothing))
+        let (last, cut) = (head.owner_epoch, partition.cut);
+        let finished = Finished::Fenced { epoch: last, records, end_offset, chain, cut };
+        let upto = if is_hold { self.shared_end(at) } else { None };
+        Ok(self.when_durable_upto(upto, number, at, &placed, finished, Then::Nothing))
     }
 
     /// No appends until the next OPEN; reading goes on.
@@ -151,9 +199,18 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
         let at = self.hosted(key)?;
+        let placed = self.bury(key, pool, effects)?;
+        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+    }
+
+    /// Append the record that ends the partition; it is gone when that is durable.
+    pub(crate) fn bury(&mut self, key: Key, pool: &mut Pool, effects: &mut Effects) -> Result<Placed, Halt> {
+        let at = self.hosted(key)?;
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_drop(pool, &mut partition.log)?;
+        self.take_role(at, Role::None, effects);
+        let partition = &mut self.partitions[at];
         partition.dropped = true;
         partition.gate.close();
         self.producers_bytes -= partition.producers.bytes();
@@ -164,7 +221,7 @@ impl Engine {
                 self.refuse(fetch.connection, &fetch.header, &refusal, effects);
             }
         }
-        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+        Ok(placed)
     }
 
     pub(crate) fn truncate(
@@ -237,7 +294,8 @@ impl Engine {
         let resume = partition.producers.opened(id, epoch, placed.time_ms).map(resume_point);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
         partition.rest = Rest::Fresh;
-        Ok(self.when_durable(number, at, &placed, Finished::ProducerOpened(resume), Then::Nothing))
+        let finished = Finished::ProducerOpened(resume);
+        Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Nothing))
     }
 
     /// End a quarantine by an operator's word. The partition stays closed until the next OPEN.

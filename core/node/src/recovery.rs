@@ -53,9 +53,9 @@ impl Rebuild {
 
 impl Found {
     fn cut(&mut self, end_offset: u64) {
-        if self.cut_at_record.take().is_some() {
+        if let Some(record) = self.cut_at_record.take() {
             self.producers.cut(end_offset);
-            self.epochs.cut(end_offset);
+            self.epochs.cut(record);
         }
     }
 }
@@ -74,24 +74,7 @@ impl Visitor for Rebuild {
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
         found.cut(header.first_offset);
-        match RecordKind::from_number(header.kind) {
-            Some(RecordKind::Rows) => {
-                let identity = Identity {
-                    producer_id: header.producer_id,
-                    epoch: header.producer_epoch,
-                    sequence: header.sequence,
-                    send: header.send,
-                    rows: header.rows,
-                    crc: header.body_crc,
-                };
-                found.producers.stored(&identity, header.first_offset, header.time_ms, note_in(bytes));
-            }
-            Some(RecordKind::Epoch) => found.epochs.begin(header.first_offset, header.owner_epoch),
-            Some(RecordKind::Producer) => {
-                found.producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
-            }
-            _ => return,
-        }
+        learn(&mut found.producers, &mut found.epochs, header, bytes);
         if found.producers.is_over(self.limits) {
             found.producers.forget(self.limits, header.time_ms);
         }
@@ -103,6 +86,29 @@ impl Visitor for Rebuild {
 
     fn dropped(&mut self, topic: u64, partition: u64) {
         self.found.remove(&(topic, partition));
+    }
+}
+
+/// What one log record tells the partition's tables, wherever it comes from: the log, or another replica.
+/// `extension_bytes`: at least the extension of the record's body.
+pub fn learn(producers: &mut Producers, epochs: &mut Epochs, header: &RecordHeader, extension_bytes: &[u8]) {
+    match RecordKind::from_number(header.kind) {
+        Some(RecordKind::Rows) => {
+            let identity = Identity {
+                producer_id: header.producer_id,
+                epoch: header.producer_epoch,
+                sequence: header.sequence,
+                send: header.send,
+                rows: header.rows,
+                crc: header.body_crc,
+            };
+            producers.stored(&identity, header.first_offset, header.time_ms, note_in(extension_bytes));
+        }
+        Some(RecordKind::Epoch) => epochs.begin(header.first_offset, header.owner_epoch, header.record_number),
+        Some(RecordKind::Producer) => {
+            producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
+        }
+        _ => {}
     }
 }
 
