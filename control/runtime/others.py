@@ -75,7 +75,10 @@ class Others:
         return list(reply.faults) if isinstance(reply, calls.Done) else []
 
     async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
-        """Figures of the partitions of a topic, or of all, that live nodes other than this one have."""
+        """Figures of the partitions of a topic, or of all, that live nodes other than this one have.
+
+        Each with its `node`: replicas and old copies are told, too.
+        """
         nodes = [
             number
             for number, node in sorted(self._proposer.state.nodes.items())
@@ -84,7 +87,12 @@ class Others:
         replies = await asyncio.gather(
             *(self.ask(node, calls.Hosted(topic=topic), FIGURES_S) for node in nodes), return_exceptions=True
         )
-        return [figures for reply in replies if isinstance(reply, calls.Figures) for figures in reply.values]
+        return [
+            {**figures, "node": node}
+            for node, reply in zip(nodes, replies, strict=True)
+            if isinstance(reply, calls.Figures)
+            for figures in reply.values
+        ]
 
     async def carried(self) -> dict[NodeId, int]:
         """Up to which index live nodes have carried out their orders; who does not answer is missing."""

@@ -26,8 +26,6 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 """Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
-OWNERS: Final = frozenset({"owner", "alone"})
-"""Roles of a partition on a node whose figures count."""
 
 
 class TopicRequests:
@@ -241,9 +239,19 @@ class TopicRequests:
         """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
         told = await self._others.hosted(0 if topic is None else topic.topic)
         mine = self._node.partitions()
-        # What a replica knows of the mark is older than what the owner knows.
-        found = sorted((*told, *mine), key=lambda known: known.get("role", "owner") in OWNERS)
-        return {(known["topic"], known["partition"]): known for known in found}
+        # What a replica knows of the mark is older than what the owner knows, and an old copy, which is kept
+        # after a move, knows nothing of what came since.
+        found = (*told, *({**known, "node": self._others.here} for known in mine))
+        return {
+            (known["topic"], known["partition"]): known
+            for known in found
+            if known["node"] == self._owner(known["topic"], known["partition"])
+        }
+
+    def _owner(self, topic: int, partition: int) -> int:
+        known = self._proposer.state.topics.get(TopicId(topic))
+        assignment = None if known is None else known.assignments.get(PartitionId(partition))
+        return 0 if assignment is None else assignment.owner.node
 
 
 def full_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The runtime when something goes wrong beside what was asked: tasks that die, no space, an overtaken answer."""
+"""The runtime when something goes wrong meanwhile: tasks that die, no space, an overtaken answer."""
 
 from __future__ import annotations
 
