@@ -52,6 +52,7 @@ class ChangeLeader:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
+        self._proposer.replica.needs(self._task)
 
     def poke(self) -> None:
         """Something was applied."""
@@ -59,10 +60,11 @@ class ChangeLeader:
 
     async def close(self) -> None:
         self._forget()
-        for task in [*self._proposing, *([self._task] if self._task else [])]:
+        tasks = {*self._proposing, *([self._task] if self._task else [])}
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)  # one that failed was told of
 
     async def _run(self) -> None:
         while True:

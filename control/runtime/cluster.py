@@ -123,10 +123,10 @@ class Cluster:
         peers.know((number, node.control) for number, node in known.nodes.items())
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
-            figures=self._counted,
+            silence_ms=self.hub.silence_ms, figures=self._counted,
         )  # fmt: skip
         self._answers = Answers(self.proposer, self._members, event_files)
-        self.others = Others(self.hub, peers, self.proposer, here.node)
+        self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
         self._changes = ChangeLeader(self.proposer, self._ask_change, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)

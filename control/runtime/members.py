@@ -7,7 +7,6 @@ and a way into the log. One that is lost or refused is taken again on the newer 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
@@ -39,6 +38,9 @@ CAUGHT_UP_ENTRIES: Final = 64
 """A learner that lacks no more is ready to vote: it has the rest in a round trip."""
 CHANGE_S: Final = 1.0
 """The next change of the configuration is not tried sooner: the last one is being applied."""
+
+SILENT_MS: Final = 1_000
+"""Five heartbeats of 200 ms: a new topic goes to other nodes then, if there are any."""
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
@@ -72,12 +74,17 @@ class Members:
         health: Health,
         *,
         contested: Callable[[], Iterable[int]] = tuple,
+        silence_ms: Callable[[int], int | None] = lambda _: None,
         figures: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
-        """`contested` gives the nodes that two processes speak for, `figures` counters of partitions here."""
+        """`contested` gives nodes that two processes speak for, `silence_ms` how long one was not heard.
+
+        `figures` are counters of partitions here.
+        """
         self._figures, self._meter, self.board = figures, Meter(), Board()
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._told_twice = contested, set[int]()
+        self._silence_ms = silence_ms
         self._liveness = Liveness(here.node)
         self._agreement, self._digests = Agreement(), StateDigests()
         self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
@@ -87,17 +94,30 @@ class Members:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="members")
+        self._proposer.replica.needs(self._task)
 
     async def close(self) -> None:
-        for task in [*self._proposing, *([self._task] if self._task else [])]:
+        tasks = {*self._proposing, *([self._task] if self._task else [])}
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)  # one that failed was told of
 
     @property
     def digest(self) -> tuple[Index, bytes]:
         """The newest index that was hashed, and the hash."""
         return self._newest
+
+    def silent(self) -> frozenset[NodeId]:
+        """Nodes that beat to this one, and have not for a while: they may have died, though still LIVE."""
+        replica, now_ms = self._proposer.replica, _now_ms()
+        if replica.leads:
+            known = {node: self._liveness.silence_ms(node, now_ms) for node in self._proposer.state.nodes}
+        else:
+            voters = replica.configuration.voters
+            known = {NodeId(node): self._silence_ms(node) for node in voters if replica.id in voters}
+        known.pop(self._here.node, None)
+        return frozenset(node for node, silence in known.items() if (silence or 0) >= SILENT_MS)
 
     def hash_if_due(self, index: Index) -> None:
         """Called for every applied entry: all nodes hash at the same indexes."""
@@ -203,6 +223,7 @@ class Members:
         task = asyncio.get_running_loop().create_task(self._proposed(command))
         self._proposing.add(task)
         task.add_done_callback(self._proposing.discard)
+        self._proposer.replica.needs(task)
 
     async def _proposed(self, command: Command) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -28,8 +28,13 @@ FIGURES_S: Final = 1.0
 class Others:
     """Asks. A node that does not answer is a refusal, or a missing figure: the caller says which."""
 
-    def __init__(self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId) -> None:
+    def __init__(
+        self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId,
+        silent: Callable[[], frozenset[NodeId]] = frozenset,
+    ) -> None:  # fmt: skip
+        """`silent` gives nodes that should have been heard and were not."""
         self._hub, self._peers, self._proposer, self.here = hub, peers, proposer, here
+        self.silent = silent
 
     async def ask(self, node: NodeId, call: calls.Call, timeout_s: float) -> calls.Reply:
         """One question.

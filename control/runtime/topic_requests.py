@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from ringfence.control.machines.placement import TooFewNodesError, place_in
@@ -47,7 +48,11 @@ class TopicRequests:
                 return await self._existing(raced, request)
             raise
         assert isinstance(applied.result, TopicCreated), applied.result
-        topic = self._proposer.state.topics[applied.result.topic]
+        topic = self._proposer.state.topics.get(applied.result.topic)
+        if topic is None:
+            # Entries are applied in batches: the deletion may stand in the same one.
+            message = f"topic {request.name!r} was created, and somebody has deleted it since"
+            raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
         return await self.info(topic, created=True)
 
@@ -203,8 +208,12 @@ class TopicRequests:
 
     def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
         """The replicas of a new topic's partitions, owners first, spread over zones and nodes."""
+        state = self._proposer.state
+        # A node that died a moment ago is LIVE in the log still: its partitions would wait for its return.
+        with contextlib.suppress(TooFewNodesError):
+            return place_in(state, partitions, replication, but=self._others.silent())
         try:
-            return place_in(self._proposer.state, partitions, replication)
+            return place_in(state, partitions, replication)
         except TooFewNodesError as error:
             raise RequestRefused(Code.TOO_FEW_REPLICAS, str(error), retry_after_ms=1_000) from error
 
