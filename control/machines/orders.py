@@ -228,8 +228,14 @@ def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
 
 def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Order]:
     for partition, start in sorted(topic.starts.items()):
+        assignment = topic.assignments[partition]
+        if here not in {assignment.owner, *assignment.replicas}:
+            continue
+        known = None if old is None else old.assignments.get(partition)
         raised = old is None or old.starts.get(partition, 0) < start
-        if raised and topic.assignments[partition].owner == here:
+        # A log start is each store's own: a new owner may have copied from before it was moved.
+        is_new = known is None or known.owner != assignment.owner or here not in known.replicas
+        if raised or is_new:
             yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start)
 
 

@@ -151,7 +151,10 @@ class ChangeNode:
             told = await self._order(name, order.topic, order.partition, order.change)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
-        stopped_us = 0 if is_failover else int(told.get("stopped_us", 0))
+        stopped_us = 0
+        if not is_failover:
+            known = self._figures(order) or {}
+            stopped_us = int(told.get("stopped_us", known.get("last_acknowledged_us", 0)))
         return Ended(end=_end(told), cut=bool(told.get("cut")), stopped_us=stopped_us)
 
     async def _prove(self, order: Prove, records: int) -> Answer:
@@ -183,7 +186,11 @@ class ChangeNode:
 
     async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
         """An order to the native node by its name. OrderError."""
-        return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)))
+        # A hold ends with the help of other nodes.
+        slot = name != "hold"
+        return await self._driver.order(
+            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot
+        )
 
     def _figures(self, order: Order) -> dict[str, Any] | None:
         place = (order.topic, order.partition)

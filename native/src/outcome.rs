@@ -64,6 +64,8 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
         ("producers", status.producers),
         ("chain", status.chain),
         ("replicas", status.replicas),
+        ("first_acknowledged_us", status.acknowledged_ms.0 * 1000),
+        ("last_acknowledged_us", status.acknowledged_ms.1 * 1000),
     ] {
         out.set_item(name, value)?;
     }

@@ -221,6 +221,22 @@ def test_who_owns_no_more_fences_at_the_new_epoch_and_closes_and_keeps_the_rows(
     assert orders.between(before, after, bystander) == ((InstallTable(topic=after.topics[T]),),)
 
 
+def test_a_log_start_is_moved_on_every_replica_and_again_where_the_owner_is_new() -> None:
+    part, there = PartitionId(2 << 16), Replica(node=NodeId(2), store=b"t" * 16)
+    start = TruncatePartition(topic=T, partition=part, before_offset=10)
+
+    def starts(before: MetadataState, after: MetadataState, here: Replica) -> list[TruncatePartition]:
+        told = (order for phase in orders.between(before, after, here) for order in phase)
+        return [order for order in told if isinstance(order, TruncatePartition)]
+
+    shared = elsewhere(with_topic(), keeps_replica=True)
+    truncated, _ = apply(shared, entry(61, TruncateTopic(topic=T, starts={part: 10})))
+    bystander = Replica(node=NodeId(3), store=b"u" * 16)
+    assert [starts(shared, truncated, here) for here in (there, HERE, bystander)] == [[start], [start], []]
+    before, _ = apply(with_topic(), entry(50, TruncateTopic(topic=T, starts={part: 10})))
+    assert starts(before, elsewhere(before), there) == [start]
+
+
 def test_with_another_store_a_node_opens_nothing() -> None:
     wiped = Replica(node=NODE, store=b"w" * 16)
     kinds = {type(order) for phase in orders.between(EMPTY, with_topic(), wiped) for order in phase}

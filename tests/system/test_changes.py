@@ -113,7 +113,7 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
         copied.append(move["rows"])
         print(
             f"move of {move['rows']} rows, {move['bytes']} bytes: {told['ended_ms'] - told['started_ms']} ms,"
-            f" longest pause of a producer {pause_ms(loads, began_s):.0f} ms"
+            f" gap {move['gap_us']} us, longest pause of a producer {pause_ms(loads, began_s):.0f} ms"
         )
         check_redirect(three, topic.topic, 0, source, target)
         assert sum(copied) <= end, "the rows of the first way are there already"
@@ -186,3 +186,28 @@ def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> 
         assert after[number].owner != three.id(victim)
         assert after[number].epoch > before[number].epoch
     print(f"{rows} rows acknowledged, each stored once and in order")
+
+
+def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Three) -> None:
+    """It wakes with an open partition, and others have gone on: ends and batches wait for a quorum's word."""
+    topic = create(three, 1, 3)
+    [part] = topic.partitions
+    old = next(place for place in range(3) if three.id(place) == part.owner)
+    other = (old + 1) % 3
+    [load] = publishing(three, [other])
+    with RawClient(three.nodes[old].address) as client:
+        raw = RawTopic.existing(client, topic.topic, "t")
+        three.nodes[old].freeze()
+        until(grown([load], 1_000), what="rows with another owner")
+        load.finish()
+        assert load.errors == []
+        place = raw.place()
+        client.send(wire.Opcode.END_OFFSETS, topic=place["topic"], partition=place["partition"])
+        three.nodes[old].wake()
+        ends = client.receive()
+        stale = raw.publish(batch(0, 1, producer=99), 0)
+    acknowledged = len(load.acknowledged)
+    assert ends is not None
+    assert ends.status != wire.Status.OK or ends.header.end_offset >= acknowledged, ends
+    assert stale.status != wire.Status.OK, stale
+    check(three, [load], other)

@@ -43,7 +43,11 @@ impl Engine {
     /// The OK of a stored batch.
     pub(crate) fn answer_batch(&mut self, at: At, due: &BatchDue, effects: &mut Effects) {
         self.counters.acknowledged += 1;
-        let partition = &self.partitions[at];
+        let partition = &mut self.partitions[at];
+        partition.acknowledged_ms.1 = self.unix_ms;
+        if partition.acknowledged_ms.0 == 0 {
+            partition.acknowledged_ms.0 = self.unix_ms;
+        }
         let header = AnswerHeader {
             opcode: Opcode::Publish as u8,
             status: Status::Ok as u8,

@@ -73,6 +73,8 @@ pub struct Engine {
     pub(crate) told: Vec<Status>,
     pub(crate) upkeep: crate::upkeep::Upkeep,
     pub(crate) stopping: bool,
+    /// Wall clock of the event that is handled.
+    pub(crate) unix_ms: u64,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
     pub(crate) sync: Syncs,
@@ -116,6 +118,7 @@ impl Engine {
             producers_bytes,
             upkeep: crate::upkeep::Upkeep::default(),
             stopping: false,
+            unix_ms: 0,
             woken: Vec::new(),
             sync: Syncs::default(),
         };
@@ -127,6 +130,7 @@ impl Engine {
 
     /// Take one event. Effects are added to `effects`, which the caller carries out and empties.
     pub fn handle(&mut self, event: Event<'_>, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.unix_ms = now.unix_ms;
         match event {
             Event::Request { connection, header, body } => {
                 self.request(connection, header, body, now, pool, effects);

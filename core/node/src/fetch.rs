@@ -25,7 +25,7 @@ use crate::ingest::{Stop, quarantined};
 use crate::outcome::Outcome;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
-use crate::sync::Role;
+use crate::sync::{Asked, Role};
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ const UNDER_WAY_MAX: usize = 64;
 const WAITING_MAX: usize = 65_536;
 /// What a FETCH without byte limit gets (docs/protocol.md).
 const BYTES_DEFAULT: u64 = 1 << 20;
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
+const POLL_OLD_MS: u64 = 2_000;
 /// Enough for a header and a small body; a larger first record says how much it needs.
 const TIME_READ_BYTES: usize = 64 << 10;
 
@@ -141,16 +143,18 @@ impl Engine {
         }
     }
 
-    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(crate) fn end_offsets(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
         match self.readable(header) {
-            Ok(at) => {
-                let mut answer = self.echo_at(at, header);
-                answer.status = Status::Ok as u8;
-                answer.first_offset = self.partitions[at].log.start_offset();
-                send(from, answer, Outbound::Empty, effects);
-            }
+            Ok(at) => self.confirm(at, Asked::Ends { from, header: Box::new(*header) }, now, effects),
             Err(stop) => self.answer_stop(from, header, stop, effects),
         }
+    }
+
+    pub(crate) fn answer_ends(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let mut answer = self.echo_at(at, header);
+        answer.status = Status::Ok as u8;
+        answer.first_offset = self.partitions[at].log.start_offset();
+        send(from, answer, Outbound::Empty, effects);
     }
 
     /// A partition that may be read here. Reading needs no open gate: a closed partition keeps its rows.
@@ -396,7 +400,11 @@ impl Engine {
         while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
             let Some(fetch) = self.reads.end_poll(ticket) else { break };
             ended.push(fetch.at);
-            self.answer_empty(&fetch, effects);
+            if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS || self.read_partition(&fetch).is_none() {
+                self.answer_empty(&fetch, effects);
+            } else {
+                self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
+            }
         }
         self.forget_tickets(ended);
     }

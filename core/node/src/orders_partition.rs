@@ -156,7 +156,7 @@ impl Engine {
         let placed = append.map_err(|refused| refused.refusal)?;
         partition.gate.close();
         partition.gate.set_fence(fence);
-        partition.opening = epoch;
+        (partition.opening, partition.acknowledged_ms) = (epoch, (0, 0));
         partition.epochs.begin(placed.first_offset, epoch, placed.record_number);
         Ok(placed)
     }

@@ -38,6 +38,8 @@ pub struct Partition {
     pub released: bool,
     pub dropped: bool,
     pub rest: Rest,
+    /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
+    pub acknowledged_ms: (u64, u64),
     /// What this store is to it in this run.
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
@@ -80,6 +82,7 @@ impl Partition {
             released: false,
             dropped: false,
             rest: Rest::Quiet,
+            acknowledged_ms: (0, 0),
             role: Role::None,
             known_upto: 0,
             cut: false,

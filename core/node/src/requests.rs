@@ -45,7 +45,7 @@ impl Engine {
                 self.publish(from, &header, body, now, pool, effects);
             }
             Opcode::Fetch => self.fetch(from, &header, now, pool, effects),
-            Opcode::EndOffsets => self.end_offsets(from, &header, effects),
+            Opcode::EndOffsets => self.end_offsets(from, &header, now, effects),
             Opcode::OffsetForTime => self.offset_for_time(from, &header, now, pool, effects),
             Opcode::Resolve => self.resolve(from, &header, effects),
             Opcode::Replicate => self.replicate(from, &header, body, now, pool, effects),

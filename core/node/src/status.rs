@@ -26,6 +26,7 @@ impl Partition {
             chain: head.chain,
             role: self.role.name(),
             replicas: if let Role::Owner(owner) = &self.role { owner.there() as u64 } else { 0 },
+            acknowledged_ms: self.acknowledged_ms,
             quarantined: self.quarantine(),
         }
     }

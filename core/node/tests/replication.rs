@@ -12,7 +12,7 @@ mod support;
 
 use cluster::Cluster;
 use ringfence_node::Order;
-use ringfence_wire::Code;
+use ringfence_wire::{Code, Opcode};
 use support::{PARTITION, TOPIC};
 
 fn opened(seed: u64) -> Cluster {
@@ -304,6 +304,37 @@ fn a_read_that_an_older_session_began_cuts_nothing() {
     cluster.calm(10);
     let ends: Vec<_> = (0..2).map(|at| cluster.status(at).map(|told| (told.records, told.chain))).collect();
     assert_eq!(ends[0], ends[1], "{:#?}", cluster.sites[1].node.syncs());
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn where_the_log_ends_is_told_when_a_quorum_confirms_it() {
+    let mut cluster = opened(23);
+    cluster.publish(5);
+    cluster.calm(8);
+    let ok = |cluster: &Cluster| cluster.told.iter().map(|told| (told.code, told.end_offset)).collect::<Vec<_>>();
+    cluster.ask(Opcode::EndOffsets, 0, 0);
+    cluster.ask(Opcode::EndOffsets, 0, 0);
+    assert_eq!(ok(&cluster), [], "nobody else was heard yet");
+    cluster.calm(4);
+    assert_eq!(ok(&cluster), [(0, 5), (0, 5)], "the second one in a round of its own");
+    // A poll that waits as long as an owner may be paused, and one that does not.
+    cluster.ask(Opcode::Fetch, 5, 2_500);
+    cluster.ask(Opcode::Fetch, 5, 500);
+    cluster.told.clear();
+    cluster.calm(60);
+    assert_eq!(ok(&cluster), [(0, 5)], "the short one ended by itself");
+    cluster.calm(120);
+    assert_eq!(ok(&cluster), [(0, 5), (0, 5)]);
+    // Nobody hears the owner any more.
+    cluster.told.clear();
+    cluster.ask(Opcode::EndOffsets, 0, 0);
+    cluster.ask(Opcode::Fetch, 5, 2_500);
+    for _ in 0..300 {
+        cluster.work(0);
+        cluster.pass(20);
+    }
+    let refused = Code::TooFewReplicas as u16;
+    assert_eq!(cluster.told.iter().map(|told| told.code).collect::<Vec<_>>(), [refused, refused]);
 }
 
 /// A walk of `steps`; `crashes` at a time at most.

@@ -119,6 +119,7 @@ impl Engine {
         };
         let Some(sent) = self.sync.peers.answered(node, header.request_id, now) else { return };
         self.take_answer(sent, &header, bytes_of(body), now, effects);
+        self.after_answer(sent.at, now, effects);
         self.pump(sent.at, now, pool, effects);
         while let Some(at) = self.sync.peers.next_starved(node) {
             self.pump(at, now, pool, effects);
@@ -148,6 +149,7 @@ impl Engine {
             sync.stage = Stage::Copying;
         }
         sync.durable = sync.durable.max(header.sequence);
+        sync.heard = sync.heard.max(header.request_id);
         self.advance(sent.at, effects);
         if was == Stage::Begun {
             self.tell_syncs(sent.at, effects);
@@ -251,6 +253,7 @@ impl Engine {
         self.pump(at, now, pool, effects);
         self.tell_marks(at, now, effects);
         self.end_unknown(at, now, effects);
+        self.end_unconfirmed(at, now, effects);
         let Some(partition) = self.partitions.get_mut(at) else { return false };
         let mark = partition.mark;
         let Role::Owner(owner) = &mut partition.role else { return false };
@@ -277,6 +280,7 @@ impl Engine {
 
     /// Nobody will know any more from this owner what becomes of what waits: it is one no longer.
     pub(crate) fn give_up_waiting(&mut self, at: At, why: &str, effects: &mut Effects) {
+        self.give_up_confirms(at, effects);
         let Role::Owner(owner) = &mut self.partitions[at].role else { return };
         let waiting = std::mem::take(&mut owner.waiting);
         for waiting in waiting {

@@ -30,9 +30,10 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out; `follow.rs` the
-//! replica's side; `cut.rs` where its log ends; `anchor.rs` a replica that begins behind what is gone; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
+mod confirm;
 mod cut;
 mod follow;
 mod lead;
@@ -45,6 +46,7 @@ use ringfence_routing::IdMap;
 
 use crate::partition::At;
 
+pub use confirm::Asked;
 pub use follow::{Follower, ReplicaDue};
 pub use owner::{End, Owner, Waiting};
 pub use peers::ToPeer;

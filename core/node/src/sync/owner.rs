@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 
+use super::confirm::Confirms;
 use crate::acks::What;
 use crate::order::Place;
 
@@ -36,6 +37,8 @@ pub struct Owner {
     /// In the order of `end`.
     pub waiting: VecDeque<Waiting>,
     pub syncs: Vec<Sync>,
+    /// Who asks where the log ends.
+    pub confirms: Confirms,
     /// It is in the list of those that time concerns.
     pub is_restless: bool,
 }
@@ -67,6 +70,8 @@ pub struct Sync {
     pub why: String,
     /// Answers to an older session are stale. Unique in a run.
     pub session: u64,
+    /// Number of the newest request that it has answered.
+    pub heard: u64,
     /// Number of the next record to send.
     pub next: u64,
     /// Durable there, without a gap.
@@ -134,6 +139,7 @@ impl Sync {
             stage: Stage::Down { retry_at_ms: 0 },
             why: String::new(),
             session: 0,
+            heard: 0,
             next: 0,
             durable: 0,
             level: false,
@@ -183,6 +189,7 @@ impl Owner {
             mark_record: 0,
             waiting: VecDeque::new(),
             syncs: Vec::new(),
+            confirms: Confirms::default(),
             is_restless: false,
         }
     }
@@ -219,7 +226,7 @@ impl Owner {
     pub fn has_business(&self, mark: u64) -> bool {
         let calm =
             |sync: &Sync| matches!(sync.stage, Stage::Failed) || (sync.stage == Stage::Live && sync.told >= mark);
-        !self.waiting.is_empty() || !self.syncs.iter().all(calm)
+        !self.waiting.is_empty() || !self.confirms.is_empty() || !self.syncs.iter().all(calm)
     }
 }
 

@@ -160,6 +160,11 @@ impl Peers {
         effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
     }
 
+    /// Number of the next request.
+    pub fn next_request(&self) -> u64 {
+        self.next_request
+    }
+
     /// An answer has come; what it answers, unless that was given up.
     pub fn answered(&mut self, node: u64, request_id: u64, now: Now) -> Option<Sent> {
         let peer = self.list.get_mut(&node)?;

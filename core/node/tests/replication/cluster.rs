@@ -47,6 +47,8 @@ pub struct Cluster {
     next_id: i64,
     /// Refusals by code.
     pub refused: BTreeMap<u16, u32>,
+    /// Answers to what was asked besides publishing.
+    pub told: Vec<AnswerHeader>,
     pub outcomes: Vec<(usize, Outcome)>,
     pub is_open: bool,
 }
@@ -92,6 +94,7 @@ impl Cluster {
             requests: BTreeMap::new(),
             next_id: 0,
             refused: BTreeMap::new(),
+            told: Vec::new(),
             outcomes: Vec::new(),
             is_open: false,
         };
@@ -382,6 +385,23 @@ impl Cluster {
         }
     }
 
+    /// Ask the owner something that has no body.
+    pub fn ask(&mut self, opcode: Opcode, sequence: u64, deadline_ms: u32) {
+        self.next_request += 1;
+        let header = RequestHeader {
+            opcode: opcode as u8,
+            request_id: self.next_request,
+            topic: TOPIC,
+            partition: PARTITION,
+            sequence,
+            deadline_ms,
+            ..RequestHeader::default()
+        };
+        let owner = self.owner;
+        self.sites[owner].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        self.collect(owner);
+    }
+
     pub fn send(&mut self, sequence: u64) {
         let owner = self.owner;
         if !self.sites[owner].up {
@@ -414,7 +434,7 @@ impl Cluster {
 
     fn answered(&mut self, bytes: &[u8; 128]) {
         let header = AnswerHeader::open(bytes).unwrap();
-        let Some(sequence) = self.requests.remove(&header.request_id) else { return };
+        let Some(sequence) = self.requests.remove(&header.request_id) else { return self.told.push(header) };
         if header.status == Status::Ok as u8 {
             let before = self.acked.insert(sequence, header.first_offset);
             let same = before.is_none_or(|offset| offset == header.first_offset);

@@ -1,0 +1,165 @@
+//! What an owner tells of its log's end is confirmed by a quorum: one that was paused, or is cut off, tells no old tales.
+//!
+//! The request waits until enough replicas have answered something that was sent after it came: they follow this owner's
+//! epoch still, so no newer owner has acknowledged anything. One round at a time: what comes meanwhile waits for the next.
+
+use ringfence_transport::{Connection, Outbound};
+use ringfence_wire::{Code, Opcode, RequestHeader};
+
+use super::Role;
+use super::owner::{Owner, Stage};
+use super::peers::Sent;
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::fetch::Fetch;
+use crate::partition::At;
+use crate::refusal::Refusal;
+
+/// What is answered once a quorum was heard.
+#[derive(Debug)]
+pub enum Asked {
+    Ends {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
+    /// A poll that found nothing.
+    Empty(Box<Fetch>),
+}
+
+#[derive(Debug)]
+pub struct Confirm {
+    asked: Asked,
+    deadline_ms: u64,
+}
+
+/// Of one owner.
+#[derive(Debug, Default)]
+pub struct Confirms {
+    /// Answered when requests from number `since` on were answered by enough.
+    round: Vec<Confirm>,
+    since: u64,
+    next: Vec<Confirm>,
+}
+
+impl Confirms {
+    pub fn is_empty(&self) -> bool {
+        self.round.is_empty() && self.next.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.round.len() + self.next.len()
+    }
+
+    pub fn take_all(&mut self) -> Vec<Asked> {
+        let all = self.round.drain(..).chain(self.next.drain(..));
+        all.map(|confirm| confirm.asked).collect()
+    }
+
+    fn take_late(&mut self, now_ms: u64) -> Vec<Asked> {
+        let mut late = Vec::new();
+        for list in [&mut self.round, &mut self.next] {
+            let (over, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(list).into_iter().partition(|confirm| confirm.deadline_ms <= now_ms);
+            *list = rest;
+            late.extend(over.into_iter().map(|confirm| confirm.asked));
+        }
+        late
+    }
+}
+
+/// Questions that wait at one partition; 200 bytes each.
+const CONFIRMS_MAX: usize = 4096;
+/// A round takes a sync of a loaded disk. Who hears nothing for so long is told so, and asks again.
+const CONFIRM_MS: u64 = 2_000;
+const RETRY_MS: u32 = 100;
+
+impl Owner {
+    /// True if a quorum, this store included, has answered what was sent from request `since` on.
+    fn is_heard(&self, since: u64) -> bool {
+        1 + self.syncs.iter().filter(|sync| sync.counts() && sync.heard >= since).count() >= self.quorum
+    }
+}
+
+impl Engine {
+    /// Answer now, or when a quorum was heard.
+    pub(crate) fn confirm(&mut self, at: At, asked: Asked, now: Now, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[at].role else { return self.answer_asked(at, &asked, effects) };
+        if owner.quorum == 1 {
+            return self.answer_asked(at, &asked, effects);
+        }
+        if owner.confirms.len() >= CONFIRMS_MAX {
+            return self.refuse_asked(&asked, Code::Overloaded, "too many questions wait for replicas", effects);
+        }
+        owner.confirms.next.push(Confirm { asked, deadline_ms: now.mono_ms + CONFIRM_MS });
+        self.has_business(at);
+        self.begin_round(at, now, effects);
+    }
+
+    /// Ask the replicas, unless a round is under way.
+    fn begin_round(&mut self, at: At, now: Now, effects: &mut Effects) {
+        let partition = &mut self.partitions[at];
+        let (mark, mut header) = (partition.mark, partition.request(0, 0));
+        let Role::Owner(owner) = &mut partition.role else { return };
+        if !owner.confirms.round.is_empty() || owner.confirms.next.is_empty() {
+            return;
+        }
+        owner.confirms.round = std::mem::take(&mut owner.confirms.next);
+        owner.confirms.since = self.sync.peers.next_request();
+        (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
+        for sync in &mut owner.syncs {
+            // One that is copying answers its next piece.
+            if sync.counts() && sync.stage == Stage::Live {
+                sync.told = mark;
+                let header = RequestHeader { sequence: sync.next, ..header };
+                let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: 0 };
+                self.sync.peers.send(sync.place.node, header, Outbound::Empty, sent, now, effects);
+            }
+        }
+    }
+
+    /// A replica has answered.
+    pub(super) fn after_answer(&mut self, at: At, now: Now, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[at].role else { return };
+        if owner.confirms.round.is_empty() || !owner.is_heard(owner.confirms.since) {
+            return;
+        }
+        for Confirm { asked, .. } in std::mem::take(&mut owner.confirms.round) {
+            self.answer_asked(at, &asked, effects);
+        }
+        self.begin_round(at, now, effects);
+    }
+
+    pub(super) fn end_unconfirmed(&mut self, at: At, now: Now, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[at].role else { return };
+        for asked in owner.confirms.take_late(now.mono_ms) {
+            let why = "too few replicas have confirmed where the log ends";
+            self.refuse_asked(&asked, Code::TooFewReplicas, why, effects);
+        }
+        self.begin_round(at, now, effects);
+    }
+
+    /// The owner is one no longer: others know.
+    pub(super) fn give_up_confirms(&mut self, at: At, effects: &mut Effects) {
+        let Role::Owner(owner) = &mut self.partitions[at].role else { return };
+        for asked in owner.confirms.take_all() {
+            self.refuse_asked(&asked, Code::TooFewReplicas, "the partition has another owner", effects);
+        }
+    }
+
+    fn answer_asked(&mut self, at: At, asked: &Asked, effects: &mut Effects) {
+        match asked {
+            Asked::Ends { from, header } => self.answer_ends(at, *from, header, effects),
+            Asked::Empty(fetch) => self.answer_empty(fetch, effects),
+        }
+    }
+
+    fn refuse_asked(&mut self, asked: &Asked, code: Code, why: &str, effects: &mut Effects) {
+        let (to, header) = match asked {
+            Asked::Ends { from, header } => (*from, header.as_ref()),
+            Asked::Empty(fetch) => (fetch.connection, &fetch.header),
+        };
+        let mut refusal = Refusal::new(code, format!("partition {}: {why}", header.partition));
+        refusal.retry_after_ms = RETRY_MS;
+        self.refuse(to, header, &refusal, effects);
+    }
+}
