@@ -5,7 +5,7 @@ use ringfence_log::{PartitionLog, Visitor};
 use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
-use crate::blob;
+use crate::blob::{self, Tables};
 use crate::dedupe::{Identity, Producers, TableLimits};
 use crate::epochs::Epochs;
 use crate::partition::Partition;
@@ -14,6 +14,8 @@ use crate::partition::Partition;
 struct Found {
     epochs: Epochs,
     producers: Producers,
+    /// As of [`Partition::known_upto`].
+    known_upto: u64,
     /// Records from this number on are void: the next one, or the log's end, says from which offset.
     cut_at_record: Option<u64>,
     damage: Option<String>,
@@ -45,6 +47,7 @@ impl Rebuild {
             found.epochs.forget_below(partition.log.start_offset());
             (partition.epochs, partition.producers) = (found.epochs, found.producers);
             (partition.damage, partition.dropped) = (found.damage, dropped);
+            partition.known_upto = found.known_upto;
             partition
         };
         logs.into_iter().map(build).collect()
@@ -56,6 +59,7 @@ impl Found {
         if let Some(record) = self.cut_at_record.take() {
             self.producers.cut(end_offset);
             self.epochs.cut(record);
+            self.known_upto = self.known_upto.min(record);
         }
     }
 }
@@ -64,7 +68,7 @@ impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
         *found = match blob::read(blob) {
-            Ok((epochs, producers)) => Found { epochs, producers, ..Found::default() },
+            Ok(Tables { epochs, producers, known_upto }) => Found { epochs, producers, known_upto, ..Found::default() },
             Err(why) => {
                 Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
             }
@@ -74,7 +78,9 @@ impl Visitor for Rebuild {
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
         found.cut(header.first_offset);
-        learn(&mut found.producers, &mut found.epochs, header, bytes);
+        if header.record_number >= found.known_upto {
+            learn(&mut found.producers, &mut found.epochs, header, bytes);
+        }
         if found.producers.is_over(self.limits) {
             found.producers.forget(self.limits, header.time_ms);
         }
