@@ -39,12 +39,13 @@ from ringfence.native.errors import (
 )
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_4.bin"
+GOLDEN = Path(__file__).parent / "snapshot_format_5.bin"
+GOLDEN_4 = Path(__file__).parent / "snapshot_format_4.bin"
 GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
 GOLDEN_2 = Path(__file__).parent / "snapshot_format_2.bin"
 DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "c453e5a9255014e8427003604e08fb6e"
+GOLDEN_DIGEST = "4374f27a882f593bde9e93513663b6d3"
 
 HOLDER = """
 import pathlib, sys
@@ -251,7 +252,7 @@ def first_entries() -> MetadataState:
     return state
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN])
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
     assert read.position == Position(3, 1)
@@ -266,7 +267,20 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
     assert (tmp_path / "s").read_bytes() == GOLDEN.read_bytes()
 
 
-ADDED = ("ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs")
+ADDED = (
+    "ring",
+    "removed",
+    "requests",
+    "tokens",
+    "changes",
+    "leftovers",
+    "rebalance",
+    "moves",
+    "runs",
+    "scopes",
+    "scope_names",
+    "scopes_gone",
+)
 
 
 def converted(data: bytes) -> bytes:

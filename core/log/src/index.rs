@@ -106,9 +106,9 @@ impl Index {
         self.cut = true;
     }
 
-    /// Forget what lies below the log start.
-    pub fn trim(&mut self, start_offset: u64) {
-        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset) {
+    /// Forget what lies below the log start and before the record `keep_from`.
+    pub fn trim(&mut self, start_offset: u64, keep_from: u64) {
+        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset && second.record <= keep_from) {
             self.sparse.pop_front();
         }
         if self.sparse.len() * 4 < self.sparse.capacity() {

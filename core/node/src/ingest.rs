@@ -4,12 +4,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringfence_log::{Body, Refusal as LogRefusal};
+use ringfence_log::Refusal as LogRefusal;
 use ringfence_routing::Verdict;
-use ringfence_transport::{Connection, Inbound, Payload};
+use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::extension::{self, BadExtension};
 use ringfence_wire::{
-    Code, ExtensionKind, NOTE_BYTES_MAX, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader, crc_of,
+    Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader,
+    crc_of,
 };
 
 use crate::acks::{BatchDue, Due, What};
@@ -28,6 +29,10 @@ pub(crate) enum Stop {
     Redirect(RedirectReason),
     /// Stored before: the first answer again.
     Repeat(At, Answer),
+    /// Staged before.
+    Restage(At),
+    /// The stage's epoch was committed.
+    Committed,
     /// Routed under a newer table or epoch.
     Ahead,
     /// Groups or pool are full: wait for the shard's next durable group.
@@ -50,6 +55,9 @@ impl Engine {
         now: Now,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
+        if header.opcode == Opcode::Stage as u8 {
+            return self.ingest_stage(from, header, body, now, pool);
+        }
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
         let at = self.locate(header)?;
@@ -129,6 +137,8 @@ impl Engine {
             Stop::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(from, header, reason, effects),
             Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, effects),
+            Stop::Restage(at) => self.restage(at, from, header, effects),
+            Stop::Committed => self.answer_committed(from, header, effects),
             Stop::Ahead => self.park_ahead(park(), effects),
             Stop::Stalled(shard) => return Some((shard, park())),
         }
@@ -165,7 +175,7 @@ impl Engine {
     }
 
     /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
-    fn check_queue(&self, shard: u16) -> Result<(), Stop> {
+    pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Stop> {
         if self.stalled[usize::from(shard)].is_empty() || self.replaying { Ok(()) } else { Err(Stop::Stalled(shard)) }
     }
 
@@ -180,28 +190,9 @@ impl Engine {
         now: Now,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
+        let placed = self.put_body(at, record_of(header, now), body, pool)?;
         let partition = &mut self.partitions[at];
         let shard = usize::from(partition.shard);
-        let record = record_of(header, now);
-        let placed = match body.take() {
-            Some(Inbound::Large(Payload { block, bytes })) => {
-                let append = self.shards[shard].append(pool, &mut partition.log, record, Body::Block { block, bytes });
-                append.map_err(|refused| {
-                    if let Body::Block { block, bytes } = refused.body {
-                        *body = Some(Inbound::Large(Payload { block, bytes }));
-                    }
-                    refused.refusal
-                })
-            }
-            small => {
-                let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
-                *body = Some(Inbound::Small(bytes));
-                let parts = [bytes];
-                let append = self.shards[shard].append(pool, &mut partition.log, record, Body::Copy(&parts));
-                append.map_err(|refused| refused.refusal)
-            }
-        };
-        let placed = placed.map_err(|refusal| stop_of(refusal, partition.shard))?;
         let identity = identity_of(header);
         let before = partition.producers.bytes();
         let send = partition.producers.stored(&identity, placed.first_offset, placed.time_ms, note);
@@ -222,6 +213,7 @@ impl Engine {
                 first_offset: placed.first_offset,
                 rows: header.rows,
                 repeated: false,
+                staged: false,
             }),
         });
         self.counters.appended += 1;
@@ -245,6 +237,7 @@ impl Engine {
             first_offset: answer.first_offset,
             rows: answer.rows,
             repeated: true,
+            staged: false,
         };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
@@ -259,7 +252,7 @@ impl Engine {
     }
 }
 
-fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
     if header.body_bytes as usize != bytes.len() {
         let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, bytes.len());
@@ -274,7 +267,7 @@ fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
+pub(crate) fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
     match partition.gate.check(header.layout_version, header.owner_epoch) {
         Verdict::Admit | Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
         Verdict::Admit => Ok(()),
@@ -331,7 +324,7 @@ fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
     }
 }
 
-fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let found = crc_of(bytes);
     if found == header.body_crc {
         return Ok(());
@@ -365,7 +358,7 @@ fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u
 }
 
 /// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
-fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
     let Some(plan) = plan else {
         let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);
@@ -381,7 +374,7 @@ fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Re
     }
 }
 
-fn record_of(header: &RequestHeader, now: Now) -> RecordHeader {
+pub(crate) fn record_of(header: &RequestHeader, now: Now) -> RecordHeader {
     RecordHeader {
         kind: RecordKind::Rows as u8,
         rows: header.rows,
@@ -414,7 +407,7 @@ fn identity_of(header: &RequestHeader) -> Identity {
 }
 
 /// What a refusal of the log means to the sender.
-fn stop_of(refusal: LogRefusal, shard: u16) -> Stop {
+pub(crate) fn stop_of(refusal: LogRefusal, shard: u16) -> Stop {
     Stop::Refuse(match refusal {
         LogRefusal::Busy => return Stop::Stalled(shard),
         LogRefusal::DiskFull => Refusal::new(Code::DiskFull, "no disk space for rows; reads go on"),

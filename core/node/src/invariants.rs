@@ -48,7 +48,7 @@ impl Engine {
                 partition.last_group
             );
             out.extend_from_slice(plain.as_bytes());
-            blob::write(&partition.epochs, &partition.producers, &mut out);
+            blob::write(&partition.epochs, &partition.producers, &partition.stages, &mut out);
         }
         out
     }

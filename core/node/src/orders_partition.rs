@@ -19,18 +19,37 @@ use crate::refusal::Refusal;
 type Key = (u64, u64);
 
 impl Engine {
-    fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
+    pub(crate) fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
         match self.partitions.find(topic, partition) {
             Some(at) if !self.partitions[at].dropped => Ok(at),
             _ => Err(format!("partition {partition} of topic {topic} is not on this store").into()),
         }
     }
 
-    fn when_durable(&mut self, number: u64, at: At, placed: &Placed, finished: Finished, then: Then) -> Step {
+    pub(crate) fn when_durable(
+        &mut self,
+        number: u64,
+        at: At,
+        placed: &Placed,
+        finished: Finished,
+        then: Then,
+    ) -> Step {
         let partition = &mut self.partitions[at];
         partition.last_group = placed.group;
         let what = What::Order { number, finished, then };
         self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, what });
+        Step::WhenDurable
+    }
+
+    /// What the order asks for stands in the log already: it ends when the newest record is durable.
+    pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished) -> Step {
+        let partition = &self.partitions[at];
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        if group <= self.shards[shard].durable_group() {
+            return Step::Done(finished);
+        }
+        let what = What::Order { number, finished, then: Then::Nothing };
+        self.acks[shard].push(Due { group, partition: at, what });
         Step::WhenDurable
     }
 
@@ -158,6 +177,7 @@ impl Engine {
         partition.gate.close();
         self.producers_bytes -= partition.producers.bytes();
         partition.producers = crate::dedupe::Producers::default();
+        partition.stages = crate::stage_table::Stages::default();
         let refusal = Refusal::new(Code::UnknownPartition, format!("partition {} was dropped", key.1));
         for ticket in std::mem::take(&mut partition.waiting) {
             if let Some(fetch) = self.reads.end_poll(ticket) {
@@ -190,6 +210,7 @@ impl Engine {
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_start(pool, &mut partition.log, to)?;
         partition.epochs.forget_below(to);
+        partition.settle_stages();
         partition.last_group = placed.group;
         Ok(placed)
     }
@@ -248,7 +269,7 @@ impl Engine {
             return Ok(Step::Done(Finished::Done));
         }
         let mut bytes = Vec::new();
-        blob::write(&partition.epochs, &partition.producers, &mut bytes);
+        blob::write(&partition.epochs, &partition.producers, &partition.stages, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
         partition.damage = None;

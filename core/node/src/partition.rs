@@ -7,6 +7,7 @@ use ringfence_routing::{Fence, Gate, PairMap};
 
 use crate::dedupe::Producers;
 use crate::epochs::Epochs;
+use crate::stage_table::Stages;
 use crate::topic::Plans;
 
 /// Index in [`Partitions`]; stays with the partition until it was dropped.
@@ -17,6 +18,7 @@ pub struct Partition {
     pub gate: Gate,
     pub producers: Producers,
     pub epochs: Epochs,
+    pub stages: Stages,
     /// Checks of the topic's bodies; `None` until the topic is installed.
     pub plans: Option<Arc<Plans>>,
     /// Inclusive slot range that this partition was opened with.
@@ -61,6 +63,7 @@ impl Partition {
             gate: Gate::new(fence),
             producers: Producers::default(),
             epochs: Epochs::default(),
+            stages: Stages::default(),
             plans: None,
             slots: (0, u16::MAX),
             shard,
@@ -85,6 +88,7 @@ impl Partition {
             + self.log.memory_bytes()
             + self.producers.bytes()
             + self.epochs.memory_bytes()
+            + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
     }
 

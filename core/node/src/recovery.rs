@@ -9,11 +9,14 @@ use crate::blob;
 use crate::dedupe::{Identity, Producers, TableLimits};
 use crate::epochs::Epochs;
 use crate::partition::Partition;
+use crate::stage_publish;
+use crate::stage_table::{StageId, Staged, Stages};
 
 #[derive(Default)]
 struct Found {
     epochs: Epochs,
     producers: Producers,
+    stages: Stages,
     /// Records from this number on are void: the next one, or the log's end, says from which offset.
     cut_at_record: Option<u64>,
     damage: Option<String>,
@@ -43,7 +46,8 @@ impl Rebuild {
             let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
             let mut partition = Partition::new(log, shard);
             found.epochs.forget_below(partition.log.start_offset());
-            (partition.epochs, partition.producers) = (found.epochs, found.producers);
+            (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
+            partition.settle_stages();
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition
         };
@@ -53,9 +57,33 @@ impl Rebuild {
 
 impl Found {
     fn cut(&mut self, end_offset: u64) {
-        if self.cut_at_record.take().is_some() {
+        if let Some(next_record) = self.cut_at_record.take() {
+            if let Err(why) = self.stages.cut(next_record, end_offset) {
+                self.damage.get_or_insert(why);
+            }
             self.producers.cut(end_offset);
             self.epochs.cut(end_offset);
+        }
+    }
+}
+
+impl Found {
+    fn staged(&mut self, header: &RecordHeader, extension_bytes: &[u8]) {
+        let staged = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
+        match stage_in(extension_bytes) {
+            Some(id) => self.stages.staged(&id, staged, header.body_bytes),
+            // Its body is damaged: the log says so, and the partition is not served.
+            None => _ = self.damage.get_or_insert_with(|| "a staged record without its identity".to_owned()),
+        }
+    }
+
+    fn published(&mut self, header: &RecordHeader, body: &[u8]) {
+        match stage_publish::read(body) {
+            Ok((scope, epoch, list)) => {
+                let end_offset = header.first_offset + u64::from(header.rows);
+                self.stages.published(scope, epoch, header.record_number, end_offset, &list);
+            }
+            Err(why) => _ = self.damage.get_or_insert_with(|| format!("a publish record: {}", why.0)),
         }
     }
 }
@@ -64,7 +92,7 @@ impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
         *found = match blob::read(blob) {
-            Ok((epochs, producers)) => Found { epochs, producers, ..Found::default() },
+            Ok((epochs, producers, stages)) => Found { epochs, producers, stages, ..Found::default() },
             Err(why) => {
                 Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
             }
@@ -90,6 +118,8 @@ impl Visitor for Rebuild {
             Some(RecordKind::Producer) => {
                 found.producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
             }
+            Some(RecordKind::Staged) => found.staged(header, bytes),
+            Some(RecordKind::Publish) => found.published(header, bytes),
             _ => return,
         }
         if found.producers.is_over(self.limits) {
@@ -104,6 +134,16 @@ impl Visitor for Rebuild {
     fn dropped(&mut self, topic: u64, partition: u64) {
         self.found.remove(&(topic, partition));
     }
+}
+
+fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {
+    let mut found = None;
+    let walked = extension::each(extension_bytes, |kind, payload| {
+        if kind == ExtensionKind::Stage {
+            found = StageId::read(payload);
+        }
+    });
+    walked.ok().and(found)
 }
 
 /// The note in a stored extension, which was checked when it was appended.

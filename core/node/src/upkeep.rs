@@ -174,7 +174,7 @@ impl Engine {
                 continue;
             }
             scratch.clear();
-            blob::write(&partition.epochs, &partition.producers, &mut scratch);
+            blob::write(&partition.epochs, &partition.producers, &partition.stages, &mut scratch);
             let shard = usize::from(partition.shard);
             let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
                 // No room: `retain` will name it again.

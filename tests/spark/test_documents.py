@@ -1,0 +1,33 @@
+"""The examples of docs/spark.md run as they are printed."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import ringfence
+from tests.conftest import ROOT
+from tests.system.harness import NodeProcess
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
+
+
+def test_the_examples_run(spark: SparkSession, node: NodeProcess, tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"<!-- run: spark -->\n```python\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL
+    )
+    assert len(blocks) == 3
+    (tmp_path / "example.py").write_text("\n".join(blocks))
+    given = {
+        "spark": spark,
+        "address": node.address,
+        "df": spark.range(0, 300, numPartitions=2),
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    runpy.run_path(str(tmp_path / "example.py"), init_globals=given)
+    with ringfence.connect(node.address) as client:
+        assert (client.count("events"), client.count("copies")) == (600, 300)
