@@ -70,8 +70,11 @@ def test_columns_that_do_not_fit_are_named_before_the_first_task(
     with ringfence.connect(node.address) as client:
         client.create_topic("fits", schema=pa.schema([pa.field("l_orderkey", pa.int32(), nullable=False)]))
     writer = lineitem.select("l_comment").write.format("ringfence").option("address", node.address)
-    with pytest.raises(PySparkException, match="l_orderkey"):
+    with pytest.raises(PySparkException, match='column "l_comment" of the batch is not in the topic'):
         writer.mode("append").save("fits")
+    text = lineitem.select(f.col("l_orderkey").cast("string")).write.format("ringfence")
+    with pytest.raises(PySparkException, match=r'column "l_orderkey" .*(utf8|string)'):
+        text.option("address", node.address).mode("append").save("fits")
     with pytest.raises(PySparkException, match="not-there"):
         writer.mode("append").save("not-there")
     with pytest.raises(PySparkException, match="a topic is appended to"):
