@@ -67,11 +67,7 @@ impl Engine {
         check_dedupe(at, partition, header)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
-        let panics = check_body(partition, header, bytes);
-        if matches!(&panics, Err(refusal) if refusal.code == Code::Internal) {
-            self.counters.body_panics += 1;
-        }
-        panics?;
+        self.check_body(at, header, bytes)?;
         self.append_rows(at, from, header, body, note, now, pool)
     }
 
@@ -177,6 +173,15 @@ impl Engine {
     /// While older requests of the shard wait for room, newer ones queue behind them: order within a partition stays.
     pub(crate) fn check_queue(&self, shard: u16) -> Result<(), Stop> {
         if self.stalled[usize::from(shard)].is_empty() || self.replaying { Ok(()) } else { Err(Stop::Stalled(shard)) }
+    }
+
+    /// Full validation, with its panics counted.
+    pub(crate) fn check_body(&mut self, at: At, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+        let checked = check_body(&self.partitions[at], header, bytes);
+        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
+            self.counters.body_panics += 1;
+        }
+        checked
     }
 
     #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
@@ -358,7 +363,7 @@ fn check_extension(header: &RequestHeader, bytes: &[u8]) -> Result<Option<Box<[u
 }
 
 /// Full validation, once, at the first owner. A panic in there is a defect of ours, and costs one batch, not the node.
-pub(crate) fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let plan = partition.plans.as_ref().and_then(|plans| plans.schemas.get(header.schema_id as usize));
     let Some(plan) = plan else {
         let what = format!("topic {} has no schema {} here", header.topic, header.schema_id);

@@ -9,7 +9,7 @@ use crate::acks::{BatchDue, Due, What};
 use crate::answers::send;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
-use crate::ingest::{Stop, check_body, check_crc, check_gate, check_limits, record_of, stop_of};
+use crate::ingest::{Stop, check_crc, check_gate, check_limits, record_of, stop_of};
 use crate::park::bytes_of;
 use crate::partition::{At, Rest};
 use crate::refusal::Refusal;
@@ -45,7 +45,7 @@ impl Engine {
             Decision::Published => return Err(Stop::Committed),
             other => return Err(refused(&id, header, other).into()),
         }
-        check_body(partition, header, bytes)?;
+        self.check_body(at, header, bytes)?;
         self.append_staged(at, from, header, body, &id, now, pool)
     }
 
