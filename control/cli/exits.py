@@ -32,7 +32,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.DAMAGE: "a stored record is damaged",
     Exit.STORAGE: "the data directory cannot be used: locked, of a newer program, or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
-    Exit.DEGRADED: "`status`: the node runs, but not all is well",
+    Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
     Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
     Exit.INTERRUPTED: "interrupted by Ctrl-C, or a question answered with no",
 }

@@ -11,18 +11,11 @@ import msgspec
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.rebalance_door import Door, control_option, door_options, timeout_option
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
 
-control_option = click.option(
-    "--control", metavar="ADDRESS",
-    help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
-)  # fmt: skip
-timeout_option = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
-    help="Seconds to wait for an answer.",
-)  # fmt: skip
 COLUMNS = (
     "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "addresses", "control",
     "http",
@@ -109,29 +102,28 @@ def _change(name: str, text: str) -> None:
 _change("promote", "Prefer a node as a voter; the cluster changes its voters when the node has caught up.")
 _change("demote", "Let a node only learn; another one votes in its place.")
 _change("auto", "Leave it to the cluster whether a node votes.")
-_change("undrain", "Let a drained node get partitions again.")
+_change("undrain", "Let a drained node get partitions again; a drain that is under way is cancelled.")
 _change("remove", "Take a node that owns no partitions out of the ring and of the cluster, for good.")
 
 
 @command.command("drain")
 @click.argument("node", type=click.IntRange(min=1))
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
-@control_option
-@timeout_option
+@door_options
 @json_option
-def drain(*, node: int, wait: bool, control: str, timeout_s: float, as_json: bool) -> int:
+def drain(*, node: int, wait: bool, door: Door, as_json: bool) -> int:
     """Move everything off a node, which gets nothing new; producers notice nothing.
 
-    `ringfence node remove` takes it out of the cluster afterwards, `rebalance start add_node` fills it again.
+    `undrain` is its opposite. `ringfence node remove` takes the node out of the cluster afterwards,
+    `rebalance start add_node` fills it again.
 
     \b
     Example:
-      ringfence node drain 4 --control tcp://127.0.0.1:7421 --wait
+      ringfence node drain 4 --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - they share their options
+    from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - only this command needs it
 
-    call = calls.SteerRebalance(verb="start", action="drain", node=node)
-    return started(call, control, timeout_s, as_json=as_json, wait=wait)
+    return started(door, lambda: door.drain(node), as_json=as_json, wait=wait)
 
 
 def _asked(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:

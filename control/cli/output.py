@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import click
 import msgspec
 
+from ringfence.control.cli.exits import Exit
+
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
@@ -96,3 +98,19 @@ def refuse_binary_to_terminal(what: str) -> None:
     """UsageError when stdout is a terminal."""
     if sys.stdout.isatty():
         raise click.UsageError(f"{what} is binary and stdout is a terminal: redirect it, or name a file")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if it is agreed to; else the command ends: after a "no" with 130, unanswered as misused."""
+    if yes:
+        return
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # ends the question's line
+        raise click.UsageError("nobody answered, nothing was changed; pass --yes") from None
+    if not agreed:
+        click.echo("nothing was changed", err=True)
+        raise click.exceptions.Exit(Exit.INTERRUPTED)

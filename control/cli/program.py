@@ -22,6 +22,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compact": ("ringfence.control.cli.compact", "Write a topic's new rows to Parquet files, each once."),
     "status": ("ringfence.control.cli.status", "Say what a node is and how it fares."),
     "node": ("ringfence.control.cli.node", "List, promote, demote, drain and remove nodes of a cluster."),
+    "partition": (
+        "ringfence.control.cli.partition",
+        "Show a partition; force an owner where a majority is lost.",
+    ),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens of the admin API."),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.node import control_option, timeout_option
-from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
-from ringfence.native.errors import refusal
+from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
@@ -26,35 +25,47 @@ def command() -> None:
 
     \b
     Example:
-      ringfence rebalance start balance --control tcp://127.0.0.1:7421 --wait
+      ringfence rebalance start balance --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
 
 
-def asked(control: str, call: calls.SteerRebalance, timeout_s: float) -> dict[str, Any]:
-    """What the cluster tells. Raises the typed error of a refusal."""
-    reply = calls.decode_reply(put(control, calls.encode(call), timeout_s))
-    if isinstance(reply, calls.Refusal):
-        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
-    assert isinstance(reply, calls.Told), reply
-    return reply.value
-
-
-def started(call: calls.SteerRebalance, control: str, timeout_s: float, *, as_json: bool, wait: bool) -> int:
-    """Start a run, and wait for its end if that is wanted: 0 if all was moved."""
-    told = asked(control, call, timeout_s)
+def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) -> int:
+    """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
+    run = begin()
     if not wait:
-        _tell(told, f"rebalance {told['run']}: {told['count']} moves begin", as_json=as_json)
+        if as_json:
+            emit({"run": run})
+        else:
+            click.echo(f"rebalance {run} begins; `ringfence rebalance status` tells how far it is")
         return Exit.OK
-    while True:
-        shown = asked(control, calls.SteerRebalance(verb="show"), timeout_s)
-        if shown["run"] != told["run"] or shown["state"] == "IDLE":
-            break
+    shown = door.show()
+    while shown["run"] < run or (shown["run"] == run and shown["state"] != "IDLE"):
+        _tell_progress(shown)
         time.sleep(LOOK_S)
+        shown = door.show()
+    if shown["run"] != run:
+        ended = [known for known in door.history()["runs"] if known["run"] == run]
+        # Another run has begun meanwhile, and its moves are shown; of this one the history has the end.
+        shown = {**shown, **(ended[0] if ended else {"run": run, "outcome": ""}), "moves": [], "held": 0}
+    _tell_progress(None)
     _show(shown, as_json=as_json)
-    return Exit.OK if shown["outcome"] == "DONE" else Exit.DEGRADED
+    return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
 
 
-def _moves(texts: tuple[str, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+def _tell_progress(shown: dict[str, Any] | None) -> None:
+    """One line on stderr, where somebody watches; None wipes it."""
+    if not sys.stderr.isatty():
+        return
+    line = ""
+    if shown is not None and shown["moves"]:
+        over = sum(move["state"] == "COMMITTED" for move in shown["moves"])
+        size = sum(move["bytes"] for move in shown["moves"])
+        eta = f", about {shown['eta_s']:g} s left" if shown["eta_s"] is not None else ""
+        line = f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}"
+    click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+
+
+def _moves(texts: tuple[str, ...]) -> Moves:
     """PARTITION:NODE[,NODE...], the owner first."""
     found = []
     for text in texts:
@@ -75,48 +86,49 @@ def _start_options(function: Any) -> Any:
             "--move", "moves", multiple=True, metavar="PARTITION:NODE[,NODE...]",
             help="With `move`: where a partition goes, its owner first. Repeat it for more.",
         ),
-        control_option, timeout_option, json_option,
+        door_options, json_option,
     ):  # fmt: skip
         function = option(function)
     return function
 
 
-def _call(verb: str, action: str, node: int | None, moves: tuple[str, ...]) -> calls.SteerRebalance:
+def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str, int, Moves]:
+    """UsageError for what no run can be."""
     if (node is None) != (action in {"balance", "move"}):
         raise click.UsageError(f"{action} {'needs' if node is None else 'takes no'} --node")
     if bool(moves) != (action == "move"):
         raise click.UsageError("`move` needs --move, the others take none")
-    return calls.SteerRebalance(verb=verb, action=action, node=node or 0, moves=_moves(moves))
+    return action, node or 0, _moves(moves)
 
 
 @command.command("start")
 @_start_options
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 def start(
-    *, action: str, node: int | None, moves: tuple[str, ...], control: str, timeout_s: float,
-    as_json: bool, wait: bool,
-) -> int:  # fmt: skip
+    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool, wait: bool
+) -> int:
     """Begin to move partitions. One rebalance at a time.
 
     \b
     Example:
-      ringfence rebalance start remove_node --node 4 --control tcp://127.0.0.1:7421 --wait
+      ringfence rebalance start remove_node --node 4 --http http://127.0.0.1:7412 --wait
     """  # noqa: D301
-    return started(_call("start", action, node, moves), control, timeout_s, as_json=as_json, wait=wait)
+    asked = _checked(action, node, moves)
+    return started(door, lambda: door.start(*asked), as_json=as_json, wait=wait)
 
 
 @command.command("preview")
 @_start_options
 def preview(
-    *, action: str, node: int | None, moves: tuple[str, ...], control: str, timeout_s: float, as_json: bool
-) -> int:
+    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool
+) -> int:  # fmt: skip
     """Say what a start would move; nothing is changed.
 
     \b
     Example:
-      ringfence rebalance preview balance --control tcp://127.0.0.1:7421
+      ringfence rebalance preview balance --http http://127.0.0.1:7412
     """  # noqa: D301
-    told = asked(control, _call("preview", action, node, moves), timeout_s)
+    told = door.preview(*_checked(action, node, moves))
     if as_json:
         emit(told)
         return Exit.OK
@@ -130,32 +142,30 @@ def preview(
 
 
 @command.command("status")
-@control_option
-@timeout_option
+@door_options
 @json_option
-def status(*, control: str, timeout_s: float, as_json: bool) -> int:
+def status(*, door: Door, as_json: bool) -> int:
     """Show the run that is under way, or the last one, with every move.
 
     \b
     Example:
-      ringfence rebalance status --control tcp://127.0.0.1:7421
+      ringfence rebalance status --http http://127.0.0.1:7412
     """  # noqa: D301
-    _show(asked(control, calls.SteerRebalance(verb="show"), timeout_s), as_json=as_json)
+    _show(door.show(), as_json=as_json)
     return Exit.OK
 
 
 @command.command("history")
-@control_option
-@timeout_option
+@door_options
 @json_option
-def history(*, control: str, timeout_s: float, as_json: bool) -> int:
+def history(*, door: Door, as_json: bool) -> int:
     """List the runs that have ended, the newest first.
 
     \b
     Example:
-      ringfence rebalance history --control tcp://127.0.0.1:7421
+      ringfence rebalance history --http http://127.0.0.1:7412
     """  # noqa: D301
-    told = asked(control, calls.SteerRebalance(verb="history"), timeout_s)
+    told = door.history()
     if as_json:
         emit(told)
         return Exit.OK
@@ -165,14 +175,14 @@ def history(*, control: str, timeout_s: float, as_json: bool) -> int:
 
 
 def _steer(name: str, text: str) -> None:
-    example = f"\n\n\b\nExample:\n  ringfence rebalance {name} --control tcp://127.0.0.1:7421"
+    example = f"\n\n\b\nExample:\n  ringfence rebalance {name} --http http://127.0.0.1:7412"
 
     @command.command(name, help=text + example)
-    @control_option
-    @timeout_option
+    @door_options
     @json_option
-    def steer(*, control: str, timeout_s: float, as_json: bool) -> int:
-        _show(asked(control, calls.SteerRebalance(verb=name), timeout_s), as_json=as_json)
+    def steer(*, door: Door, as_json: bool) -> int:
+        door.steer(name)
+        _show(door.show(), as_json=as_json)
         return Exit.OK
 
 
@@ -194,16 +204,10 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
     outcome = f" ({told['outcome']})" if told["outcome"] else ""
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
-    for line in (told["why"], told["policy"]):
+    held = f"node {told['node']} still has {told['held']} replicas" if told["held"] else ""
+    for line in (told["why"], held, told["policy"]):
         if line:
             click.echo(line)
-
-
-def _tell(told: dict[str, Any], line: str, *, as_json: bool) -> None:
-    if as_json:
-        emit(told)
-    else:
-        click.echo(line)
 
 
 def _shown(value: Any) -> Any:

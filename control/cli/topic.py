@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import address_option, timeout_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_door import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
@@ -170,7 +169,7 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
       ringfence topic truncate events --partition 131072 --before 1000000 --yes
     """  # noqa: D301
     what = "all rows" if before_offset is None else f"rows below offset {before_offset:,}"
-    _confirm(
+    confirm(
         f"Give up {what} of {'each partition' if partition is None else f'partition {partition}'} of {name}?",
         yes=yes,
     )
@@ -200,7 +199,7 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | 
     Example:
       ringfence topic delete events --yes
     """  # noqa: D301
-    _confirm(f"Delete topic {name} and all its rows?", yes=yes)
+    confirm(f"Delete topic {name} and all its rows?", yes=yes)
     with closing(opened(address, http, token_file, timeout_s)) as door:
         door.delete(name, missing_ok=missing_ok)
     if as_json:
@@ -238,18 +237,3 @@ def _properties(texts: tuple[str, ...]) -> dict[str, str]:
     if not all(key and separator for key, separator, _ in pairs):
         raise click.UsageError(f"--property {' '.join(texts)}: KEY=VALUE")
     return {key: value for key, _, value in pairs}
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    try:
-        agreed = click.confirm(question, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        click.echo(err=True)  # ends the question's line
-        raise click.UsageError("nobody answered, nothing was changed; pass --yes") from None
-    if not agreed:
-        click.echo("nothing was changed", err=True)
-        raise click.exceptions.Exit(Exit.INTERRUPTED)

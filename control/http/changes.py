@@ -130,7 +130,11 @@ def of_nodes(desk: Desk) -> APIRouter:
         request: Request, number: shapes.Number,
         change: Literal["promote", "demote", "auto", "drain", "undrain"],
     ) -> Response:  # fmt: skip
-        """promote, demote, auto: whether it votes. drain, undrain: whether it takes new partitions."""
+        """promote, demote, auto: whether it votes.
+
+        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. undrain: its
+        opposite, which cancels such a run.
+        """
         node = known(number)
         return await desk.change(
             request, f"node {change}", lambda asked: admin.change_node(node, change, asked),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs, no_store
 from ringfence.control.http.desk import Desk
-from ringfence.control.http.shapes import Number, Receipt
+from ringfence.control.http.shapes import NUMBER_MAX, Number, Receipt
 from ringfence.control.machines.rebalance_plans import Chosen
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
@@ -19,6 +19,8 @@ from ringfence.control.runtime.rebalance_requests import shown_plan
 
 ActionName = Literal["add_node", "remove_node", "balance", "move", "drain"]
 Verb = Literal["pause", "resume", "cancel"]
+MoveText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}:[0-9]{1,18}(,[0-9]{1,18}){0,4}$")]
+"""PARTITION:NODE[,NODE...], the owner first: as the command line has it."""
 
 
 class _Model(BaseModel):
@@ -74,10 +76,13 @@ def _reads(desk: Desk) -> APIRouter:
 
     @reads.get("/admin/rebalance/preview", operation_id="rebalance_preview")
     async def preview(
-        action: ActionName, number: Annotated[int | None, Query(alias="node", ge=1)] = None
+        action: ActionName,
+        number: Annotated[int | None, Query(alias="node", ge=1, le=NUMBER_MAX)] = None,
+        moves: Annotated[list[MoveText], Query(alias="move", max_length=256)] = [],  # noqa: B006 - FastAPI copies it
     ) -> dict[str, Any]:
         """What a start would move now. 409 while another run is under way."""
-        plan = await node.rebalances.plan(Action(action), NodeId(number or 0), [])
+        chosen = [_chosen(text) for text in moves]
+        plan = await node.rebalances.plan(Action(action), NodeId(number or 0), chosen)
         return shown_plan(plan)
 
     return reads
@@ -115,3 +120,8 @@ def _changes(desk: Desk) -> APIRouter:
         return await desk.change(request, f"rebalance {verb}", lambda asked: steered(verb, asked))
 
     return changes
+
+
+def _chosen(text: str) -> Chosen:
+    partition, _, nodes = text.partition(":")
+    return Chosen(PartitionId(int(partition)), tuple(NodeId(int(node)) for node in nodes.split(",")))

@@ -172,6 +172,11 @@ def force_fault(state: MetadataState, command: ForceOwner) -> Refused | None:
         return conflict(f"change {change.change} is a {change.kind}; an owner is forced in a FAILOVER only")
     if command.owner not in {place.node for place in change.replicas}:
         return invalid(f"node {command.owner} holds no replica of partition {command.partition}")
+    if state.nodes[command.owner].life is not Life.LIVE:
+        return conflict(
+            f"node {command.owner} is {state.nodes[command.owner].life}; an owner that nobody hears "
+            "would fail over at once: start it first"
+        )
     if len(command.accepts.strip()) < ACCEPTS_MIN or len(command.accepts) > WHY_MAX:
         return invalid(
             f"accepts={command.accepts[:80]!r}: say in {ACCEPTS_MIN} to {WHY_MAX} characters what may be lost"

@@ -27,6 +27,7 @@ from ringfence.control.model.node_commands import (
     SetNode,
 )
 from ringfence.control.model.nodes import Life, NodeRecord, RemovedNode
+from ringfence.control.model.rebalances import LEAVING, RunState
 from ringfence.control.model.results import Done, NodeRegistered, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.native.wire import Code
@@ -120,6 +121,7 @@ def check_life(state: MetadataState, command: FailNode | RecoverNode, expected: 
 
 
 def set_node(state: MetadataState, command: SetNode) -> MetadataState:
+    """Settings of a node. One that shall get partitions again is not being emptied any more."""
     node = state.nodes[command.node]
     changed = replace(
         node,
@@ -129,6 +131,9 @@ def set_node(state: MetadataState, command: SetNode) -> MetadataState:
         draining=node.draining if command.draining is None else command.draining,
         vote=node.vote if command.vote is None else command.vote,
     )
+    run = state.rebalance
+    if command.draining is False and run.is_active and run.action in LEAVING and run.node == command.node:
+        state = replace(state, rebalance=replace(run, state=RunState.CANCELLING))
     return state if changed == node else with_node(state, changed)
 
 

@@ -27,6 +27,7 @@ from ringfence.control.model.rebalance_commands import (
     StartRebalance,
 )
 from ringfence.control.model.rebalances import (
+    LEAVING,
     MOVE_TRIES,
     Action,
     MoveRecord,
@@ -44,7 +45,6 @@ MOVES_MAX = 4_096
 HISTORY_MAX = 32
 """Ended runs that are remembered."""
 WHY_MAX = 1_000
-LEAVING = frozenset({Action.REMOVE_NODE, Action.DRAIN})
 
 
 def validate(state: MetadataState, command: RebalanceCommand) -> Refused | None:

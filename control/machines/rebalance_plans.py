@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ringfence.control.machines.metadata_rebalances import LEAVING, MOVES_MAX, validate
+from ringfence.control.machines.metadata_rebalances import MOVES_MAX, validate
 from ringfence.control.machines.planner import Plan, balance, clear, fill
 from ringfence.control.machines.spread import Member, Part, members_of, placed_of
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.rebalance_commands import StartRebalance
-from ringfence.control.model.rebalances import Action, PlannedMove
+from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 

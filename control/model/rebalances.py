@@ -27,6 +27,10 @@ class Action(StrEnum):
     DRAIN = "drain"
 
 
+LEAVING: Final = frozenset({Action.REMOVE_NODE, Action.DRAIN})
+"""What empties a node: it drains from the start on."""
+
+
 class RunState(StrEnum):
     IDLE = "IDLE"
     RUNNING = "RUNNING"

@@ -11,23 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringfence.control.machines.metadata import request_answer
-from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.ids import NodeId
-from ringfence.control.model.node_commands import RemoveNode, SetNode
-from ringfence.control.model.nodes import Vote
 from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.topics import Topic
+from ringfence.control.runtime import node_changes
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.topic_requests import TopicRequests
 from ringfence.native import messages
-from ringfence.native.wire import Code
-
-VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
-DRAINS: Final = {"drain": True, "undrain": False}
-NODE_CHANGES: Final = (*VOTES, *DRAINS, "remove")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +85,13 @@ class Admin:
         return await self._propose(DeleteTopic(topic=topic.topic), asked, topic)
 
     async def change_node(self, node: NodeId, change: str, asked: Asked = NOTHING) -> Outcome:
-        """One of NODE_CHANGES."""
-        if change in VOTES:
-            return await self._propose(SetNode(node=node, vote=VOTES[change]), asked)
-        if change in DRAINS:
-            return await self._propose(SetNode(node=node, draining=DRAINS[change]), asked)
-        if change == "remove":
-            return await self._remove(node, asked)
-        raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
+        """One of NODE_CHANGES. The condition is for the first entry, the key for the last one."""
+        *before, last = await node_changes.commands(self._proposer, node, change)
+        expects = asked.expects
+        for command in before:
+            await self._proposer.propose(command, expects=expects)
+            expects = None
+        return await self._propose(last, Asked(asked.request, expects))
 
     async def set_config(self, values: dict[str, int], asked: Asked = NOTHING) -> Outcome:
         return await self._propose(SetConfig(values=values), asked)
@@ -110,16 +102,6 @@ class Admin:
     async def propose(self, command: Command, asked: Asked = NOTHING) -> Outcome:
         """A command as it is."""
         return await self._propose(command, asked)
-
-    async def _remove(self, node: NodeId, asked: Asked) -> Outcome:
-        """Out of the ring, under the condition; then out of the cluster, under the key."""
-        await self._proposer.fresh()
-        state, expects = self._proposer.state, asked.expects
-        if node in state.ring.members:
-            leave = RingConsensus.propose_remove(state, node)
-            await self._proposer.propose(leave, expects=expects)
-            expects = None
-        return await self._propose(RemoveNode(node=node), Asked(asked.request, expects))
 
     async def _propose(self, command: Command, asked: Asked, topic: Topic | None = None) -> Outcome:
         applied = await self._proposer.propose(command, request=asked.request, expects=asked.expects)

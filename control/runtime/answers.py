@@ -10,19 +10,17 @@ import msgspec
 import structlog
 
 from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import NodeId
-from ringfence.control.model.node_commands import RegisterNode, RemoveNode, SetNode
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
-from ringfence.control.runtime import calls, views
-from ringfence.control.runtime.admin import DRAINS, NODE_CHANGES, VOTES
+from ringfence.control.runtime import calls, node_changes, views
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.members import Members
+from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.transport.envelope import Envelope
@@ -43,14 +41,15 @@ class Answers:
         self._driver: Driver | None = None
         self._change_node: ChangeNode | None = None
         self._rebalancing: Rebalances | None = None
+        self._partitions: Partitions | None = None
 
     def serve_data(self, follower: Follower, driver: Driver) -> None:
         """From now on orders are carried out here."""
         self._follower, self._driver = follower, driver
 
-    def serve_changes(self, node: ChangeNode, rebalances: Rebalances) -> None:
+    def serve_changes(self, node: ChangeNode, rebalances: Rebalances, partitions: Partitions) -> None:
         """From now on orders of changes are obeyed here."""
-        self._change_node, self._rebalancing = node, rebalances
+        self._change_node, self._rebalancing, self._partitions = node, rebalances, partitions
 
     async def obey(self, term: int, order: Order) -> Answer:
         """An order about a change, from another node or from this one. RequestRefused."""
@@ -109,6 +108,8 @@ class Answers:
                 return calls.Obeyed(answer=await self.obey(term, order))
             case calls.ShowRebalance() | calls.SteerRebalance():
                 return await self._steer(call)
+            case calls.ShowPartition() | calls.ForcePartition():
+                return await self._partition(call)
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state
@@ -140,21 +141,7 @@ class Answers:
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
         self._no_tokens("change nodes")
-        commands: list[Command] = []
-        if change in VOTES:
-            commands = [SetNode(node=node, vote=VOTES[change])]
-        elif change in DRAINS:
-            commands = [SetNode(node=node, draining=DRAINS[change])]
-        elif change == "remove":
-            await self._proposer.fresh()
-            ring = self._proposer.state.ring
-            if node in ring.members:
-                commands.append(RingConsensus.propose_remove(self._proposer.state, node))
-            commands.append(RemoveNode(node=node))
-        else:
-            message = f"change={change!r}: {', '.join(NODE_CHANGES)}"
-            raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        for command in commands:
+        for command in await node_changes.commands(self._proposer, node, change):
             await self._proposer.propose(command)
         return calls.Done()
 
@@ -200,6 +187,20 @@ class Answers:
         if call.verb not in {"show", "history", "preview"}:
             self._no_tokens("start and steer rebalances")
         return calls.Told(value=await self._rebalances().steer(call))
+
+    async def _partition(self, call: calls.ShowPartition | calls.ForcePartition) -> calls.Told:
+        if self._partitions is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        number = PartitionId(call.partition)
+        if isinstance(call, calls.ShowPartition):
+            known = self._partitions.here(number) if call.here else await self._partitions.show(number)
+            return calls.Told(value=known)
+        self._no_tokens("force owners")
+        await self._proposer.fresh()
+        command = self._partitions.force(number, call.change, call.owner, call.accepts)
+        applied = await self._proposer.propose(command)
+        _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
+        return calls.Told(value={"index": applied.index})
 
     def _no_tokens(self, what: str) -> None:
         """Who asks here shows no token, so nothing is changed for him once there are any."""

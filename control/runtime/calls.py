@@ -35,7 +35,7 @@ class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
 
 
 class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
-    """`promote`, `demote`, `auto` or `remove` a member."""
+    """One of `node_changes.NODE_CHANGES` for a member."""
 
     node: Number
     change: Text
@@ -87,6 +87,22 @@ class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
     moves: Annotated[tuple[tuple[Number, tuple[Number, ...]], ...], Meta(max_length=4_096)] = ()
 
 
+class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):
+    """Who has a partition and what changes it; `here`: as this node knows it, no other one is asked."""
+
+    partition: Number
+    here: bool = False
+
+
+class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
+    """End failover `change` of a partition: `owner` it is. `accepts` says what may be lost."""
+
+    partition: Number
+    change: Number
+    owner: Number
+    accepts: Annotated[str, Meta(max_length=1_000)]
+
+
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
@@ -103,6 +119,8 @@ Call = (
     | Obey
     | ShowRebalance
     | SteerRebalance
+    | ShowPartition
+    | ForcePartition
 )
 
 

@@ -12,7 +12,7 @@ import structlog
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.commands import Command, RestartNode
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
@@ -26,6 +26,7 @@ from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.peers import Peers
+from ringfence.control.runtime.proposals import Applied
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import Replica
 from ringfence.control.runtime.settings import Settings
@@ -178,6 +179,21 @@ class Cluster:
                 _LOG.warning("waiting for a majority", why=refusal.message)
             else:
                 return
+
+    async def commit(self, command: Command) -> Applied:
+        """Propose what a start needs; wait for space as the journal itself does, for as long as it takes.
+
+        Raises:
+            RequestRefused: the state does not allow it.
+        """
+        while True:
+            try:
+                return await self.proposer.propose(command)
+            except RequestRefused as refusal:
+                if refusal.code != Code.DISK_FULL:
+                    raise
+                _LOG.warning("waiting for space", why=refusal.message)
+                await asyncio.sleep(refusal.retry_after_ms / 1_000)
 
     async def hand_over(self) -> None:
         """Before a stop: let another voter lead, so that nobody waits for an election."""

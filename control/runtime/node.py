@@ -30,6 +30,7 @@ from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
@@ -141,10 +142,10 @@ class Node:
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver)
-        self.rebalances = Rebalances(self.proposer, self._cluster.others, self._cluster.changes.coordinator)
-        self._cluster.answers.serve_changes(
-            ChangeNode(self.proposer, self._follower, self._driver, self._here), self.rebalances
-        )
+        asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
+        self.rebalances, self.partitions = Rebalances(*asked), Partitions(*asked)
+        obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
+        self._cluster.answers.serve_changes(obeys, self.rebalances, self.partitions)
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
@@ -246,7 +247,7 @@ class Node:
         )
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
-            await self.proposer.propose(
+            await self._cluster.commit(
                 InitCluster(
                     cluster=identity.cluster,
                     history=identity.history,
@@ -260,7 +261,7 @@ class Node:
             control=self._cluster.control, zone=self.settings.zone or None,
             http=() if self.settings.http is None else None,
         )  # fmt: skip
-        restarted = (await self.proposer.propose(restart)).result
+        restarted = (await self._cluster.commit(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
         self._cluster.settled()
@@ -293,7 +294,7 @@ class Node:
         self.addresses = list(self.native.listen(list(self.settings.listen)))
         told = self.settings.advertise or addresses.advertised(self.addresses)
         if told != self.proposer.state.nodes[self._here.node].addresses:
-            applied = await self.proposer.propose(SetAddresses(node=self._here.node, addresses=told))
+            applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=told))
             await self._follower.until(applied.index)
 
     def _routes(self) -> dict[int, Route]:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, Final
 
 from ringfence.control.machines.coordinator import Coordinator
+from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.rebalance_plans import Chosen, Preview, preview
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import (
@@ -14,7 +15,7 @@ from ringfence.control.model.rebalance_commands import (
     RebalanceCommand,
     ResumeRebalance,
 )
-from ringfence.control.model.rebalances import Action, MoveRecord, MoveState, PlannedMove, Run
+from ringfence.control.model.rebalances import LEAVING, Action, MoveRecord, MoveState, PlannedMove, Run
 from ringfence.control.model.results import RebalanceStarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
@@ -54,6 +55,7 @@ class Rebalances:
         decision = self._coordinator.decision
         return {
             **shown_run(state, state.rebalance),
+            "held": replicas_of(state, state.rebalance.node) if state.rebalance.action in LEAVING else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
             "policy": None if decision is None else decision.why,
         }

@@ -36,6 +36,7 @@ _MAGIC: Final = b"RFJL"
 _HEAD: Final = struct.Struct("<4sHH16s16sQQ4xI")
 _HEAD_BYTES: Final = _HEAD.size
 _HARD: Final = struct.Struct("<QQQ")
+_SEAL_BYTES: Final = records.HEAD_BYTES
 _ENTRIES: Final = frozenset({records.ENTRY, records.CHANGE})
 
 
@@ -88,8 +89,9 @@ class Journal:
         self._descriptor = -1
         data = path.read_bytes()
         self._nonce, self.base, self.format = _unpack_head(path, data, history)
-        self.entries, self.hard, proven, end = _scan(path, data, self._nonce, self.base)
-        self.cut_bytes = len(data) - end
+        self.cut_bytes = len(data)
+        data, self.entries, self.hard, proven, end = _scan(path, data, self._nonce, self.base)
+        self.cut_bytes -= end
         self._end = end
         if read_only:
             return
@@ -201,7 +203,8 @@ class Journal:
         os.fsync(self._descriptor)
 
     def _seal(self) -> None:
-        # Not synced: it only has to be there when damage is judged later, and a lost one loses nothing.
+        # Not synced: it only has to be there when damage is judged later, and a lost one loses nothing. The
+        # next group may arrive on the disk without it: then a start puts it back (`_lost_seal`).
         seal = _pack_seal(self._nonce, self.last)
         try:
             write_all(self._descriptor, seal)
@@ -295,8 +298,9 @@ def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Positi
 
 def _scan(
     path: Path, data: bytes, nonce: bytes, base: Position
-) -> tuple[list[Payload], Hard | None, int, int]:
-    """Entries, hard state, where the last seal begins, where the readable part ends.
+) -> tuple[bytes, list[Payload], Hard | None, int, int]:
+    """The bytes with a lost seal put back, entries, hard state, where the last seal begins, where what can be
+    read ends.
 
     RecordError where durable bytes cannot be read.
     """
@@ -308,6 +312,9 @@ def _scan(
         record = records.unpack(data, position, nonce)
         if isinstance(record, str):
             proof = _proof_of_damage(data, position, nonce, last.index + 1)
+            if proof is None and (seal := _lost_seal(data, position, nonce, last)):
+                data = data[:position] + seal + data[position + len(seal) :]
+                continue
             if proof is None:
                 break
             raise RecordError(
@@ -329,13 +336,28 @@ def _scan(
         else:
             proven = position
         position = record.end
-    return entries, hard, proven, position
+    return data, entries, hard, proven, position
+
+
+def _lost_seal(data: bytes, position: int, nonce: bytes, last: Position) -> bytes:
+    """The seal that stood at `position`, empty if none did: of what stands there nothing else would be lost.
+
+    A power cut may take a seal, which is not synced, and leave records of the group that was being written
+    behind it. Right behind a seal stands a record that knows it: an entry or a hard state, written when all
+    up to `last` was durable.
+    """
+    record = records.unpack(data, position + _SEAL_BYTES, nonce)
+    if isinstance(record, str) or record.synced != last.index or record.kind == records.SEAL:
+        return b""
+    is_next = record.index == last.index + (record.kind in _ENTRIES)
+    return _pack_seal(nonce, last) if is_next and record.term >= last.term else b""
 
 
 def _proof_of_damage(data: bytes, position: int, nonce: bytes, expected: int) -> int | None:
     """The position of a later record that shows that `position` had been durable; None if none does.
 
-    A seal does, always: it was written when all before it was synced.
+    A seal does, always: it was written when all before it was synced. So does the entry that comes next, for
+    it is of a later group; unless all that is missing is the seal between the two, which is never synced.
     """
     at = data.find(records.MAGIC, position + 1)
     while at >= 0:
@@ -343,7 +365,7 @@ def _proof_of_damage(data: bytes, position: int, nonce: bytes, expected: int) ->
         if not isinstance(record, str) and (
             record.kind == records.SEAL
             or record.synced >= expected
-            or (record.kind in _ENTRIES and record.index == expected)
+            or (record.kind in _ENTRIES and record.index == expected and at != position + _SEAL_BYTES)
         ):
             return at
         at = data.find(records.MAGIC, at + 1)

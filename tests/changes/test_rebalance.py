@@ -25,7 +25,7 @@ from ringfence.control.model.change_commands import (
 from ringfence.control.model.changes import Change, ChangePhase, Proof
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId
-from ringfence.control.model.node_commands import RemoveFromRing
+from ringfence.control.model.node_commands import RemoveFromRing, SetNode
 from ringfence.control.model.rebalance_commands import (
     CancelRebalance,
     FinishRebalance,
@@ -141,6 +141,25 @@ def test_a_drained_node_stays_in_the_ring_and_takes_nothing() -> None:
     assert loads(lab)[1] == 0
     assert 1 in lab.state.ring.members
     assert lab.state.nodes[NodeId(1)].draining
+
+
+def test_an_undrain_ends_the_drain_that_is_under_way_and_no_other_run() -> None:
+    lab = Lab(3, partitions=6)
+    started(lab, Action.DRAIN, 1)
+    leader = Leader(lab)
+    while not any(move.state is MoveState.COMMITTED for move in lab.state.moves.values()):
+        leader.round()
+    for command, state in (
+        (SetNode(node=NodeId(2), draining=False), RunState.RUNNING),
+        (SetNode(node=NodeId(1), weight=50), RunState.RUNNING),
+        (SetNode(node=NodeId(1), draining=False), RunState.CANCELLING),
+    ):
+        lab.must(command)
+        assert lab.state.rebalance.state is state, command
+    leader.until_over()
+    assert lab.state.rebalance.outcome is Outcome.CANCELLED
+    assert not lab.state.nodes[NodeId(1)].draining
+    assert 0 < loads(lab)[1] < 6, "what was moved stays"
 
 
 def test_a_move_that_fails_three_times_is_given_up_and_the_ring_stays() -> None:

@@ -55,7 +55,7 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node", "rebalance", "debug", "token"}:
+    if name not in {"topic", "node", "partition", "rebalance", "debug", "token"}:
         assert "--json" in done.stdout
 
 
@@ -64,6 +64,14 @@ def test_every_token_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("token", name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"ringfence token {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["show", "force-owner"])
+def test_every_partition_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("partition", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence partition {name}" in done.stdout
     assert "--json" in done.stdout
 
 

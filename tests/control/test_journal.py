@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.store import records
-from ringfence.control.store.journal import START, Journal, Payload, Position
+from ringfence.control.store.journal import START, Hard, Journal, Payload, Position
 from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
 
 HISTORY = b"h" * 16
@@ -75,6 +75,42 @@ def test_a_torn_group_whose_pages_arrived_out_of_order_is_cut(tmp_path: Path) ->
     journal = reopened(path)
     assert journal.entries == ENTRIES[:2]
     assert journal.cut_bytes == len(whole) - begin
+
+
+def test_a_seal_that_never_arrived_while_the_group_behind_it_did_is_put_back(tmp_path: Path) -> None:
+    # Found by a simulated cluster: the seal's sector was lost, and the next group's first record arrived.
+    path = tmp_path / "j"
+    ends = made(path, ENTRIES[:2], ENTRIES[2:])
+    whole = without_seal(path, ends[1])
+    for length in range(ends[0] + records.HEAD_BYTES, len(whole) + 1):
+        torn = bytearray(whole[:length])
+        torn[ends[0] : ends[0] + records.HEAD_BYTES] = bytes(records.HEAD_BYTES)
+        path.write_bytes(torn)
+        first = reopened(path).entries
+        assert first == ENTRIES[: len(first)]
+        assert len(first) >= 2, f"torn at {length}"
+        # It may have been acknowledged, had only the seal rotted.
+        assert (first == ENTRIES) == (length == len(whole))
+        # Later groups prove all before them: what was put back must stand there for good.
+        journal = Journal(path, history=HISTORY)
+        journal.append([Payload(len(first) + 1, 9, b"later")])
+        journal.close()
+        assert len(reopened(path).entries) == len(first) + 1
+
+
+def test_a_seal_that_never_arrived_before_a_hard_state_is_put_back(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    Journal.create(path, history=HISTORY)
+    journal = Journal(path, history=HISTORY)
+    journal.append(ENTRIES[:2])
+    end = journal.size_bytes - records.HEAD_BYTES
+    journal.append([], Hard(7, 3, 1))
+    journal.close()
+    torn = bytearray(path.read_bytes()[: -records.HEAD_BYTES])
+    torn[end : end + records.HEAD_BYTES] = bytes(records.HEAD_BYTES)
+    path.write_bytes(torn)
+    assert reopened(path).hard == Hard(7, 3, 1)
+    assert reopened(path).entries == ENTRIES[:2]
 
 
 def test_a_file_that_grew_without_its_bytes_is_cut(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 SECRETS = {role: f"rf_secret_of_{role}" for role in ("viewer", "operator", "admin")}
 LIMIT = {"values": {"topics_max": 9}}
 WIDER = {"columns": [{"name": "id", "type": "int64", "nullable": False}, {"name": "n", "type": "string"}]}
+FORCE = {"change": 1, "owner": 1, "accepts": "rows since noon"}
 MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/metrics", None, "viewer"),
     ("GET", "/admin/status", None, "viewer"),
@@ -55,6 +56,8 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/rebalance/preview?action=balance", None, "viewer"),
     ("POST", "/admin/rebalance", {"action": "balance"}, "admin"),
     ("POST", "/admin/rebalance/cancel", None, "admin"),
+    ("GET", "/admin/partitions/7", None, "viewer"),
+    ("POST", "/admin/partitions/7/force-owner", FORCE, "admin"),
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
@@ -93,6 +96,7 @@ def test_each_operation_asks_for_its_role(tmp_path: Path, monkeypatch: Patch) ->
             place = path.split("?")[0].replace("public/default/t", "{tenant}/{namespace}/{name}")
             place = place.replace("nodes/1", "nodes/{number}").replace("drain", "{change}")
             place = place.replace("rebalance/cancel", "rebalance/{verb}")
+            place = place.replace("partitions/7", "partitions/{partition}")
             assert (f"`{method} {place.replace('tokens/x', 'tokens/{name}')}`", role) in rows
         for method, path, body, role in MATRIX:
             for wrong in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic eDp5"}):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
 from tests.control.commands import store_of
@@ -88,6 +90,46 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
         ]
         owners = (await api.get(f"{PLACE}/assignments"))["partitions"]
         assert {part["owner"] for part in owners} == {1}
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_drain_is_a_flag_and_a_run_and_an_undrain_ends_both(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        await api("POST", "/admin/topics", TOPIC)
+        node = await joined(api, 7)
+        proposer = api.bench.node.proposer
+        await proposer.propose(RingConsensus.propose_add(proposer.state, NodeId(node)))
+        drained = await api("POST", "/admin/nodes/1/drain", idempotency_key="k")
+        assert drained.status == 200, drained
+        repeated = await api("POST", "/admin/nodes/1/drain", idempotency_key="k")
+        assert (repeated.status, repeated.text) == (200, drained.text), "no second run"
+        assert (await api("POST", f"/admin/nodes/{node}/drain")).status == 409
+        shown = await until(api, "RUNNING")
+        assert (shown["run"], shown["action"], shown["node"]) == (drained.body["index"], "drain", 1)
+        assert {tuple(move["to"]) for move in shown["moves"]} == {(node,)}
+        assert (len(shown["moves"]), shown["held"]) == (3, 3)
+        assert (await api.get("/admin/nodes/1"))["draining"] is True
+        undrained = await api("POST", "/admin/nodes/1/undrain")
+        assert undrained.status == 200, undrained
+        assert (await api.get("/admin/nodes/1"))["draining"] is False
+        assert (await until(api, "IDLE"))["outcome"] == "CANCELLED"
+        assert (await api.get("/admin/nodes/1"))["draining"] is False
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_chosen_moves_are_previewed_as_they_are_started(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        await api("POST", "/admin/topics", TOPIC)
+        node = await joined(api, 7)
+        first = (await api.get(f"{PLACE}/layout"))["partitions"][0]["partition"]
+        query = f"/admin/rebalance/preview?action=move&move={first}:{node}"
+        assert [(move["partition"], move["to"]) for move in (await api.get(query))["moves"]] == [
+            (first, [node])
+        ]
+        for wrong in (f"{first}", f"{first}:", f"x:{node}", f"{first}:{node},1,2,3,4,5"):
+            assert (await api("GET", f"/admin/rebalance/preview?action=move&move={wrong}")).status == 422
 
     served(tmp_path, monkeypatch, work)
 

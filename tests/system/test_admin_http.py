@@ -180,8 +180,9 @@ def test_the_command_line_goes_through_the_admin_api(
         assert (status["leader"], status["role"], status["topics"]) == (1, "leader", 1)
         told = json.loads(cli("status", "--json", address=node.address).stdout)
         assert (told["leader"], told["term"], told["role"]) == (1, status["term"], "leader")
-        drained = ask(address, "POST", "/admin/nodes/1/drain", authorization=f"Bearer {secret}")
-        assert drained.status == 200, drained.text
+        told = run("node", "drain", "1", "--wait", "--json", code=Exit.DEGRADED)
+        assert (json.loads(told)["outcome"], json.loads(told)["held"]) == ("DONE", 1), "nobody else takes it"
+        assert "node 1 still has 1 replicas" in run("rebalance", "status")
         assert json.loads(run("node", "list", "--json"))["nodes"][0]["draining"] is True
         run("node", "undrain", "1")
         looks = [json.loads(line) for line in

@@ -6,6 +6,7 @@ One cluster serves the whole file: every test leaves it whole again, and says so
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -138,6 +139,32 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
         filler.unlink()
     three.until_equal()
     until(lambda: not says(world, 2, FULL), what="it is mended")
+
+
+@pytest.mark.timeout(120)
+def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: World) -> None:
+    three = world.three
+    third = three.nodes[2]
+    third.kill()
+    world.network.cut(2, [0, 1])
+    told = len(third.log.read_text())
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(third.start)
+        # What a recovery gives back is taken too: by then it has ended, and nobody was heard.
+        until(lambda: "not asked" in third.log.read_text()[told:], what="it waits for a majority")
+        filler = world.disk.fill()
+        try:
+            for number in range(8):
+                three.create(0, f"full-start-{number}", partitions=1)
+            world.network.heal()
+            until(lambda: third.log.read_text()[told:].count("no space for metadata") >= 3, what="it says so")
+            assert not starting.done()
+        finally:
+            filler.unlink()
+            world.network.heal()
+        starting.result()
+    three.until_whole()
+    three.until_equal()
 
 
 @pytest.mark.timeout(180)

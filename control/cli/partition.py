@@ -1,0 +1,138 @@
+"""`ringfence partition`: where a partition is, and an owner by force when its majority is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import confirm, emit, json_option, show_table
+from ringfence.control.cli.rebalance_door import asked, control_option, timeout_option
+from ringfence.control.runtime import calls
+from ringfence.native.errors import InvalidArgumentError
+
+WHY_MAX = 1_000
+"""Characters of a statement that the log keeps."""
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Show a partition's owner, replicas and change; force an owner where a majority is lost.
+
+    \b
+    Example:
+      ringfence partition show 655360 --http http://127.0.0.1:7412
+    """  # noqa: D301 - click's \b keeps the lines
+
+
+class _Door:
+    """The admin API, or a node's control address."""
+
+    def __init__(
+        self, control: str | None, http: str | None, token_file: Path | None, timeout_s: float
+    ) -> None:
+        self._control, self._timeout_s = control, timeout_s
+        self._admin = Admin(http, token_file, timeout_s) if control is None else None
+
+    def show(self, partition: int) -> dict[str, Any]:
+        if self._admin is not None:
+            told: dict[str, Any] = self._admin.get(f"/admin/partitions/{partition}")
+            return told
+        assert self._control is not None
+        return asked(self._control, calls.ShowPartition(partition=partition), self._timeout_s)
+
+    def force(self, partition: int, change: int, owner: int, accepts: str) -> None:
+        if self._admin is not None:
+            given = {"change": change, "owner": owner, "accepts": accepts}
+            self._admin.change("POST", f"/admin/partitions/{partition}/force-owner", given)
+            return
+        assert self._control is not None
+        call = calls.ForcePartition(partition=partition, change=change, owner=owner, accepts=accepts)
+        asked(self._control, call, self._timeout_s)
+
+
+@command.command("show")
+@click.argument("partition", type=click.IntRange(min=1))
+@control_option
+@http_options
+@timeout_option
+@json_option
+def show(*, partition: int, control: str | None, http: str | None, token_file: Path | None,
+         timeout_s: float, as_json: bool) -> int:  # fmt: skip
+    """Show who owns a partition, who has replicas, and what is changing.
+
+    While an owner is sought it tells what each replica answered, and what may be lost by choosing it.
+
+    \b
+    Example:
+      ringfence partition show 655360 --http http://127.0.0.1:7412
+    """  # noqa: D301
+    told = _Door(control, http, token_file, timeout_s).show(partition)
+    if as_json:
+        emit(told)
+    else:
+        _show(told)
+    return Exit.OK
+
+
+@command.command("force-owner")
+@click.argument("partition", type=click.IntRange(min=1))
+@click.option("--owner", type=click.IntRange(min=1), required=True, help="The node that becomes owner.")
+@click.option("--yes", is_flag=True, help="Do not ask: what may be lost is accepted.")
+@control_option
+@http_options
+@timeout_option
+@json_option
+def force_owner(*, partition: int, owner: int, yes: bool, control: str | None, http: str | None,
+                token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+    """Make a replica the owner although no majority answers. ROWS MAY BE LOST, acknowledged ones too.
+
+    Only for a failover that waits for replicas which never come back; it says first what may be lost.
+
+    \b
+    Example:
+      ringfence partition force-owner 655360 --owner 4 --http http://127.0.0.1:7412
+    """  # noqa: D301
+    door = _Door(control, http, token_file, timeout_s)
+    told = door.show(partition)
+    change = told["change"] or {}
+    chosen = next((known for known in change.get("candidates", ()) if known["node"] == owner), None)
+    if chosen is None:
+        nodes = [place["node"] for place in told["replicas"]]
+        now = f"its change {change['change']} is a {change['kind']}" if change else "no change of it is open"
+        raise InvalidArgumentError(
+            f"partition {partition} seeks no owner that node {owner} could be: {now}, replicas are on nodes "
+            f"{nodes}; an owner is forced only in a failover, and only one with a replica"
+        )
+    if not as_json:
+        _show(told)
+    question = f"{chosen['may_lose']}.\nMake node {owner} the owner of partition {partition}?"
+    confirm(question, yes=yes)
+    door.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX])
+    if as_json:
+        emit({"partition": partition, "owner": owner, "change": change["change"],
+              "accepted": chosen["may_lose"]})  # fmt: skip
+    else:
+        click.echo(f"partition {partition}: node {owner} is the owner")
+    return Exit.OK
+
+
+def _show(told: dict[str, Any]) -> None:
+    click.echo(f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, "
+               f"epoch {told['epoch']}")  # fmt: skip
+    show_table("replicas", ("node", "life", "store"),
+               [[place["node"], place["life"], place["store"]] for place in told["replicas"]])  # fmt: skip
+    change = told["change"]
+    if change is None:
+        click.echo("no change is open")
+        return
+    click.echo(
+        f"change {change['change']}: {change['kind']} {change['phase']}, to nodes {change['replicas']}"
+    )
+    if change["candidates"]:
+        columns = ("node", "life", "epoch", "records", "lost_records", "may_lose")
+        show_table("an owner is sought", columns,
+                   [[known[name] for name in columns] for known in change["candidates"]])  # fmt: skip

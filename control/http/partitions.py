@@ -1,0 +1,81 @@
+"""One partition over HTTP: who has it and what changes it for viewers, an owner by force for admins."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs, no_store
+from ringfence.control.http.desk import Desk
+from ringfence.control.http.shapes import Number, Receipt
+from ringfence.control.machines.change_checks import ACCEPTS_MIN, WHY_MAX
+from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.tokens import Role
+from ringfence.control.runtime.admin import Asked, Outcome
+
+
+class ForceGiven(BaseModel):
+    """Which failover it ends, who becomes owner, and what the operator knows may be lost."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    change: Number = Field(description="the number of the open failover: `change.change` of the partition")
+    owner: Number
+    accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
+        description="what may be lost by it, as its candidate's `may_lose` says; log and audit keep it"
+    )
+
+
+async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
+    """Only so that OpenAPI tells of them; `desk` reads them."""
+
+
+def router(desk: Desk) -> APIRouter:
+    """All of it."""
+    both = APIRouter()
+    both.include_router(_reads(desk))
+    both.include_router(_changes(desk))
+    return both
+
+
+def _reads(desk: Desk) -> APIRouter:
+    reads = APIRouter(
+        tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
+        responses=PROBLEMS,
+    )  # fmt: skip
+
+    @reads.get("/admin/partitions/{partition}", operation_id="partition")
+    async def partition(partition: Number) -> dict[str, Any]:
+        """Owner, replicas and open change; of a failover what each replica answered, and would lose."""
+        return await desk.node.partitions.show(PartitionId(partition))
+
+    return reads
+
+
+def _changes(desk: Desk) -> APIRouter:
+    changes = APIRouter(
+        tags=["partitions"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(_headers)],
+        responses=PROBLEMS,
+    )  # fmt: skip
+    node = desk.node
+
+    async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
+        await node.proposer.fresh()
+        command = node.partitions.force(PartitionId(partition), given.change, given.owner, given.accepts)
+        return await node.admin.propose(command, asked)
+
+    @changes.post(
+        "/admin/partitions/{partition}/force-owner", operation_id="force_owner", response_model=Receipt
+    )
+    async def force_owner(
+        request: Request, partition: Number, given: Annotated[ForceGiven, Body()]
+    ) -> Response:
+        """End a failover that finds no majority: this replica is the owner. Rows may be lost."""
+        told = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
+        return await desk.change(
+            request, told[:500], lambda asked: forced(partition, given, asked),
+            content=given.model_dump_json().encode(),
+        )  # fmt: skip
+
+    return changes

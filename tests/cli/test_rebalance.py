@@ -1,0 +1,74 @@
+"""`rebalance`, and the other commands that start runs: what they wait for and end with, whatever the door."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ringfence.control.cli import rebalance
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.program import run
+
+RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
+       "eta_s": None, "held": 0, "moves": []}  # fmt: skip
+
+
+def shown(state: str, **more: Any) -> dict[str, Any]:
+    return {**RUN, "state": state, **more}
+
+
+class Told:
+    """A door that tells one thing after the other, the last one for ever."""
+
+    def __init__(self, *answers: dict[str, Any], runs: tuple[dict[str, Any], ...] = ()) -> None:
+        self.answers, self.runs = list(answers), runs
+
+    def show(self) -> dict[str, Any]:
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    def history(self) -> dict[str, Any]:
+        return {"runs": list(self.runs)}
+
+
+@pytest.mark.parametrize(
+    ("answers", "runs", "code"),
+    [
+        ([shown("RUNNING"), shown("IDLE", outcome="DONE")], (), Exit.OK),
+        ([shown("IDLE", outcome="DONE", held=2)], (), Exit.DEGRADED),
+        ([shown("RUNNING"), shown("CANCELLING"), shown("IDLE", outcome="CANCELLED")], (), Exit.DEGRADED),
+        # The node that is asked lags: it still shows the run before.
+        ([shown("IDLE", run=5, outcome="DONE"), shown("IDLE", outcome="GIVEN_UP")], (), Exit.DEGRADED),
+        # The next run has begun before anybody looked.
+        ([shown("RUNNING", run=9)], (shown("IDLE", outcome="DONE"),), Exit.OK),
+        ([shown("RUNNING", run=9)], (shown("IDLE", outcome="GIVEN_UP"),), Exit.DEGRADED),
+    ],
+)
+def test_who_waits_hears_of_this_runs_end_and_whether_all_was_moved(
+    answers: list[dict[str, Any]], runs: tuple[dict[str, Any], ...], code: Exit,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(rebalance, "LOOK_S", 0.0)
+    door: Any = Told(*answers, runs=runs)
+    assert rebalance.started(door, lambda: 7, as_json=True, wait=True) == code
+    assert json.loads(capsys.readouterr().out)["run"] == 7
+
+
+def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    door: Any = Told(shown("RUNNING"))
+    assert rebalance.started(door, lambda: 7, as_json=True, wait=False) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"run": 7}
+
+
+COMMANDS = ["start", "preview", "status", "history", "pause", "resume", "cancel"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_rebalance_command_has_an_example_json_and_both_doors(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["rebalance", name, "--help"]) == Exit.OK
+    said = capsys.readouterr().out
+    for part in (f"ringfence rebalance {name}", "--json", "--http", "--control", "--token-file"):
+        assert part in said
