@@ -15,7 +15,7 @@ from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
-COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "attempts", "error")
+COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
 
 
@@ -128,7 +128,33 @@ def preview(
     Example:
       ringfence rebalance preview balance --http http://127.0.0.1:7412
     """  # noqa: D301
-    told = door.preview(*_checked(action, node, moves))
+    return _show_plan(door.preview(*_checked(action, node, moves)), as_json=as_json)
+
+
+@command.command("reverse")
+@click.argument("partitions", type=click.IntRange(min=1), nargs=-1)
+@click.option("--preview", "only_look", is_flag=True, help="Say what would move back; nothing is changed.")
+@click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
+@door_options
+@json_option
+def reverse(
+    *, partitions: tuple[int, ...], only_look: bool, door: Door, as_json: bool, wait: bool
+) -> int:  # fmt: skip
+    """Move PARTITIONS back to where they were before their last change, without loss.
+
+    Without PARTITIONS: all of the newest rebalance. For `reverse_hold_s` after its end the old copy is kept,
+    so only what has come since is copied. `status` lists what can be reversed.
+
+    \b
+    Example:
+      ringfence rebalance reverse --http http://127.0.0.1:7412 --wait
+    """  # noqa: D301
+    if only_look:
+        return _show_plan(door.preview_reverse(partitions), as_json=as_json)
+    return started(door, lambda: door.reverse(partitions), as_json=as_json, wait=wait)
+
+
+def _show_plan(told: dict[str, Any], *, as_json: bool) -> int:
     if as_json:
         emit(told)
         return Exit.OK
@@ -169,7 +195,7 @@ def history(*, door: Door, as_json: bool) -> int:
     if as_json:
         emit(told)
         return Exit.OK
-    columns = ("run", "action", "node", "outcome", "counts", "why")
+    columns = ("run", "action", "node", "outcome", "counts", "gaps", "why")
     show_table("rebalances", columns, [[_shown(run[name]) for name in columns] for run in told["runs"]])
     return Exit.OK
 
@@ -205,7 +231,13 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
     held = f"node {told['node']} still has {told['held']} replicas" if told["held"] else ""
-    for line in (told["why"], held, told["policy"]):
+    gaps = f"nobody was acknowledged for: {_shown(told['gaps'])}" if told["gaps"] else ""
+    back = (
+        f"{len(told['reversible'])} changes can be reversed: `rebalance reverse`"
+        if told["reversible"]
+        else ""
+    )
+    for line in (told["why"], held, gaps, back, told["policy"]):
         if line:
             click.echo(line)
 

@@ -31,7 +31,9 @@ class Door(Protocol):
     """What the commands ask for. Each raises RingfenceError; starts give the number of the run."""
 
     def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]: ...
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]: ...
     def start(self, action: str, node: int, moves: Moves) -> int: ...
+    def reverse(self, partitions: tuple[int, ...]) -> int: ...
     def drain(self, node: int) -> int: ...
     def steer(self, verb: str) -> None: ...
     def show(self) -> dict[str, Any]: ...
@@ -68,6 +70,12 @@ class _Control:
     def start(self, action: str, node: int, moves: Moves) -> int:
         return int(self._steered(verb="start", action=action, node=node, moves=moves)["run"])
 
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
+        return self._steered(verb="preview", action="reverse", partitions=partitions)
+
+    def reverse(self, partitions: tuple[int, ...]) -> int:
+        return int(self._steered(verb="start", action="reverse", partitions=partitions)["run"])
+
     def drain(self, node: int) -> int:
         return self.start("drain", node, ())
 
@@ -100,6 +108,15 @@ class _Http:
             given["node"] = node
         if moves:
             given["moves"] = [{"partition": partition, "nodes": list(nodes)} for partition, nodes in moves]
+        return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
+
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
+        query = [("action", "reverse"), *(("partition", str(number)) for number in partitions)]
+        told: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
+        return told
+
+    def reverse(self, partitions: tuple[int, ...]) -> int:
+        given = {"action": "reverse", "partitions": list(partitions)}
         return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
 
     def drain(self, node: int) -> int:

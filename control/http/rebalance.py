@@ -17,7 +17,7 @@ from ringfence.control.model.tokens import Role
 from ringfence.control.runtime.admin import Asked, Outcome
 from ringfence.control.runtime.rebalance_requests import shown_plan
 
-ActionName = Literal["add_node", "remove_node", "balance", "move", "drain"]
+ActionName = Literal["add_node", "remove_node", "balance", "move", "drain", "reverse"]
 Verb = Literal["pause", "resume", "cancel"]
 MoveText = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}:[0-9]{1,18}(,[0-9]{1,18}){0,4}$")]
 """PARTITION:NODE[,NODE...], the owner first: as the command line has it."""
@@ -38,6 +38,9 @@ class RebalanceGiven(_Model):
     action: ActionName
     node: Number | None = Field(default=None, description="of add_node, remove_node and drain")
     moves: Annotated[list[MoveGiven], Field(max_length=4_096)] = []
+    partitions: Annotated[list[Number], Field(max_length=4_096)] = Field(
+        default=[], description="of reverse; none: all of the newest run that can be reversed"
+    )
 
 
 async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
@@ -79,9 +82,12 @@ def _reads(desk: Desk) -> APIRouter:
         action: ActionName,
         number: Annotated[int | None, Query(alias="node", ge=1, le=NUMBER_MAX)] = None,
         moves: Annotated[list[MoveText], Query(alias="move", max_length=256)] = [],  # noqa: B006 - FastAPI copies it
+        partitions: Annotated[list[Number], Query(alias="partition", max_length=256)] = [],  # noqa: B006 - as above
     ) -> dict[str, Any]:
         """What a start would move now. 409 while another run is under way."""
-        chosen = [_chosen(text) for text in moves]
+        chosen = [_chosen(text) for text in moves] or [
+            Chosen(PartitionId(number), ()) for number in partitions
+        ]
         plan = await node.rebalances.plan(Action(action), NodeId(number or 0), chosen)
         return shown_plan(plan)
 
@@ -99,7 +105,7 @@ def _changes(desk: Desk) -> APIRouter:
         chosen = [
             Chosen(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
-        ]
+        ] or [Chosen(PartitionId(number), ()) for number in given.partitions]
         plan = await node.rebalances.plan(Action(given.action), NodeId(given.node or 0), chosen)
         return await node.admin.propose(plan.command, asked)
 

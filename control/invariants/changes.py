@@ -32,6 +32,21 @@ def check(state: MetadataState, index: int) -> None:
         for left in known:
             assert left.change < index, "a leftover of the future"
             _check_leftover(state, partition, left.place.store, left.kind)
+    _check_kept(state, index)
+
+
+def _check_kept(state: MetadataState, index: int) -> None:
+    for partition, kept in state.kept.items():
+        topic = state.topics.get(kept.topic)
+        assert partition == kept.partition, f"what is kept of {kept.partition} stands under {partition}"
+        assert topic is not None, f"something is kept of topic {kept.topic}, which is gone"
+        assert kept.change < index, "a change of the future is kept"
+        change = state.changes.get(partition)
+        used = {*topic.assignments[partition].replicas, *(() if change is None else change.adds)}
+        assert used.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} counts, or will"
+        told = {left.place for left in state.leftovers.get(partition, ())}
+        assert told.isdisjoint(kept.stores), f"I16: an old copy of partition {partition} is given back"
+        assert {*kept.stores} <= {*kept.before}, "what was no replica is kept"
 
 
 def _check_leftover(state: MetadataState, partition: PartitionId, store: bytes, kind: LeftoverKind) -> None:

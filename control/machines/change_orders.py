@@ -70,7 +70,15 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="answer"):
 
 
 class Ready(_Answer, frozen=True, kw_only=True, tag="ready"):
-    """Done, or so already."""
+    """Done, or so already.
+
+    `first_us`, of a LookOpen: when the first batch under its epoch was acknowledged, Unix us by the wall
+    clock of the node; 0 while there was none, or where the node does not measure it. With 0 the question is
+    asked again, for a second at the most. Contract with the native node: `partitions()` tells it for an open
+    partition as `first_acknowledged_us`.
+    """
+
+    first_us: int = 0
 
 
 class SyncState(StrEnum):
@@ -91,10 +99,17 @@ class Synced(_Answer, frozen=True, kw_only=True, tag="synced"):
 
 
 class Ended(_Answer, frozen=True, kw_only=True, tag="ended"):
-    """Where a log ends; `cut` as in `Proof`."""
+    """Where a log ends; `cut` as in `Proof`.
+
+    `stopped_us`, of the Fence of a planned change: when the owner gave its last acknowledgement, or began to
+    refuse if that was later (an idle partition has no gap as long as its idleness); Unix us by the wall clock
+    of the node, 0 where it does not measure it. Contract with the native node: the outcome of `hold` tells it
+    as `stopped_us`.
+    """
 
     end: LogEnd
     cut: bool = False
+    stopped_us: int = 0
 
 
 class Failed(_Answer, frozen=True, kw_only=True, tag="failed"):

@@ -9,11 +9,21 @@ of metadata, and none forgets to adopt what counted for the majority of a COMMIT
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
+from ringfence.control.machines.config import limit
 from ringfence.control.machines.move_records import followed, without_topic
-from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, Leftover, LeftoverKind
+from ringfence.control.model.changes import (
+    Change,
+    ChangeId,
+    ChangeKind,
+    ChangePhase,
+    Kept,
+    Leftover,
+    LeftoverKind,
+)
 from ringfence.control.model.ids import Epoch, Index, PartitionId
 from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.state import MetadataState
@@ -83,12 +93,70 @@ def aborted(state: MetadataState, change: Change, index: Index | None, why: str)
     return with_assignment(ended, topic, change.partition, assignment, index)
 
 
-def cleaned(state: MetadataState, change: Change) -> MetadataState:
+def cleaned(state: MetadataState, change: Change, gap_us: int | None = None) -> MetadataState:
     """A committed change is over. Who left holds nothing that a majority of the replicas does not."""
     assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
-    return with_leftovers(
-        without_change(state, change.partition), change, change.leaves, LeftoverKind.RELEASE
-    )
+    state = without_change(state, change.partition)
+    if gap_us is not None:
+        state = followed(state, change, MoveState.COMMITTED, gap_us=gap_us)
+    if change.kind is ChangeKind.FAILOVER:
+        return state
+    if not change.before or limit(state, "reverse_hold_s") == 0:
+        state = released(state, change.partition)
+        return with_leftovers(state, change, change.leaves, LeftoverKind.RELEASE)
+    return kept_for_reversal(state, change)
+
+
+def not_adopting(state: MetadataState, change: Change) -> MetadataState:
+    """Who leaves by a COMMIT need not adopt any more what it became a replica by, if it has not yet."""
+    known = state.leftovers.get(change.partition, ())
+    rest = tuple(one for one in known if one.kind is not LeftoverKind.ADOPT or one.place not in change.leaves)
+    return state if rest == known else _with_known(state, change.partition, rest)
+
+
+def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
+    """Who left keeps its rows for a while; only the last change of a partition can be reversed."""
+    left = tuple(place for place in change.leaves if place.node in state.nodes)
+    state = released(state, change.partition, but={*left, *change.replicas})
+    kept = Kept(
+        topic=change.topic, partition=change.partition, change=change.change, attempt=change.attempt,
+        run=change.run, before=change.before, stores=left, since_ms=state.time_ms,
+    )  # fmt: skip
+    return replace(state, kept={**state.kept, change.partition: kept})
+
+
+def released(
+    state: MetadataState, partition: PartitionId, but: AbstractSet[Replica] = frozenset()
+) -> MetadataState:
+    """Nothing of the partition is kept any more; the stores, but for these, give their rows back."""
+    kept = state.kept.get(partition)
+    if kept is None:
+        return state
+    state = _with_kept(state, partition, None)
+    more = tuple(
+        Leftover(
+            topic=kept.topic, change=kept.change, attempt=kept.attempt, place=place,
+            kind=LeftoverKind.RELEASE,
+        )
+        for place in kept.stores
+        if place not in but and place.node in state.nodes
+    )  # fmt: skip
+    known = state.leftovers.get(partition, ())
+    return _with_known(state, partition, (*known, *more)) if more else state
+
+
+def taken_up(state: MetadataState, partition: PartitionId, places: Iterable[Replica]) -> MetadataState:
+    """A change copies to stores that keep an old copy: from now on that is the change's, as all it copies."""
+    kept, gone = state.kept.get(partition), {*places}
+    if kept is None or gone.isdisjoint(kept.stores):
+        return state
+    left = tuple(place for place in kept.stores if place not in gone)
+    return _with_kept(state, partition, replace(kept, stores=left))
+
+
+def _with_kept(state: MetadataState, partition: PartitionId, kept: Kept | None) -> MetadataState:
+    others = {number: old for number, old in state.kept.items() if number != partition}
+    return replace(state, kept=others if kept is None else {**others, partition: kept})
 
 
 def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
@@ -143,6 +211,10 @@ def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozen
             state = without_change(state, partition)
             if not change.is_committed:
                 state = with_leftovers(state, change, change.adds, LeftoverKind.DISCARD)
+        old = state.kept.get(partition)
+        if old is not None:
+            stores |= {place.store for place in old.stores}
+            state = _with_kept(state, partition, None)
         known = state.leftovers.get(partition, ())
         kept = tuple(left for left in known if left.kind is LeftoverKind.DISCARD)
         if kept != known:
@@ -166,6 +238,10 @@ def without_store(state: MetadataState, store: bytes) -> MetadataState:
         kept = tuple(left for left in known if left.place.store != store)
         if kept != known:
             state = _with_known(state, partition, kept)
+    for partition, old in state.kept.items():
+        if any(place.store == store for place in old.before):
+            # The way back leads over it, so there is none any more; and nobody waits for it.
+            state = released(state, partition, but={place for place in old.before if place.store == store})
     return state
 
 

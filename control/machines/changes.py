@@ -3,7 +3,7 @@
     PREPARED   Receive at each target, Sync at the owner    all targets contiguous -> HoldChange
     HELD       Fence at the owner: S; Prove at the others   a majority of the new set at S -> CommitChange
     COMMITTED  LookOpen at the new owner                    -> ConfirmOpened
-    OPENED                                                  -> CleanChange
+    OPENED     LookOpen, until somebody was acknowledged    -> CleanChange
     FAILOVER   Fence at every replica                       a majority: the most advanced -> CommitChange
 
 Pure: `advance(state, change, seen, now_ms)`. What was seen is soft; a new leader begins with nothing and asks
@@ -51,6 +51,8 @@ from ringfence.control.model.topics import Replica
 
 HOLD_GAP: Final = 64
 """Records that a target may lack when the HOLD is asked for: a group commit's worth, a few ms."""
+GAP_WAIT_MS: Final = 1_000
+"""How long the end of a change waits for the new owner's first acknowledgement, which tells the gap."""
 ANSWERS_GRACE_MS: Final = 200
 """How long a failover with a majority waits for the other live replicas: the former owner may be one."""
 
@@ -65,6 +67,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     receiving: frozenset[Replica] = frozenset()
     syncs: tuple[tuple[Replica, Synced], ...] = ()
     held: LogEnd | None = None
+    stopped_us: int = 0
+    first_us: int = 0
     proofs: tuple[Proof, ...] = ()
     opened: Epoch = Epoch(0)
     failed: str = ""
@@ -99,14 +103,14 @@ def heard(seen: Seen, order: Order, answer: Answer) -> Seen:
             others = tuple(known for known in seen.syncs if known[0] != target)
             failed = f"node {order.to.node}: {answer.why}" if answer.state is SyncState.FAILED else ""
             return replace(seen, syncs=(*others, (target, answer)), failed=failed or seen.failed)
-        case Fence(to=to), Ended(end=end, cut=cut):
+        case Fence(to=to), Ended(end=end, cut=cut, stopped_us=stopped_us):
             if seen.phase is ChangePhase.HELD:
-                return replace(seen, held=end)
+                return replace(seen, held=end, stopped_us=stopped_us)
             return replace(seen, proofs=_with_proof(seen.proofs, Proof(to, end, cut)))
         case Prove(to=to), Ended(end=end, cut=cut):
             return replace(seen, proofs=_with_proof(seen.proofs, Proof(to, end, cut)))
-        case LookOpen(epoch=epoch), Ready():
-            return replace(seen, opened=epoch)
+        case LookOpen(epoch=epoch), Ready(first_us=first_us):
+            return replace(seen, opened=epoch, first_us=first_us)
         case _:
             return seen
 
@@ -119,7 +123,7 @@ def advance(
     if change.phase is ChangePhase.COMMITTED:
         return _opening(state, change, seen)
     if change.phase is ChangePhase.OPENED:
-        return Next(entry=CleanChange(partition=change.partition, change=change.change))
+        return _cleaning(state, change, seen, now_ms)
     if change.kind is ChangeKind.FAILOVER:
         return _failing_over(state, change, seen, now_ms, owned or {})
     why = _hopeless(state, change, seen, now_ms)
@@ -168,6 +172,7 @@ def _held(state: MetadataState, change: Change, seen: Seen) -> Next:
             partition=change.partition, change=change.change, epoch=assignment.epoch,
             owner=change.owner.node, end=end, proofs=tuple(equal),
             rows=sum(sync.rows for _, sync in seen.syncs), bytes=sum(sync.bytes for _, sync in seen.syncs),
+            stopped_us=seen.stopped_us,
         )  # fmt: skip
         return Next((), commit)
     told = {proof.place for proof in proofs if proof.end.records >= end.records}
@@ -244,6 +249,18 @@ def _opening(state: MetadataState, change: Change, seen: Seen) -> Next:
         confirm = ConfirmOpened(partition=change.partition, change=change.change, epoch=assignment.epoch)
         return Next((), confirm)
     return Next((LookOpen(**_of(change, assignment.owner), epoch=assignment.epoch),))
+
+
+def _cleaning(state: MetadataState, change: Change, seen: Seen, now_ms: int) -> Next:
+    """The end. Of a move it is told how long nobody acknowledged, if the new owner soon has somebody to."""
+    gap_us = None
+    if change.has_gap:
+        if not seen.first_us and now_ms - seen.since_ms < GAP_WAIT_MS:
+            assignment = assignment_of(state, change)
+            return Next((LookOpen(**_of(change, assignment.owner), epoch=assignment.epoch),))
+        # Two wall clocks: what is below zero is their difference.
+        gap_us = max(0, seen.first_us - change.stopped_us) if seen.first_us else None
+    return Next(entry=CleanChange(partition=change.partition, change=change.change, gap_us=gap_us))
 
 
 def _is_live(state: MetadataState, place: Replica) -> bool:

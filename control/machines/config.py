@@ -61,6 +61,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "hold_timeout_ms": Limit(
         5_000, 100, 600_000, "a HOLD takes ms; one that does not end keeps producers waiting"
     ),
+    "reverse_hold_s": Limit(
+        300, 0, 604_800, "so long a finished change can be reversed, and costs its old copy's space; 0: not"
+    ),
     "policy_enabled": Limit(0, 0, 1, "0: nothing moves unless somebody says so"),
     "policy_imbalance_percent": Limit(
         200, 100, 10_000, "max/min of the nodes' loads, in percent, that must be passed: 2.0"

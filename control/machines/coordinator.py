@@ -15,14 +15,16 @@ from typing import Final, NamedTuple
 from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.machines.changes import Seen, advance, fresh, heard
+from ringfence.control.machines.config import limit
 from ringfence.control.machines.holdings import owned
 from ringfence.control.machines.policy import Decision, Memory, decide
 from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.model.change_commands import CommitChange, FailOver
-from ringfence.control.model.changes import Change, ChangeKind
+from ringfence.control.model.change_commands import CommitChange, FailOver, ReleaseKept
+from ringfence.control.model.changes import Change, ChangeId, ChangeKind
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.nodes import Life
+from ringfence.control.model.rebalances import Action
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica
 
@@ -30,6 +32,12 @@ AGAIN_MS: Final = 1_000
 """An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
 FAILOVERS_MAX: Final = 64
 """Failovers that are worked on at once, oldest first: each asks all replicas of a partition."""
+
+
+RELEASES_DUE_MAX: Final = 256
+"""Old copies that one entry gives up; more are due at the next look."""
+RELEASE_LOOK_MS: Final = 1_000
+"""Hold times are minutes; a look goes over all that is kept."""
 
 
 class Wanted(NamedTuple):
@@ -45,6 +53,8 @@ class Coordinator:
         self._proposed: dict[Command, int] = {}
         self._rebalancer = Rebalancer()
         self._memory: Memory | None = None
+        self._release_ms = 0
+        self._kept_ms: dict[tuple[PartitionId, ChangeId], int] = {}
         self.loads: dict[PartitionId, float] = {}
         self.decision: Decision | None = None
 
@@ -76,6 +86,7 @@ class Coordinator:
                 load[entry.owner] += 1  # so that one node's partitions do not all go to one other
         self._seen = seen
         entries += self._rebalancer.step(state, now_ms)
+        entries += self._releases(state, now_ms)
         entries += self._policy(state, now_ms)
         return Wanted(tuple(orders), self._due(entries, now_ms))
 
@@ -88,6 +99,27 @@ class Coordinator:
         due = tuple(command for command in entries if command not in self._proposed)
         self._proposed |= dict.fromkeys(due, now_ms)
         return due
+
+    def _releases(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        """The hold time begins anew with each leader: it is at least as long as it should be."""
+        if now_ms < self._release_ms or not (state.kept or self._kept_ms):
+            return ()
+        self._release_ms = now_ms + RELEASE_LOOK_MS
+        known = self._kept_ms
+        self._kept_ms = {
+            (number, kept.change): known.get((number, kept.change), now_ms)
+            for number, kept in state.kept.items()
+        }
+        hold_ms, run = limit(state, "reverse_hold_s") * 1_000, state.rebalance
+        # What a run is about to take back is kept for it, however long its turn takes to come.
+        is_way_back = run.is_active and run.action is Action.REVERSE
+        needed = {number for number, move in state.moves.items() if is_way_back and not move.is_over}
+        over = sorted(
+            one
+            for one, since_ms in self._kept_ms.items()
+            if now_ms - since_ms >= hold_ms and one[0] not in needed
+        )
+        return (ReleaseKept(kept=tuple(over[:RELEASES_DUE_MAX])),) if over else ()
 
     def _policy(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         if self._memory is None:

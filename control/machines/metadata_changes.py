@@ -13,6 +13,9 @@ from ringfence.control.machines.change_rules import (
     aborted,
     assignment_of,
     cleaned,
+    not_adopting,
+    released,
+    taken_up,
     with_assignment,
     with_change,
     with_failovers,
@@ -32,13 +35,17 @@ from ringfence.control.model.change_commands import (
     ForceOwner,
     HoldChange,
     PrepareChange,
+    ReleaseKept,
 )
 from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind, LogEnd
-from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
 from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Topic
+
+RELEASES_MAX = 1_024
+"""Partitions of one ReleaseKept: an entry of 20 KB."""
 
 
 def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
@@ -59,6 +66,8 @@ def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
             return check_opened(state, command)
         case CleanChange(partition=partition, change=change):
             return change_checks.open_fault(state, partition, change, (ChangePhase.OPENED,), "CLEAN")
+        case ReleaseKept():
+            return check_release(state, command)
         case AbortChange(partition=partition, change=change):
             phases = (ChangePhase.PREPARED, ChangePhase.HELD)
             return change_checks.open_fault(state, partition, change, phases, "ABORT") or _planned(
@@ -79,6 +88,7 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
             return followed(with_change(state, held), held, MoveState.VERIFYING), Done()
         case CommitChange(partition=partition):
             change = state.changes[partition]
+            change = replace(change, stopped_us=command.stopped_us)
             done = commit(state, change, command.owner, command.end, index)
             copied = {"rows": command.rows, "bytes": command.bytes}
             return followed(done, change, MoveState.COMMITTED, error="", **copied), Done()
@@ -86,8 +96,10 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
             return commit(state, state.changes[command.partition], command.owner, None, index), Done()
         case ConfirmOpened(partition=partition):
             return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
-        case CleanChange(partition=partition):
-            return cleaned(state, state.changes[partition]), Done()
+        case CleanChange(partition=partition, gap_us=gap_us):
+            return cleaned(state, state.changes[partition], gap_us), Done()
+        case ReleaseKept(kept=kept):
+            return release(state, kept), Done()
         case AbortChange(partition=partition, why=why):
             return aborted(state, state.changes[partition], index, why), Done()
         case ConfirmLeft(partition=partition, change=change, store=store):
@@ -114,7 +126,9 @@ def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple
         leaves=tuple(place for place in now.replicas if place not in replicas),
         run=command.run,
         attempt=attempt,
+        before=(now.owner, *(place for place in now.replicas if place != now.owner)),
     )
+    state = taken_up(state, change.partition, change.adds)
     return with_change(state, change), ChangesPrepared(change=index, partitions=1)
 
 
@@ -137,7 +151,8 @@ def commit(
     topic: Topic = state.topics[change.topic]
     committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
     assigned = with_assignment(state, topic, change.partition, assignment, index)
-    return with_leftovers(with_change(assigned, committed), change, change.adds, LeftoverKind.ADOPT)
+    state = not_adopting(with_change(assigned, committed), change)
+    return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
 
 
 def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:
@@ -152,6 +167,27 @@ def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None
     return stale(
         f"partition {command.partition} has owner epoch {epoch}, it was opened under {command.epoch}"
     )
+
+
+def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:
+    if len(command.kept) > RELEASES_MAX:
+        return invalid(f"{len(command.kept)} releases, {RELEASES_MAX} at most in one entry")
+    if any(_is_kept(state, *one) for one in command.kept):
+        return None
+    return stale(f"nothing of {len(command.kept)} changes is kept any more")
+
+
+def release(state: MetadataState, kept: tuple[tuple[PartitionId, ChangeId], ...]) -> MetadataState:
+    """Of what is kept still: another change of a partition may have come between."""
+    for partition, change in kept:
+        if _is_kept(state, partition, change):
+            state = released(state, partition)
+    return state
+
+
+def _is_kept(state: MetadataState, partition: PartitionId, change: ChangeId) -> bool:
+    known = state.kept.get(partition)
+    return known is not None and known.change == change
 
 
 def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:

@@ -6,6 +6,7 @@ A command that finds the run as it wants it is done, and changes nothing: repeat
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -103,7 +104,7 @@ def check_start(state: MetadataState, command: StartRebalance) -> Refused | None
 
 
 def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
-    if command.action in {Action.BALANCE, Action.MOVE}:
+    if command.action in {Action.BALANCE, Action.MOVE, Action.REVERSE}:
         return None if command.node == 0 else invalid(f"{command.action} names no node")
     if command.action is Action.ADD_NODE:
         return metadata_ring.eligible_fault(state, command.node)
@@ -131,6 +132,10 @@ def move_fault(state: MetadataState, command: StartRebalance, move: PlannedMove)
             f"partition {move.partition} is at {sorted(held)} with owner {assignment.owner.node}, the plan "
             f"was made for {list(move.before)}; plan anew"
         )
+    if command.action is Action.REVERSE:
+        fault = reverse_fault(state, move)
+        if fault is not None:
+            return fault
     if len(move.after) != topic.replication or len(set(move.after)) != topic.replication:
         return invalid(
             f"partition {move.partition} to {list(move.after)}: {topic.replication} different nodes"
@@ -147,6 +152,22 @@ def move_fault(state: MetadataState, command: StartRebalance, move: PlannedMove)
         ),
         None,
     )
+
+
+def reverse_fault(state: MetadataState, move: PlannedMove) -> Refused | None:
+    """A way back leads to where the partition was before its last planned change, and nowhere else."""
+    kept = state.kept.get(move.partition)
+    if kept is None:
+        return conflict(
+            f"partition {move.partition} has no change that can be reversed: none has ended within "
+            f"{limit(state, 'reverse_hold_s')} s (`reverse_hold_s`); move it with action `move`"
+        )
+    before = tuple(place.node for place in kept.before)
+    if move.after != before or any(state.nodes[place.node].store != place.store for place in kept.before):
+        return stale(
+            f"partition {move.partition} was at {list(before)}, not at {list(move.after)}; plan anew"
+        )
+    return None
 
 
 def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[MetadataState, Result]:
@@ -209,9 +230,19 @@ def finish(state: MetadataState, index: Index) -> MetadataState:
         state = replace(state, nodes=nodes)
     ended = replace(
         run, state=RunState.IDLE, outcome=outcome, why=why[:WHY_MAX], ended_ms=state.time_ms,
-        counts=dict(sorted(counts.items())),
+        counts=dict(sorted(counts.items())), gaps=gaps_of(state.moves.values()),
     )  # fmt: skip
     return replace(state, rebalance=ended, runs=(*state.runs, ended)[-HISTORY_MAX:])
+
+
+def gaps_of(moves: Iterable[MoveRecord]) -> dict[str, int]:
+    """How long nobody acknowledged, over the moves that tell; empty if none does. Nearest rank, in us."""
+    known = sorted(move.gap_us for move in moves if move.gap_us is not None)
+    if not known:
+        return {}
+    ranks = {"p50_us": 50, "p99_us": 99, "max_us": 100}
+    gaps = {name: known[max(0, -(-len(known) * percent // 100) - 1)] for name, percent in ranks.items()}
+    return {"count": len(known), **gaps}
 
 
 def _with_ring(state: MetadataState, run: Run, index: Index) -> tuple[MetadataState, Refused | None]:

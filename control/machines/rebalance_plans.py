@@ -5,6 +5,8 @@ remove_node   the node's partitions go, nothing else; the ring follows at the en
 drain         the same, and the node stays in the ring
 balance       nobody holds more than its share
 move          exactly the moves that were chosen
+reverse       back to where partitions were before their last planned change, while that is kept: the chosen
+              ones, or all of the newest rebalance of which anything is kept
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from ringfence.control.machines.config import limit
 from ringfence.control.machines.metadata_rebalances import MOVES_MAX, validate
 from ringfence.control.machines.planner import Plan, balance, clear, fill
+from ringfence.control.machines.refusals import conflict
 from ringfence.control.machines.spread import Member, Part, members_of, placed_of
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.rebalance_commands import StartRebalance
@@ -55,6 +59,11 @@ def preview(
     stranded: tuple[PartitionId, ...] = ()
     if action is Action.MOVE:
         moves = _chosen(state, chosen)
+    elif action is Action.REVERSE:
+        moves = _reversed(state, [number for number, _ in chosen])
+        if not moves:
+            why_not = f"nothing is kept to reverse; `reverse_hold_s` is {limit(state, 'reverse_hold_s')}"
+            return Preview(empty, conflict(why_not))
     else:
         plan = _plan(state, action, node)
         found = [PlannedMove(*move) for move in plan.moves]
@@ -79,6 +88,21 @@ def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
             tuple(part for part in plan.stranded if any(part == own.partition for own in held)),
         )
     return balance(members, placed)
+
+
+def _reversed(state: MetadataState, chosen: Sequence[PartitionId]) -> tuple[PlannedMove, ...]:
+    """In the order of the partitions; of a chosen one that is not kept the machine says so."""
+    newest = max((kept.run for kept in state.kept.values()), default=0)
+    numbers = chosen or sorted(number for number, kept in state.kept.items() if kept.run == newest)
+    now = {part.partition: part for part in placed_of(state)}
+    moves = []
+    for number in numbers[:MOVES_MAX]:
+        kept, part = state.kept.get(number), now.get(number)
+        topic, before = (part.topic, part.nodes) if part is not None else (TopicId(0), (NO_NODE,))
+        after = () if kept is None else tuple(place.node for place in kept.before)
+        if chosen or before != after:
+            moves.append(PlannedMove(topic=topic, partition=number, before=before, after=after))
+    return tuple(moves)
 
 
 def _as(member: Member, node: NodeId, part: Part) -> Member:

@@ -42,7 +42,8 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
     """The change holds from this entry on, whose index is the owner's new epoch.
 
     `end` is S: the end of the fenced owner's log, or of the most advanced replica. `proofs` are what stores
-    said; the machine checks that they are enough. `rows` and `bytes` were copied, for people.
+    said; the machine checks that they are enough. `rows` and `bytes` were copied, for people; `stopped_us` as
+    in `Change`.
     """
 
     partition: PartitionId
@@ -53,6 +54,7 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
     proofs: tuple[Proof, ...]
     rows: int = 0
     bytes: int = 0
+    stopped_us: int = 0
 
 
 class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
@@ -73,10 +75,21 @@ class ConfirmOpened(CommandBase, frozen=True, kw_only=True, tag="confirm_opened"
 
 
 class CleanChange(CommandBase, frozen=True, kw_only=True, tag="clean_change"):
-    """The change is over; stores that left give their replica back."""
+    """The change is over; stores that left keep their rows for the hold time, then they give them back.
+
+    `gap_us` is from the last acknowledgement of the owner before to the first one of the new owner, None if
+    nobody wrote, or a node did not say.
+    """
 
     partition: PartitionId
     change: ChangeId
+    gap_us: int | None = None
+
+
+class ReleaseKept(CommandBase, frozen=True, kw_only=True, tag="release_kept"):
+    """The hold time of these (partition, change) is over: they are not reversed any more."""
+
+    kept: tuple[tuple[PartitionId, ChangeId], ...]
 
 
 class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
@@ -103,6 +116,7 @@ ChangeCommand = (
     | ForceOwner
     | ConfirmOpened
     | CleanChange
+    | ReleaseKept
     | AbortChange
     | ConfirmLeft
 )

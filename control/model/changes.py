@@ -66,9 +66,11 @@ class Proof(msgspec.Struct, frozen=True, array_like=True):
 class Change(msgspec.Struct, frozen=True):
     """One open change. `epoch` is the assignment's when it was prepared: COMMIT and ABORT compare it.
 
-    `owner` and `replicas` are those after COMMIT; of a FAILOVER the owner is found by COMMIT. `leaves` are
-    stores that were replicas before and are not after. `run` is the rebalance that it belongs to, 0 for none;
-    `attempt` is which try of its move it is.
+    `owner` and `replicas` are those after COMMIT; of a FAILOVER the owner is found by COMMIT. `before` are
+    the replicas before a planned change, the owner first; `leaves` those of them that are none after it.
+    `run` is the rebalance that it belongs to, 0 for none; `attempt` is which try of its move it is.
+    `stopped_us` is known since COMMIT: when the owner before gave its last acknowledgement, Unix us by its
+    clock, 0 if it did not say.
     """
 
     change: ChangeId
@@ -84,10 +86,17 @@ class Change(msgspec.Struct, frozen=True):
     end: LogEnd | None = None
     run: Index = Index(0)
     attempt: int = 1
+    before: tuple[Replica, ...] = ()
+    stopped_us: int = 0
 
     @property
     def may_abort(self) -> bool:
         return self.kind is not ChangeKind.FAILOVER and not self.is_committed
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether another node acknowledges since its COMMIT, and the one before said when it stopped."""
+        return self.stopped_us > 0 and bool(self.before) and self.owner != self.before[0]
 
     @property
     def is_committed(self) -> bool:
@@ -114,3 +123,21 @@ class Leftover(msgspec.Struct, frozen=True, array_like=True):
     attempt: int
     place: Replica
     kind: LeftoverKind
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """How a partition stood before its last planned change, which may be reversed while this is kept.
+
+    `before` are the replicas then, the owner first. `stores` are those of them that are replicas no more and
+    keep their rows until the hold time is over: the way back copies only what has come since. Nothing of it
+    counts for anything.
+    """
+
+    topic: TopicId
+    partition: PartitionId
+    change: ChangeId
+    attempt: int
+    run: Index
+    before: tuple[Replica, ...]
+    stores: tuple[Replica, ...]
+    since_ms: int

@@ -52,10 +52,22 @@ def _to_4(data: bytes) -> bytes:
 
 
 def _to_5(data: bytes) -> bytes:
-    """Format 4 knew no scopes."""
+    """Format 4 kept nothing to reverse a change with, and measured no gaps."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    for change in state["changes"].values():
+        change |= {"before": [], "stopped_us": 0}
+    for move in state["moves"].values():
+        move["gap_us"] = None
+    for run in (state["rebalance"], *state["runs"]):
+        run["gaps"] = {}
+    return msgspec.msgpack.encode(sorted_maps(state | {"kept": {}}))
+
+
+def _to_6(data: bytes) -> bytes:
+    """Format 5 knew no scopes."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     return msgspec.msgpack.encode(sorted_maps(state | {"scopes": {}, "scope_names": {}, "scopes_gone": 0}))
 
 
-CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5}
+CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6}
 """State format n -> what turns its bytes into those of format n + 1."""

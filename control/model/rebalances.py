@@ -25,6 +25,7 @@ class Action(StrEnum):
     BALANCE = "balance"
     MOVE = "move"
     DRAIN = "drain"
+    REVERSE = "reverse"
 
 
 LEAVING: Final = frozenset({Action.REMOVE_NODE, Action.DRAIN})
@@ -68,7 +69,11 @@ class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
-    """One move of the run. `attempts` counts its tries, `error` says why the last one failed."""
+    """One move of the run. `attempts` counts its tries, `error` says why the last one failed.
+
+    `gap_us`: from the last acknowledgement of the old owner to the first of the new one; None while that is
+    not known, where the owner stays, and where nobody wrote.
+    """
 
     topic: TopicId
     partition: PartitionId
@@ -79,6 +84,7 @@ class MoveRecord(msgspec.Struct, frozen=True):
     rows: int = 0
     bytes: int = 0
     error: str = ""
+    gap_us: int | None = None
 
     @property
     def may_start(self) -> bool:
@@ -96,6 +102,8 @@ class MoveRecord(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """The rebalance `run`, an index; 0 before the first. `counts` are of an ended run's moves, by state.
 
+    `gaps` are of its moves whose gap is known: count, p50_us, p99_us, max_us (nearest rank).
+
     `drained`: its start began to drain the node, so its cancel ends that. `why` says who asked, or how it
     ended. Times are those of the proposers, Unix ms.
     """
@@ -110,6 +118,7 @@ class Run(msgspec.Struct, frozen=True):
     started_ms: int = 0
     ended_ms: int = 0
     counts: dict[str, int] = {}
+    gaps: dict[str, int] = {}
 
     @property
     def is_active(self) -> bool:

@@ -79,12 +79,16 @@ class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
 
 
 class SteerRebalance(_Call, frozen=True, kw_only=True, tag="steer_rebalance"):
-    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first)."""
+    """`verb`: preview, start, pause, resume or cancel. `moves`: (partition, nodes, the owner first).
+
+    `partitions` are those that action `reverse` is about; none: all of the newest run that can be reversed.
+    """
 
     verb: Text
     action: Text = ""
     node: Number = 0
     moves: Annotated[tuple[tuple[Number, tuple[Number, ...]], ...], Meta(max_length=4_096)] = ()
+    partitions: Annotated[tuple[Number, ...], Meta(max_length=4_096)] = ()
 
 
 class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import structlog
 
-from ringfence.control.machines.change_orders import Answer, Order, Sync
+from ringfence.control.machines.change_orders import Answer, LookOpen, Order, Sync
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.model.commands import Command
@@ -29,8 +29,8 @@ TICK_S: Final = 0.1
 PAUSE_S: Final = 0.02
 PAUSE_MAX_S: Final = 1.0
 """Between two questions that were not answered: doubled each time, up to a second."""
-SYNC_POLL_S: Final = 0.05
-"""Between two questions how far a copy is."""
+POLL_S: Final = 0.05
+"""Between two questions how far a copy is, or whether somebody was acknowledged."""
 
 LOADS_S: Final = 2.0
 """Between two looks at what owners append, while the policy is on."""
@@ -158,7 +158,7 @@ class ChangeLeader:
                 self.coordinator.hear(order, answer)
                 self._wake.set()
             pause_s = PAUSE_S
-            await asyncio.sleep(SYNC_POLL_S if isinstance(order, Sync) else PAUSE_MAX_S)
+            await asyncio.sleep(POLL_S if isinstance(order, Sync | LookOpen) else PAUSE_MAX_S)
 
     async def _propose(self, command: Command) -> None:
         try:

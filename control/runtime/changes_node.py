@@ -151,7 +151,8 @@ class ChangeNode:
             told = await self._order(name, order.topic, order.partition, order.change)
         except OrderError as error:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
-        return Ended(end=_end(told), cut=bool(told.get("cut")))
+        stopped_us = 0 if is_failover else int(told.get("stopped_us", 0))
+        return Ended(end=_end(told), cut=bool(told.get("cut")), stopped_us=stopped_us)
 
     async def _prove(self, order: Prove, records: int) -> Answer:
         def reached() -> Answer | None:
@@ -163,7 +164,9 @@ class ChangeNode:
     async def _open(self, order: LookOpen, epoch: int) -> Answer:
         def opened() -> Answer | None:
             known = self._figures(order)
-            return Ready() if known is not None and known["open"] and known["owner_epoch"] == epoch else None
+            if known is None or not known["open"] or known["owner_epoch"] != epoch:
+                return None
+            return Ready(first_us=int(known.get("first_acknowledged_us", 0)))
 
         return await self._until(order, opened)
 

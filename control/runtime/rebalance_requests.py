@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+from ringfence.control.machines.config import limit
 from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.machines.holdings import replicas_of
+from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.rebalance_plans import Chosen, Preview, preview
+from ringfence.control.model.changes import Kept
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import (
     CancelRebalance,
@@ -57,6 +60,8 @@ class Rebalances:
             **shown_run(state, state.rebalance),
             "held": replicas_of(state, state.rebalance.node) if state.rebalance.action in LEAVING else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
+            "reverse_hold_s": limit(state, "reverse_hold_s"),
+            "reversible": [_shown_kept(state, kept) for _, kept in sorted(state.kept.items())[:MOVES_SHOWN]],
             "policy": None if decision is None else decision.why,
         }
 
@@ -70,7 +75,7 @@ class Rebalances:
             chosen = [
                 Chosen(PartitionId(partition), tuple(NodeId(node) for node in nodes))
                 for partition, nodes in call.moves
-            ]
+            ] or [Chosen(PartitionId(partition), ()) for partition in call.partitions]
             plan = await self.plan(_action(call.action), NodeId(call.node), chosen)
             return shown_plan(plan) if call.verb == "preview" else await self.start(plan)
         if call.verb == "show":
@@ -108,7 +113,7 @@ class Rebalances:
         shown: dict[str, Any] = {
             "partition": move.partition, "topic": move.topic, "from": list(move.before),
             "to": list(move.after), "state": str(move.state), "rows": move.rows, "bytes": move.bytes,
-            "attempts": move.attempts, "error": move.error,
+            "attempts": move.attempts, "error": move.error, "gap_us": move.gap_us,
         }  # fmt: skip
         seen = self._coordinator.progress(move.partition)
         if seen is not None and seen.syncs and move.state is MoveState.DUAL_WRITE:
@@ -137,6 +142,7 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
         "run": run.run, "action": str(run.action), "node": run.node, "state": str(run.state),
         "outcome": str(run.outcome), "why": run.why, "started_ms": run.started_ms,
         "ended_ms": run.ended_ms, "counts": counts, "eta_s": eta_s,
+        "gaps": gaps_of(state.moves.values()) if is_last and run.is_active else run.gaps,
     }  # fmt: skip
 
 
@@ -145,6 +151,16 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
         "action": str(plan.command.action), "node": plan.command.node,
         "moves": [_planned(move) for move in plan.command.moves[:MOVES_SHOWN]],
         "count": len(plan.command.moves), "stranded": list(plan.stranded[:MOVES_SHOWN]),
+    }  # fmt: skip
+
+
+def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:
+    """A change that may be reversed: where the partition is, and where it would go."""
+    assignment = state.topics[kept.topic].assignments[kept.partition]
+    others = [place.node for place in assignment.replicas if place != assignment.owner]
+    return {
+        "partition": kept.partition, "topic": kept.topic, "run": kept.run, "since_ms": kept.since_ms,
+        "from": [assignment.owner.node, *others], "to": [place.node for place in kept.before],
     }  # fmt: skip
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.model.commands import Command
@@ -82,8 +84,9 @@ class FakeDriver:
 class Small:
     """Nodes 1, 2, 5, 8 and a topic of `partitions`. `async with` starts and ends it."""
 
-    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1) -> None:
+    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1, hold_s: int = 0) -> None:
         state, at = cluster(nodes), 3 * nodes + 1
+        state = replace(state, config={**state.config, "reverse_hold_s": hold_s})
         numbers = sorted(state.nodes)
         placed = (tuple(int(node) for node in numbers[:replication]),) * partitions
         state, result = apply(state, entry(at, create(partitions=partitions, nodes=placed)))

@@ -6,6 +6,7 @@ unless they are cut off. Orders end at once. `fails` has reasons for methods tha
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ class Log:
     epoch: int = 0
     role: str = "none"
     others: tuple[int, ...] = ()
+    first_us: int = 0
 
     @property
     def chain(self) -> int:
@@ -55,6 +57,7 @@ class NativeModel:
         self.calls: list[str] = []
         self.outcomes: list[tuple[Any, ...]] = []
         self._number = 0
+        self.tells_times = True
 
     # ---- orders --------------------------------------------------------------------------------------
 
@@ -63,6 +66,7 @@ class NativeModel:
         log = self.logs.setdefault((topic, partition), Log())
         if epoch < log.fence:
             return self._done("open", f"fenced at {log.fence}")
+        log.first_us = 0
         log.epoch, log.role, log.others = epoch, "owner", tuple(node for node, _ in replicas)
         log.records.append((epoch, 0))
         self._spread((topic, partition))
@@ -86,7 +90,11 @@ class NativeModel:
         return self._done("fence", result=log.figures())
 
     def hold(self, topic: int, partition: int, epoch: int) -> int:
-        return self.fence(topic, partition, epoch)
+        number = self.fence(topic, partition, epoch)
+        if self.tells_times:
+            kind, _, error, told = self.outcomes.pop()
+            self.outcomes.append((kind, number, error, {**told, "stopped_us": _now_us()}))
+        return number
 
     def set_peer(self, _node: int, _addresses: tuple[str, ...]) -> int:
         return self._done("set_peer")
@@ -107,7 +115,10 @@ class NativeModel:
 
     def receive_start(self, topic: int, partition: int, _lo: int, _hi: int, change: int, attempt: int,
                       _epoch: int, _owner: int) -> int:  # fmt: skip
-        self.received[change, attempt] = ((topic, partition), Log(role="learner"))
+        # A partition has one log on a store: an old copy that was kept is gone on with.
+        kept = self.logs.pop((topic, partition), Log())
+        kept.role, kept.epoch = "learner", 0
+        self.received[change, attempt] = ((topic, partition), kept)
         return self._done("receive_start")
 
     def adopt(self, change: int, attempt: int) -> int:
@@ -141,7 +152,8 @@ class NativeModel:
         known = [*self.logs.items(), *(held for held in self.received.values())]
         return [
             {"topic": place[0], "partition": place[1], "open": log.epoch > 0, "owner_epoch": log.epoch,
-             "role": log.role, **log.figures()}
+             "role": log.role, "first_acknowledged_us": log.first_us if self.tells_times else 0,
+             **log.figures()}
             for place, log in known
         ]  # fmt: skip
 
@@ -166,7 +178,10 @@ class NativeModel:
             return False
         if all(known != value for _, known in log.records):
             log.records.append((log.epoch, value))
-        return self._spread(place)
+        acknowledged = self._spread(place)
+        if acknowledged and not log.first_us:
+            log.first_us = _now_us()
+        return acknowledged
 
     def _spread(self, place: Place) -> bool:
         log, count = self.logs[place], 1
@@ -189,3 +204,7 @@ class NativeModel:
         self.calls.append(name)
         self.outcomes.append(("order", self._number, self.fails.get(name, error), result or {}))
         return self._number
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.change_commands import (
@@ -31,8 +33,10 @@ LESS = LogEnd(Epoch(1), 6, 60, 98)
 class Lab:
     """A cluster of nodes 1, 2, 4, 6 and a topic; `at` is the index of the last entry."""
 
-    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1) -> None:
+    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1, hold_s: int = 0) -> None:
+        """`hold_s`: how long a finished change can be reversed."""
         self.state, self.at = cluster(nodes), 3 * nodes
+        self.state = replace(self.state, config={**self.state.config, "reverse_hold_s": hold_s})
         self.nodes = sorted(self.state.nodes)
         made = create(partitions=partitions, nodes=(tuple(self.nodes[:replication]),) * partitions)
         assert not isinstance(self.do(made), Refused)

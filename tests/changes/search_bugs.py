@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ringfence.control.machines.change_orders import Fence, Standing
+from ringfence.control.machines.change_orders import Ended, Fence, Prove, Standing, Sync, Synced, SyncState
 from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.model.changes import ChangePhase, Proof
 from ringfence.control.model.topics import Replica
@@ -105,6 +105,29 @@ class DiscardByMessage(ChangeWorld):
         return message[0] == "discard" or super().matters(state, message)
 
 
+class OldCopyCountsAsWhole(ChangeWorld):
+    """A reversal makes the former owner the owner again as it is: what came since then is lost."""
+
+    def obey(self, nodes: tuple[Node, ...], node: Node, order: Any) -> tuple[Node, Any, frozenset[Any]]:
+        if isinstance(order, Sync) and nodes[self.places.index(order.target)].records:
+            return node, Synced(state=SyncState.CONTIGUOUS), frozenset()
+        if isinstance(order, Prove) and node.records:
+            owner = max(nodes, key=lambda other: other.fence)
+            return node, Ended(end=self.end(owner.records)), frozenset()
+        return super().obey(nodes, node, order)
+
+
+class ReleaseByTimer(DiscardByMessage):
+    """The end of the hold time is told to the store by a message, not by an entry: it may come too late."""
+
+    def leader_steps(self, state: State) -> Iterator[Step]:
+        yield from super().leader_steps(state)
+        for kept in self.log.states[state.log].kept.values():
+            more = frozenset(("discard", self.places.index(place)) for place in kept.stores)
+            if not more <= state.messages:
+                yield Step("the timer tells the store", state._replace(messages=state.messages | more))
+
+
 class LateDataMakesItsPlace(ChangeWorld):
     """A record of the dual-write that comes after the rollback brings back what was deleted."""
 
@@ -163,6 +186,7 @@ class Planted(NamedTuple):
     finds: str
 
 
+REVERSAL: Final = Plan(2, 1, ((1,), (0,)), rows=1, lagging=(), keeps=True)
 FAILOVER: Final = Plan(3, 3, (), rows=1, lagging=(0,), crashing=(0,))
 PLANTED: Final = (
     Planted(DualWriteStops, MOVE, "I13"),
@@ -171,6 +195,8 @@ PLANTED: Final = (
     Planted(TimerEndsTheHold, MOVE, "I"),
     Planted(HoldIsNotLogged, MOVE._replace(rows=1, aborts=1), "I13"),
     Planted(DiscardByMessage, Plan(2, 1, ((1,), (1,)), rows=1, aborts=1), "I5"),
+    Planted(OldCopyCountsAsWhole, REVERSAL, "I5"),
+    Planted(ReleaseByTimer, REVERSAL, "I5"),
     Planted(LateDataMakesItsPlace, MOVE._replace(rows=1, aborts=1), "I13"),
     Planted(
         RestartKeepsTheEpoch,

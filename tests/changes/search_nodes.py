@@ -56,7 +56,7 @@ class NodeRules:
         match order:
             case Receive(change=change):
                 staged = dict(node.staged)
-                staged.setdefault(change, frozenset())
+                staged.setdefault(change, self.taken_up(nodes[self.places.index(order.owner)], node))
                 return (
                     node._replace(staged=tuple(sorted(staged.items(), key=lambda item: item[0]))),
                     Ready(),
@@ -83,6 +83,15 @@ class NodeRules:
             case LookOpen(epoch=epoch):
                 return node, Ready() if self.is_open(node, epoch) else None, none
         raise AssertionError(order)
+
+    def taken_up(self, owner: Node, node: Node) -> frozenset[tuple[int, Record]]:
+        """Of an old copy that was kept, what the owner has too: both ends are compared by epochs."""
+        common = 0
+        for mine, its in zip(node.records, owner.records, strict=False):
+            if mine != its:
+                break
+            common += 1
+        return frozenset(enumerate(node.records[:common]))
 
     def copied(self, change: int, target: int, records: tuple[Record, ...]) -> frozenset[Any]:
         return frozenset(("data", change, target, place, record) for place, record in enumerate(records))

@@ -19,7 +19,13 @@ from msgspec.structs import replace
 from ringfence.control.machines.change_orders import Standing
 from ringfence.control.machines.change_steps import Adopt, Discard, Release
 from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import AbortChange, ConfirmLeft, FailOver, PrepareChange
+from ringfence.control.model.change_commands import (
+    AbortChange,
+    ConfirmLeft,
+    FailOver,
+    PrepareChange,
+    ReleaseKept,
+)
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import FailNode
 from ringfence.control.model.nodes import Life
@@ -62,6 +68,8 @@ class Plan(NamedTuple):
     aborts: int = 0
     wipes: int = 0
     cuts: int = 0
+    keeps: bool = False
+    """Who left keeps its rows, until the leader's timer ends that: at any moment."""
 
 
 class ChangeWorld(NodeRules):
@@ -74,6 +82,7 @@ class ChangeWorld(NodeRules):
         nodes = (tuple(self.numbers[: plan.replication]),)
         state, _ = apply(state, entry(at, create(partitions=1, nodes=nodes)))
         state = replace(state, config={**state.config, "hold_timeout_ms": 600_000})
+        state = replace(state, config={**state.config, "reverse_hold_s": 300 if plan.keeps else 0})
         self.topic, self.partition = TopicId(at), PartitionId(at << 16)
         self.places = [Replica(node=NodeId(n), store=state.nodes[NodeId(n)].store) for n in self.numbers]
         self.log = Log(state, at, self.partition)
@@ -131,6 +140,7 @@ class ChangeWorld(NodeRules):
         return (
             not meta.changes
             and not meta.leftovers
+            and not meta.kept
             and len(state.acked) == self.plan.rows
             and all(node.up and node.applied == state.log for node in state.nodes)
             and not any(node.staged or node.syncing for node in state.nodes)
@@ -176,6 +186,9 @@ class ChangeWorld(NodeRules):
             yield from self.proposed(
                 self.spend(state, PREPARE), prepare, f"prepare {self.plan.targets[used]}"
             )
+        for kept in meta.kept.values():
+            release = ReleaseKept(kept=((self.partition, kept.change),))
+            yield from self.proposed(state, release, "leader: the hold time is over")
         for number, node in meta.nodes.items():
             if node.life is Life.FAILED:
                 command = FailOver(node=number, changed=node.changed)

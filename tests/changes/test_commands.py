@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.change_rules import awaits_owner
-from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner
+from ringfence.control.machines.rings import RingConsensus
+from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner, ReleaseKept
 from ringfence.control.model.changes import (
     ChangeId,
     ChangeKind,
@@ -245,9 +246,9 @@ def test_a_deleted_topic_is_dropped_by_everybody_who_may_hold_rows() -> None:
 def test_random_steps_keep_the_invariants_and_reach_every_phase() -> None:
     """Seeded, so that what it reaches is known; hypothesis shrinks in test_metadata_machine."""
     seen: set[tuple[ChangeKind, ChangePhase]] = set()
-    for seed in range(40):
+    for seed in range(80):
         draw = random.Random(seed)
-        lab = Lab(4, replication=draw.choice([1, 3]), partitions=2)
+        lab = Lab(4, replication=draw.choice([1, 3]), partitions=2, hold_s=draw.choice([0, 300]))
         for _ in range(40):
             command = _drawn(lab, draw)
             if command is not None:
@@ -274,10 +275,11 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
     new_owner: int = draw.choice([lab.change.owner.node, draw.choice(sorted(ends))])
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
+    over = [ReleaseKept(kept=((lab.partition, one.change),)) for one in lab.state.kept.values()]
     choices: list[Command] = (
         [
             lab.hold(), lab.hold(), lab.commit(ends, owner=new_owner), lab.commit(ends, owner=new_owner),
-            lab.opened(), lab.clean(), *confirm, *([lab.abort()] if draw.random() < 0.3 else []),
+            lab.opened(), lab.clean(), *confirm, *over, *([lab.abort()] if draw.random() < 0.3 else []),
         ]
     )  # fmt: skip
     return draw.choice(choices)
@@ -305,3 +307,57 @@ def test_the_checker_finds_planted_defects() -> None:
     )
     with pytest.raises(AssertionError, match="without a change"):
         invariants.check_step(lab.state, taken, Index(lab.at + 1))
+
+
+def test_who_left_keeps_its_rows_until_an_entry_says_that_the_hold_time_is_over() -> None:
+    lab = Lab(4, hold_s=300)
+
+    def moved(to: int) -> None:
+        lab.must(lab.prepare(to))
+        lab.must(lab.hold())
+        lab.must(replace(lab.commit({to: END}), stopped_us=5))
+        lab.must(ConfirmLeft(**lab.which, store=lab.place(to).store))
+        lab.must(lab.opened())
+        lab.must(replace(lab.clean(), gap_us=7))
+
+    moved(2)
+    (first,) = lab.state.kept.values()
+    assert (first.before, first.stores) == ((lab.place(1),), (lab.place(1),))
+    assert lab.state.leftovers == {}, "nobody is told to give anything back"
+    lab.must(lab.prepare(1))
+    back = lab.change.change
+    assert lab.state.kept[lab.partition].stores == (), "the old copy is the change's now"
+    lab.must(lab.abort())
+    assert [left.kind for left in lab.state.leftovers[lab.partition]] == [LeftoverKind.DISCARD]
+    lab.must(ConfirmLeft(partition=lab.partition, change=back, store=lab.place(1).store))
+    moved(5)
+    assert lab.state.kept[lab.partition].stores == (lab.place(2),)
+    moved(8)
+    assert lab.state.kept[lab.partition].stores == (lab.place(5),)
+    (left,) = lab.state.leftovers[lab.partition]
+    assert (left.place, left.kind) == (lab.place(2), LeftoverKind.RELEASE), "one way back, not two"
+    kept = lab.state.kept[lab.partition]
+    lab.refuses(ReleaseKept(kept=((lab.partition, first.change),)), "kept any more")
+    lab.must(ReleaseKept(kept=((lab.partition, kept.change),)))
+    told = [known.place for known in lab.state.leftovers[lab.partition]]
+    assert told == [lab.place(2), lab.place(5)]
+
+
+def test_a_deleted_topic_and_a_removed_node_leave_nothing_kept() -> None:
+    for ends in ("topic", "node"):
+        lab = Lab(3, hold_s=300)
+        lab.must(lab.prepare(2))
+        lab.must(lab.hold())
+        lab.must(lab.commit({2: END}))
+        lab.must(ConfirmLeft(**lab.which, store=lab.place(2).store))
+        lab.must(lab.opened())
+        lab.must(lab.clean())
+        store = lab.place(1).store
+        if ends == "topic":
+            lab.must(DeleteTopic(topic=lab.topic))
+            assert store in lab.state.tombstones[lab.topic].holders, "it still has the rows"
+        else:
+            lab.must(RingConsensus.propose_remove(lab.state, NodeId(1)))
+            lab.must(RemoveNode(node=NodeId(1)))
+            assert lab.state.leftovers == {}
+        assert lab.state.kept == {}

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ringfence.control.machines.change_rules import assignment_of
+from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.rebalance import Rebalancer
 from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.change_commands import (
@@ -21,6 +23,7 @@ from ringfence.control.model.change_commands import (
     ConfirmOpened,
     HoldChange,
     PrepareChange,
+    ReleaseKept,
 )
 from ringfence.control.model.changes import Change, ChangePhase, Proof
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
@@ -33,7 +36,14 @@ from ringfence.control.model.rebalance_commands import (
     ResumeRebalance,
     StartRebalance,
 )
-from ringfence.control.model.rebalances import MOVE_TRIES, Action, MoveState, Outcome, RunState
+from ringfence.control.model.rebalances import (
+    MOVE_TRIES,
+    Action,
+    MoveRecord,
+    MoveState,
+    Outcome,
+    RunState,
+)
 from ringfence.control.model.results import Refused
 from ringfence.native.wire import Code
 from tests.changes.lab import END, Lab
@@ -160,6 +170,49 @@ def test_an_undrain_ends_the_drain_that_is_under_way_and_no_other_run() -> None:
     assert lab.state.rebalance.outcome is Outcome.CANCELLED
     assert not lab.state.nodes[NodeId(1)].draining
     assert 0 < loads(lab)[1] < 6, "what was moved stays"
+
+
+def test_a_run_is_reversed_as_a_whole_or_in_parts_while_it_is_kept() -> None:
+    lab = Lab(3, partitions=6, hold_s=300)
+    before = {number: one.owner.node for number, one in lab.state.topics[lab.topic].assignments.items()}
+    started(lab, Action.DRAIN, 1)
+    Leader(lab).until_over()
+    moved = sorted(lab.state.kept)
+    assert len(moved) == 6
+    whole = preview(lab.state, Action.REVERSE)
+    assert whole.refusal is not None
+    assert "is being drained" in whole.refusal.message
+    lab.must(SetNode(node=NodeId(1), draining=False))
+    odd = preview(lab.state, Action.REVERSE, chosen=[Chosen(PartitionId(7), ())])
+    assert odd.refusal is not None
+    part = preview(lab.state, Action.REVERSE, chosen=[Chosen(moved[0], ())])
+    lab.refuses(
+        replace(part.command, moves=(replace(part.command.moves[0], after=(NodeId(5),)),)), "plan anew"
+    )
+    lab.must(part.command)
+    Leader(lab).until_over()
+    assert lab.now.owner.node == before[moved[0]]
+    assert {kept.run for kept in lab.state.kept.values()} >= {lab.state.rebalance.run}
+    rest = preview(lab.state, Action.REVERSE, chosen=[Chosen(number, ()) for number in moved[1:]])
+    lab.must(rest.command)
+    Leader(lab).until_over()
+    after = {number: one.owner.node for number, one in lab.state.topics[lab.topic].assignments.items()}
+    assert after == before
+    lab.must(ReleaseKept(kept=tuple((number, kept.change) for number, kept in lab.state.kept.items())))
+    assert lab.state.kept == {}
+    confirm_all(lab)
+    nothing = preview(lab.state, Action.REVERSE)
+    assert nothing.refusal is not None
+    assert "nothing is kept" in nothing.refusal.message
+    lab.refuses(part.command, "plan anew")
+
+
+def test_the_gaps_of_a_run_are_told_by_nearest_rank() -> None:
+    lab = Lab(2)
+    move = MoveRecord(topic=lab.topic, partition=lab.partition, before=(), after=())
+    moves = [replace(move, gap_us=gap) for gap in (None, 5, 1, *range(10, 108))]
+    assert gaps_of(moves) == {"count": 100, "p50_us": 57, "p99_us": 106, "max_us": 107}
+    assert gaps_of([move]) == {}
 
 
 def test_a_move_that_fails_three_times_is_given_up_and_the_ring_stays() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ringfence.control.machines.rebalance_plans import preview
+from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.change_commands import AbortChange, PrepareChange
 from ringfence.control.model.changes import ChangePhase
 from ringfence.control.model.commands import SetConfig
@@ -62,6 +62,50 @@ async def moved(nodes: int, replication: int, *after: int) -> None:
 
 def test_a_move_under_load_loses_nothing_and_leaves_nothing() -> None:
     asyncio.run(moved(3, 1, 2))
+
+
+async def reversed_under_load(*, tells_times: bool) -> None:
+    async with Small(3, hold_s=300) as small:
+        for native in small.disks.nodes.values():
+            native.tells_times = tells_times
+        sent: list[int] = []
+        stop = asyncio.Event()
+        producer = asyncio.create_task(publish(small, sent, stop))
+        await small.until(lambda: len(sent) > 5)
+        chosen = [Chosen(small.partitions[0], (NodeId(2),))]
+        for action, picked, owner in ((Action.MOVE, chosen, 2), (Action.REVERSE, [], 1)):
+            plan = preview(small.log.state, action, chosen=picked)
+            assert plan.refusal is None, plan
+            await small.log.propose(plan.command)
+            await small.until(lambda: idle(small))
+            count = len(sent)
+            await small.until(lambda count=count: len(sent) > count + 5)  # type: ignore[misc]
+            run = small.log.state.rebalance
+            assert (run.outcome, small.now().owner.node) == (Outcome.DONE, owner)
+            (move,) = small.log.state.moves.values()
+            assert (move.gap_us is not None) == tells_times
+            assert run.gaps == (
+                dict.fromkeys(("p50_us", "p99_us", "max_us"), move.gap_us) | {"count": 1}
+                if tells_times
+                else {}
+            )
+        stop.set()
+        await producer
+        assert small.rows(1)[: len(sent)] == sent
+        assert [kept.stores[0].node for kept in small.log.state.kept.values()] == [2]
+        assert small.disks.nodes[2].logs, "what left last keeps its rows for the hold time"
+        await small.log.propose(SetConfig(values={"reverse_hold_s": 0}))
+        await small.until(lambda: not small.log.state.kept and idle(small))
+        assert not small.disks.nodes[2].logs
+        assert preview(small.log.state, Action.REVERSE).refusal is not None
+
+
+def test_a_finished_move_is_reversed_without_loss_and_each_tells_its_gap() -> None:
+    asyncio.run(reversed_under_load(tells_times=True))
+
+
+def test_a_native_node_that_measures_no_gap_keeps_nobody_waiting() -> None:
+    asyncio.run(reversed_under_load(tells_times=False))
 
 
 def test_another_leader_goes_on_from_any_phase() -> None:

@@ -12,7 +12,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run
 
 RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
-       "eta_s": None, "held": 0, "moves": []}  # fmt: skip
+       "eta_s": None, "held": 0, "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
 
 
 def shown(state: str, **more: Any) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out) == {"run": 7}
 
 
-COMMANDS = ["start", "preview", "status", "history", "pause", "resume", "cancel"]
+COMMANDS = ["start", "preview", "status", "history", "reverse", "pause", "resume", "cancel"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -19,6 +19,7 @@ from ringfence.control.model.change_commands import (
     ForceOwner,
     HoldChange,
     PrepareChange,
+    ReleaseKept,
 )
 from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import (
@@ -299,7 +300,12 @@ def change_commands(state: MetadataState) -> st.SearchStrategy[Command]:
         if node.life is Life.FAILED
     ]
     steps = [step for change in state.changes.values() for step in _steps(change, state)]
-    known = [*left, *failed, *steps, *steps, *steps] or [
+    kept = [
+        ReleaseKept(kept=((number, ChangeId(one.change + late)),))
+        for number, one in state.kept.items()
+        for late in (0, 1)
+    ]
+    known = [*left, *failed, *kept, *steps, *steps, *steps] or [
         HoldChange(partition=PartitionId(7), change=ChangeId(3))
     ]
     if not places:

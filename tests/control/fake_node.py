@@ -116,6 +116,12 @@ class FakeNode:
             self.hosted.pop((topic, partition), None)
         return self._order("drop", topic, partition)
 
+    def fence(self, topic: int, partition: int, epoch: int) -> int:
+        return self._order("fence", topic, partition, epoch)
+
+    def close(self, topic: int, partition: int) -> int:
+        return self._order("close", topic, partition)
+
     def truncate(self, topic: int, partition: int, before_offset: int) -> int:
         return self._order("truncate", topic, partition, before_offset)
 

@@ -9,19 +9,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.metadata import apply
+from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.entries import encode_proposal
 from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.nodes import Life, Ring
+from ringfence.control.model.rebalances import Action
 from ringfence.control.model.state import (
     EMPTY,
     STATE_FORMAT,
     MetadataState,
     canonical_bytes,
+    decode_state,
     digest,
     sorted_maps,
 )
@@ -37,15 +41,17 @@ from ringfence.native.errors import (
     StoreIdentityError,
     StoreLockedError,
 )
+from tests.changes.lab import Lab
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_5.bin"
+GOLDEN = Path(__file__).parent / "snapshot_format_6.bin"
+GOLDEN_5 = Path(__file__).parent / "snapshot_format_5.bin"
 GOLDEN_4 = Path(__file__).parent / "snapshot_format_4.bin"
 GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
 GOLDEN_2 = Path(__file__).parent / "snapshot_format_2.bin"
 DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "4374f27a882f593bde9e93513663b6d3"
+GOLDEN_DIGEST = "9897ced1c37056bbb16a2fa64ac200ce"
 
 HOLDER = """
 import pathlib, sys
@@ -252,7 +258,7 @@ def first_entries() -> MetadataState:
     return state
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN])
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
     assert read.position == Position(3, 1)
@@ -268,19 +274,9 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
 
 
 ADDED = (
-    "ring",
-    "removed",
-    "requests",
-    "tokens",
-    "changes",
-    "leftovers",
-    "rebalance",
-    "moves",
-    "runs",
-    "scopes",
-    "scope_names",
-    "scopes_gone",
-)
+    "ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs", "kept",
+    "scopes", "scope_names", "scopes_gone",
+)  # fmt: skip
 
 
 def converted(data: bytes) -> bytes:
@@ -304,6 +300,22 @@ def test_a_node_of_format_1_that_was_restarted_equals_its_log(tmp_path: Path) ->
     for field in ADDED:
         del nothing[field]
     assert converted(msgspec.msgpack.encode(nothing)) == canonical_bytes(EMPTY)
+
+
+def test_what_was_under_way_in_format_4_goes_on() -> None:
+    """As the program of format 4 wrote it: without the fields that format 5 added."""
+    lab = Lab(3, partitions=2, hold_s=300)
+    chosen = [Chosen(lab.partition, (NodeId(2),))]
+    lab.must(preview(lab.state, Action.MOVE, chosen=chosen).command)
+    lab.must(replace(lab.prepare(2), run=lab.state.rebalance.run))
+    state = replace(lab.state, changes={lab.partition: replace(lab.change, before=())})
+    plain = msgspec.msgpack.decode(canonical_bytes(state))
+    del plain["kept"], plain["rebalance"]["gaps"], plain["scopes"], plain["scope_names"], plain["scopes_gone"]
+    del plain["changes"][lab.partition]["before"], plain["changes"][lab.partition]["stopped_us"]
+    del plain["moves"][lab.partition]["gap_us"]
+    plain["runs"] = [plain["rebalance"]]
+    after = decode_state(CONVERSIONS[5](CONVERSIONS[4](msgspec.msgpack.encode(sorted_maps(plain)))))
+    assert after == replace(state, runs=(state.rebalance,))
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot"])

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from ringfence.control.machines.rings import RingConsensus
+from ringfence.control.model.change_commands import (
+    CommitChange,
+    ConfirmOpened,
+    HoldChange,
+    PrepareChange,
+)
+from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import RestartNode
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId
 from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
 from tests.control.commands import store_of
@@ -130,6 +137,42 @@ def test_chosen_moves_are_previewed_as_they_are_started(tmp_path: Path, monkeypa
         ]
         for wrong in (f"{first}", f"{first}:", f"x:{node}", f"{first}:{node},1,2,3,4,5"):
             assert (await api("GET", f"/admin/rebalance/preview?action=move&move={wrong}")).status == 422
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_what_can_be_reversed_is_listed_and_previewed(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        await api("POST", "/admin/topics", TOPIC)
+        first = (await api.get(f"{PLACE}/layout"))["partitions"][0]["partition"]
+        for query in ("", f"&partition={first}"):
+            assert (await api("GET", f"/admin/rebalance/preview?action=reverse{query}")).status == 409
+        assert (await api("POST", "/admin/rebalance", {"action": "reverse", "node": 1})).status == 422
+        assert (await api("POST", "/admin/rebalance", {"action": "reverse", "partitions": [0]})).status == 422
+        proposer = api.bench.node.proposer
+        node = NodeId(await joined(api, 7))
+        await proposer.propose(RingConsensus.propose_add(proposer.state, node))
+        which: dict[str, Any] = {"partition": PartitionId(first)}
+        (topic,) = proposer.state.topics.values()
+        prepare = PrepareChange(
+            **which, topic=topic.topic, epoch=topic.assignments[PartitionId(first)].epoch, owner=node,
+            replicas=(node,),
+        )  # fmt: skip
+        which["change"] = ChangeId((await proposer.propose(prepare)).index)
+        place = proposer.state.changes[PartitionId(first)].owner
+        end = LogEnd(Epoch(5), 1, 0, 1)
+        commit = CommitChange(
+            **which, epoch=prepare.epoch, owner=node, end=end, proofs=(Proof(place, end),), stopped_us=7
+        )
+        await proposer.propose(HoldChange(**which))
+        epoch = Epoch((await proposer.propose(commit)).index)
+        await proposer.propose(ConfirmOpened(**which, epoch=epoch))
+        while not proposer.state.kept:  # noqa: ASYNC110 - the leader's CLEAN is what ends it
+            await asyncio.sleep(0.01)
+        (kept,) = (await api.get("/admin/rebalance"))["reversible"]
+        assert (kept["partition"], kept["from"], kept["to"]) == (first, [node], [1])
+        plan = await api.get("/admin/rebalance/preview?action=reverse")
+        assert [(move["partition"], move["to"]) for move in plan["moves"]] == [(first, [1])]
 
     served(tmp_path, monkeypatch, work)
 

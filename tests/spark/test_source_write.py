@@ -73,7 +73,7 @@ def test_columns_that_do_not_fit_are_named_before_the_first_task(
     with pytest.raises(PySparkException, match='column "l_comment" of the batch is not in the topic'):
         writer.mode("append").save("fits")
     text = lineitem.select(f.col("l_orderkey").cast("string")).write.format("ringfence")
-    with pytest.raises(PySparkException, match="l_orderkey.*Utf8 does not become the topic's Int32"):
+    with pytest.raises(PySparkException, match=r"l_orderkey.*Utf8 does not become the topic's Int32"):
         text.option("address", node.address).mode("append").save("fits")
     with pytest.raises(PySparkException, match="not-there"):
         writer.mode("append").save("not-there")

@@ -45,7 +45,7 @@ struct Dealer {
 impl Dealer {
     fn connect(address: &str) -> Self {
         let mut stream = TcpStream::connect(address.strip_prefix("tcp://").unwrap()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut greeting = [0; 64];
         (greeting[0], greeting[9], greeting[10], greeting[11]) = (0xFF, 0x7F, 3, 1);
         greeting[12..16].copy_from_slice(b"NULL");
@@ -131,7 +131,7 @@ fn batch(epoch: u64, sequence: u64, rows: u32) -> RequestHeader {
 /// Wait until the order ended.
 fn ordered(runtime: &Runtime, order: Order) -> Result<(), String> {
     let number = runtime.order(order).map_err(|error| error.to_string())?;
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     while Instant::now() < until {
         for outcome in runtime.poll(16) {
             if let Outcome::Order { number: ended, result } = outcome
@@ -212,7 +212,7 @@ fn control_requests_come_out_and_their_answers_go_back() {
     let mut dealer = Dealer::connect(&address);
     let describe = RequestHeader { opcode: Opcode::TopicDescribe as u8, flags: 1, ..RequestHeader::default() };
     let id = dealer.send(describe, b"\x81\xA4name\xA1x");
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     let (connection, header) = loop {
         assert!(Instant::now() < until, "the request did not come out");
         if let Some(Outcome::Request { connection, header, body }) = runtime.poll(1).pop() {
@@ -243,7 +243,7 @@ fn a_failed_sync_is_told_to_the_sender_and_to_the_control_plane() {
     assert_eq!(refused.code, Code::UnknownOutcome as u16);
     let (next, _) = dealer.ask(batch(1, refused.sequence + 1, 1), &body);
     assert_eq!(next.code, Code::StorageFailed as u16);
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     while !runtime.poll(16).iter().any(|outcome| matches!(outcome, Outcome::ShardFailed { shard: 0, .. })) {
         assert!(Instant::now() < until, "the control plane was not told");
     }

@@ -173,9 +173,9 @@ fn many_connections_are_told_apart(kind: Kind) {
 }
 
 fn a_wake_ends_the_wait(kind: Kind) {
-    let server = Server::start(kind); // polls for 5 s at a time
+    let server = Server::start(kind); // polls for a minute at a time
     let begin = Instant::now();
     Client::connect(&server.address).send(&header(SWALLOW, 0), b"");
     drop(server);
-    assert!(begin.elapsed() < Duration::from_secs(2), "waited for {:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(30), "waited for {:?}", begin.elapsed());
 }

@@ -29,7 +29,7 @@ fn a_peer_without_a_handshake_is_closed_in_time(kind: Kind) {
         .collect();
     let mut open = Client::connect(&server.address);
     for (at, peer) in peers.iter_mut().enumerate() {
-        assert!(peer.ends_within(Duration::from_secs(3)), "peer {at} is still there");
+        assert!(peer.ends_within(Duration::from_secs(60)), "peer {at} is still there");
     }
     assert!(begin.elapsed() > Duration::from_millis(200), "closed before its time: {:?}", begin.elapsed());
     open.echo(b"a peer with a handshake stays");
@@ -41,7 +41,7 @@ fn a_peer_that_answers_pings_stays(kind: Kind) {
     let mut client = Client::connect(&server.address);
     let begin = Instant::now();
     while client.pings < 8 {
-        client.pong_to_ping().expect("the next PING, within 10 s");
+        client.pong_to_ping().expect("the next PING, within a minute");
     }
     assert!(begin.elapsed() > Duration::from_millis(600), "8 PINGs in {:?}", begin.elapsed());
     client.echo(b"still there");
@@ -52,7 +52,7 @@ fn a_silent_peer_is_closed_after_three_heartbeats(kind: Kind) {
     let begin = Instant::now();
     let mut client = Client::connect(&server.address);
     client.answers_pings = false;
-    assert!(client.ends_within(Duration::from_secs(5)));
+    assert!(client.ends_within(Duration::from_secs(60)));
     assert!(begin.elapsed() > Duration::from_millis(390), "closed after {:?}", begin.elapsed());
     until("it is told to be closed", || server.closed() == 1);
 }

@@ -19,7 +19,7 @@ context = zmq.Context()
 sizes = [0, 1, 255, 256, 4096, 4097, 32767, 32768, 137001, 1048576, 9000001]
 for _ in range(rounds):
     dealer = context.socket(zmq.DEALER)
-    dealer.linger, dealer.rcvtimeo = 0, 20000
+    dealer.linger, dealer.rcvtimeo = 0, 60000
     dealer.connect(address)
     for at, size in enumerate(sizes * 3):
         header = bytes([0, 0, 0, 0]) + at.to_bytes(4, 'little') + bytes(120)
@@ -38,7 +38,7 @@ print('all echoed')
 const IDLE: &str = "
 import sys, time, zmq
 dealer = zmq.Context().socket(zmq.DEALER)
-dealer.linger, dealer.rcvtimeo = 0, 5000
+dealer.linger, dealer.rcvtimeo = 0, 60000
 dealer.connect(sys.argv[1])
 for _ in range(2):
     dealer.send(bytes(128))

@@ -130,7 +130,7 @@ impl Client {
             stream.set_nodelay(true).expect("a TCP socket");
             Stream::Tcp(stream)
         };
-        stream.set_read_timeout(Duration::from_secs(10)).expect("a timeout");
+        stream.set_read_timeout(Duration::from_secs(60)).expect("a timeout");
         Self { stream, answers_pings: true, pings: 0 }
     }
 

@@ -173,7 +173,7 @@ impl Loop {
                     answers.push((connection, *header, body));
                 }
             };
-            self.transport.poll(5_000, &mut self.pool, &mut take).expect("poll");
+            self.transport.poll(60_000, &mut self.pool, &mut take).expect("poll");
             for (connection, header, body) in answers {
                 self.answer(connection, &header, body);
             }
@@ -238,7 +238,7 @@ fn kept_or_answered(what: u8, body: Inbound<'_>, pool: &mut Pool, kept: &mut Vec
 /// # Panics
 /// When it does not hold by then; `what` names it.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < end, "not within 10 s: {what}");
         std::thread::sleep(Duration::from_millis(2));
