@@ -68,6 +68,8 @@ class Node:
         ("request", connection: int, header: bytes, body: bytes)   a request the control plane must answer
         ("order", number: int, error: str | None, result: dict)     an order ended
         ("quarantined", topic: int, partition: int, why: str)
+        ("sync", {...})                                            as of `syncs`: a learner's copy has
+        another state
         ("shard_failed", shard: int, why: str)
         ("disk_full", shard: int, full: bool)
         """
@@ -93,16 +95,77 @@ class Node:
         table: bytes,
         partitions: Sequence[tuple[int, int, int, int, int]],
         redirect: bytes,
+        redirects: Sequence[tuple[int, bytes]] = (),
     ) -> int:
         """Routing of one topic: (partition, lo, hi, owner node, owner epoch) of every ACTIVE partition.
 
-        `table` is the body of a TABLE answer, `redirect` of a REDIRECT. Older generations are ignored.
+        `table` is the body of a TABLE answer, `redirects` by owner's node those of a REDIRECT, `redirect` the
+        one where no owner is known. Older generations are ignored.
         Changes are pushed to the connections that asked for the table.
         """
     def remove_topic(self, topic: int) -> int: ...
-    def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
-        """Host under a new owner epoch: an epoch record becomes durable, then appends are admitted."""
-    def fence(self, topic: int, partition: int, epoch: int) -> int: ...
+    def open(
+        self,
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        epoch: int,
+        replicas: Sequence[tuple[int, bytes]] = (),
+        quorum: int = 1,
+    ) -> int:
+        """Host under a new owner epoch: its record becomes durable on `quorum` stores, then appends are
+        admitted.
+
+        `replicas`: (node, store) of the other replicas; the owner calls them at the addresses of `set_peer`.
+        A majority of all must be there, else batches are refused `too_few_replicas`. Result: {records,
+        end_offset}.
+        """
+    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int:
+        """Take the records of this epoch's owner, which calls. Ends at once."""
+    def set_peer(self, node: int, addresses: Sequence[str]) -> int:
+        """Where another node's data plane is reached; numbers rather than names, which would be looked up."""
+    def fence(self, topic: int, partition: int, epoch: int) -> int:
+        """No append below `epoch`, durably on this store.
+
+        Result: {epoch: of the last record, records, end_offset, chain, cut: a torn tail was lost here}.
+        """
+    def hold(self, topic: int, partition: int, epoch: int) -> int:
+        """A fence that ends only when all that was appended is durable on the quorum.
+
+        Result as of `fence`.
+        """
+    def sync_start(
+        self,
+        topic: int,
+        partition: int,
+        change: int,
+        attempt: int,
+        node: int,
+        store: bytes,
+        bytes_per_s: int = 0,  # 0 = not throttled; what is appended after the start never is
+    ) -> int:
+        """At the owner: bring another store to this log. It does not count for the quorum.
+
+        Its states come as ("sync", {...}) outcomes and stand in `syncs`.
+        """
+    def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
+    def sync_stop(self, change: int) -> int: ...
+    def receive_start(
+        self,
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        change: int,
+        attempt: int,
+        epoch: int,
+        owner: int,
+    ) -> int:
+        """At the target: as `follow`; neither served nor counted before it is adopted."""
+    def adopt(self, change: int, attempt: int) -> int: ...
+    def discard(self, change: int, attempt: int) -> int:
+        """Give up what was received and was not adopted, and its space."""
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int:
         """Forget the partition and give its space back: only for one whose topic a command deleted."""
@@ -126,7 +189,23 @@ class Node:
         `tokens`: 16 bytes each. `rows`: what their writers staged in this partition.
         """
     def counters(self) -> dict[str, int]: ...
-    def partitions(self) -> list[dict[str, Any]]: ...
+    def partitions(self) -> list[dict[str, Any]]:
+        """Every partition on disk or hosted.
+
+        {topic, partition, lo, hi, open, owner_epoch, fence, records, start_offset, end_offset, bytes,
+        producers,
+        chain, role, replicas, quarantined}; role is "none", "alone", "owner", "follower" or "learner";
+        replicas
+        are those that take an owner's records now, itself included.
+        """
+    def syncs(self) -> list[dict[str, Any]]:
+        """Every copy that this node's owners make to other stores.
+
+        {topic, partition, change, attempt, node, state, why, records, gap, bytes, rows, chain}: change 0 is a
+        replica of the set; state is "waiting", "copying", "contiguous" or "failed"; `records` are durable
+        there,
+        `gap` are those that it lacks, bytes and rows were sent; chain is this log's, 0 while it is not level.
+        """
     def stop(self, timeout_s: float) -> None:
         """Refuse new requests, finish groups under way, close sockets and files, join the threads."""
 
@@ -237,6 +316,19 @@ class SimNode:
         """
     def take_answers(self) -> list[tuple[int, bytes, bytes]]:
         """(connection, header, body) of answers and pushes since the last call, oldest first."""
+    def take_peer_messages(self) -> list[tuple[str, int, bytes, bytes]]:
+        """What it wants done about other nodes, oldest first.
+
+        ("connect", node, address, b"")   answer with `peer_opened` or `peer_closed`
+        ("send", node, header, body)      a request: give it to that node's `request`, over a connection there
+        ("close", node, b"", b"")         answer with `peer_closed`
+        """
+    def peer_opened(self, node: int) -> None:
+        """The connection to that node stands."""
+    def peer_closed(self, node: int) -> None:
+        """It is gone or was never made; what is on its way there is lost."""
+    def peer_message(self, node: int, header: bytes, body: bytes) -> None:
+        """An answer of that node: what its `take_answers` gave for the connection."""
     def turn(self) -> tuple[list[int], list[int]]:
         """The end of a round of the engine's loop: idle writers get their next group. Then as `jobs`.
 
@@ -284,10 +376,48 @@ class SimNode:
         table: bytes,
         partitions: Sequence[tuple[int, int, int, int, int]],
         redirect: bytes,
+        redirects: Sequence[tuple[int, bytes]] = (),
     ) -> int: ...
     def remove_topic(self, topic: int) -> int: ...
-    def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int: ...
+    def open(
+        self,
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        epoch: int,
+        replicas: Sequence[tuple[int, bytes]] = (),
+        quorum: int = 1,
+    ) -> int: ...
+    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int: ...
+    def set_peer(self, node: int, addresses: Sequence[str]) -> int: ...
     def fence(self, topic: int, partition: int, epoch: int) -> int: ...
+    def hold(self, topic: int, partition: int, epoch: int) -> int: ...
+    def sync_start(
+        self,
+        topic: int,
+        partition: int,
+        change: int,
+        attempt: int,
+        node: int,
+        store: bytes,
+        bytes_per_s: int = 0,  # 0 = not throttled; what is appended after the start never is
+    ) -> int: ...
+    def sync_rate(self, change: int, bytes_per_s: int) -> int: ...
+    def sync_stop(self, change: int) -> int: ...
+    def receive_start(
+        self,
+        topic: int,
+        partition: int,
+        lo: int,
+        hi: int,
+        change: int,
+        attempt: int,
+        epoch: int,
+        owner: int,
+    ) -> int: ...
+    def adopt(self, change: int, attempt: int) -> int: ...
+    def discard(self, change: int, attempt: int) -> int: ...
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int: ...
     def truncate(self, topic: int, partition: int, before_offset: int) -> int: ...
@@ -303,6 +433,7 @@ class SimNode:
     ) -> int: ...
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
+    def syncs(self) -> list[dict[str, Any]]: ...
     def stop(self, timeout_s: float) -> None:
         """As `Node.stop`: what is under way ends at once, whatever the time."""
 

@@ -87,17 +87,6 @@ class Acknowledge(Message):
 # ---- replicas ---------------------------------------------------------------------------------------
 
 
-class Fenced(Message):
-    """Answer to FENCE: the end of this contiguous log. `cut`: a torn tail was cut at the last start."""
-
-    store: bytes
-    epoch: int
-    end_record: int
-    end_offset: int
-    chain: int
-    cut: bool
-
-
 class Order(Message):
     """ORDER: `kind` is host, open, hold, close or drop; (term, operation) make a repeat harmless."""
 

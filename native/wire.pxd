@@ -124,6 +124,7 @@ cdef enum:
     ANSWER_FLAG_CONTROL = 1
     ANSWER_FLAG_REPEATED = 2
     ANSWER_FLAG_MORE = 4
+    ANSWER_FLAG_CUT = 8
 
 cdef packed struct RequestHeader:
     uint32_t magic

@@ -154,6 +154,7 @@ class AnswerFlags(IntFlag):
     CONTROL = 1  # the body is MessagePack
     REPEATED = 2  # the batch was stored by an earlier send of the same sequence
     MORE = 4  # FETCH: more records below the mark remain
+    CUT = 8  # FENCE: this store lost a torn tail and was not level with an owner since
 
 
 RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})

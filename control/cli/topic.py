@@ -37,6 +37,8 @@ def command() -> None:
 @click.option("--schema-of", metavar="FILE", help="Take the columns of a Parquet or Arrow file.")
 @click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Key columns, repeated or with commas.")
 @click.option("--partitions", type=int, default=1, show_default=True, help="Partitions.")
+@click.option("--replication", type=int, default=1, show_default=True,
+              help="Copies on different nodes: 1, 3 or 5.")  # fmt: skip
 @click.option(
     "--retention-bytes", metavar="SIZE", help="Keep about this much a partition, as 10GiB. [default: all]"
 )
@@ -60,6 +62,7 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
     wanted = {
         "key": keys,
         "partitions": options["partitions"],
+        "replication": options["replication"],
         "retention_bytes": _size(options["retention_bytes"]),
         "retention_ms": None if options["retention"] is None else parse_duration_ms(options["retention"]),
         "properties": _properties(options["properties"]),

@@ -23,7 +23,7 @@ PAGE = 500
 Topic = dict[str, Any]
 """As `--json` prints it."""
 Options = dict[str, Any]
-"""key, partitions, retention_bytes, retention_ms, properties."""
+"""key, partitions, replication, retention_bytes, retention_ms, properties."""
 
 
 class Door(Protocol):

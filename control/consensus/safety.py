@@ -32,8 +32,8 @@ class Safety:
         known = self.leaders.setdefault(core.term, core.id)
         assert known == core.id, f"election safety: {known} and {core.id} both lead term {core.term}"
         if core.term not in self._commits:
-            self._commits[core.term] = core.log.commit  # what it inherits, another configuration committed
             self._check_completeness(core)
+            self._commits[core.term] = core.log.commit  # what it inherits, another configuration committed
         if core.log.commit > self._commits[core.term]:
             self._commits[core.term] = core.log.commit
             self._check_durable(core, stores)
@@ -46,6 +46,8 @@ class Safety:
                 f"state machine safety: node {node} applied {entry} at {entry.index}, another one {known}"
             )
             self.applied_max = max(self.applied_max, entry.index)
+            if entry.index > max(self._commits.values(), default=0):
+                self._commits[0] = entry.index  # before anybody looked
 
     def check_log(self, node: int, index: int, term: int | None) -> None:
         """A node's log, or a snapshot, has `term` at a committed index; None = compacted."""
@@ -55,9 +57,15 @@ class Safety:
         )
 
     def _check_completeness(self, core: Core) -> None:
+        """It has what earlier terms committed.
+
+        Who stood still may find the votes of an old term in its mail, and lead that one while a later term
+        commits already: it needs nothing of that, and can commit nothing.
+        """
         first = core.log.first_index()
+        last = max((at for term, at in self._commits.items() if term < core.term), default=0)
         for index, entry in self.committed.items():
-            if index >= first:
+            if first <= index <= last:
                 own = core.log.term(index)
                 assert own == entry.term, (
                     f"leader completeness: {core.id} leads term {core.term} with term {own} at {index}, but "

@@ -1,6 +1,6 @@
 """What a node has to do after the metadata changed. Pure: two states in, orders out.
 
-    InstallTopic, FencePartition -> OpenPartition, ClosePartition
+    InstallTopic, LocateNode, FencePartition -> OpenPartition, FollowPartition, ClosePartition
         -> TruncatePartition, InstallTable                                  a topic that is new, or changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
@@ -9,7 +9,8 @@ partitions open. Each node derives its own orders from its own log: nobody sends
 
 - Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
   only a tombstone that names this store gives a DropPartition (I16).
-- Who does not own a partition, and did not, hears of it by the table alone.
+- Who holds a replica follows each owner epoch; the owner calls, so it must know where the others are reached.
+- Who neither owns nor holds a partition, and did not, hears of it by the table alone.
 - What changes ask of a node stands in `change_steps`: adopt before anything is opened, give back at the end.
 - While a failover seeks an owner nobody opens the partition: the epoch in the assignment is the last owner's.
 """
@@ -47,6 +48,29 @@ class OpenPartition(msgspec.Struct, frozen=True):
     partition: PartitionId
     slots: SlotRange
     epoch: Epoch
+    replicas: tuple[Replica, ...] = ()
+    """The others of the set: a majority of all of them must have a row before it is acknowledged."""
+
+    @property
+    def quorum(self) -> int:
+        return (len(self.replicas) + 1) // 2 + 1
+
+
+class FollowPartition(msgspec.Struct, frozen=True):
+    """Take the records of this epoch's owner."""
+
+    topic: TopicId
+    partition: PartitionId
+    slots: SlotRange
+    epoch: Epoch
+    owner: NodeId
+
+
+class LocateNode(msgspec.Struct, frozen=True):
+    """Where a node is reached that holds replicas of partitions owned here."""
+
+    node: NodeId
+    addresses: tuple[str, ...]
 
 
 class FencePartition(msgspec.Struct, frozen=True):
@@ -85,7 +109,9 @@ class DropPartition(msgspec.Struct, frozen=True):
 
 Order = (
     InstallTopic
+    | LocateNode
     | OpenPartition
+    | FollowPartition
     | FencePartition
     | ClosePartition
     | TruncatePartition
@@ -103,6 +129,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
         return ()
     moved = _moved(before, after)
     phases: list[list[Order]] = [[*change_steps.first(before, after, here)], [], []]
+    phases[0] += _located(before, after, moved, here)
     for number, topic in after.topics.items():
         old = before.topics.get(number)
         if old is not topic:
@@ -133,21 +160,59 @@ def _topic_orders(
         known = None if old is None else old.assignments.get(partition.partition)
         if assignment is known or awaits_owner(after, partition.partition):
             continue
+        number = partition.partition
+        is_new = known is None or (known.owner, known.epoch) != (assignment.owner, assignment.epoch)
         if assignment.owner == here:
-            if known is None or known.owner != here or known.epoch != assignment.epoch:
+            if is_new:
                 order = OpenPartition(
                     topic=topic.topic,
-                    partition=partition.partition,
+                    partition=number,
                     slots=partition.slots,
                     epoch=assignment.epoch,
+                    replicas=tuple(replica for replica in assignment.replicas if replica != here),
                 )
                 phases[1].append(order)
-        elif known is not None and known.owner == here:
-            number = partition.partition
+            continue
+        if known is not None and known.owner == here:
             phases[0].append(FencePartition(topic=topic.topic, partition=number, epoch=assignment.epoch))
+        if here in assignment.replicas:
+            if is_new or (known is not None and here not in known.replicas):
+                follow = FollowPartition(
+                    topic=topic.topic,
+                    partition=number,
+                    slots=partition.slots,
+                    epoch=assignment.epoch,
+                    owner=assignment.owner.node,
+                )
+                phases[1].append(follow)
+        elif known is not None and known.owner == here:
             phases[1].append(ClosePartition(topic=topic.topic, partition=number))
     phases[2] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
+
+
+def _located(
+    before: MetadataState, after: MetadataState, moved: frozenset[NodeId], here: Replica
+) -> Iterator[Order]:
+    """Nodes that hold replicas of partitions owned here, and are new among those or reached elsewhere."""
+    if not moved and before.topics is after.topics:
+        return
+    known = _partners(before, here)
+    for node in sorted(_partners(after, here)):
+        if node in after.nodes and (node in moved or node not in known):
+            yield LocateNode(node=node, addresses=after.nodes[node].addresses)
+
+
+def _partners(state: MetadataState, here: Replica) -> frozenset[NodeId]:
+    return frozenset(
+        replica.node
+        for topic in state.topics.values()
+        if topic.replication > 1
+        for assignment in topic.assignments.values()
+        if assignment.owner == here
+        for replica in assignment.replicas
+        if replica != here
+    )
 
 
 def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:

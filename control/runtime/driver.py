@@ -59,8 +59,12 @@ class Driver:
             waiting.cancel()
         self._orders.clear()
 
-    async def order(self, give: Callable[[], int]) -> dict[str, Any]:
+    async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
         """Call `give`, which returns an order's number, and wait for the order's end.
+
+        An order that ends only with the help of other nodes must not hold one of the slots: it would keep
+        back
+        the orders that those wait for.
 
         Raises:
             OrderError: the node refused it or failed at it.
@@ -73,7 +77,9 @@ class Driver:
             # The outcome cannot be missed: only this thread takes outcomes.
             waiting: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
             self._orders[number] = waiting
-            return await waiting
+            if holds_slot:
+                return await waiting
+        return await waiting
 
     def _drain(self) -> None:
         try:

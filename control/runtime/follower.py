@@ -18,8 +18,10 @@ from ringfence.control.machines.orders import (
     ClosePartition,
     DropPartition,
     FencePartition,
+    FollowPartition,
     InstallTable,
     InstallTopic,
+    LocateNode,
     OpenPartition,
     Order,
     RemoveTopic,
@@ -74,6 +76,7 @@ class Follower:
         self._newest: _Step | None = None
         self._retries = Retries(here, state=self._newest_state, give=self._open_again, on_failed=on_failed)
         self._task: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="orders")
@@ -98,6 +101,8 @@ class Follower:
         return self._steps[0].index - 1 if self._steps else applied
 
     async def close(self) -> None:
+        for opening in self._opening:
+            opening.cancel()
         await self._retries.close()
         if self._task is not None:
             self._task.cancel()
@@ -136,6 +141,13 @@ class Follower:
 
     async def _perform(self, order: Order, step: _Step) -> str | None:
         key, give = self._call(order, step)
+        if isinstance(order, OpenPartition) and order.replicas:
+            # It ends when a majority has it, and theirs may wait for entries behind this one: nobody waits
+            # for it.
+            opening = asyncio.get_running_loop().create_task(self._open(order, key, give), name=key)
+            self._opening.add(opening)
+            opening.add_done_callback(self._opening.discard)
+            return None
         try:
             await self._driver.order(give)
         except OrderError as error:
@@ -153,6 +165,15 @@ class Follower:
         if isinstance(order, Adopt | Discard | Release):
             self._on_left(order)
         return None
+
+    async def _open(self, order: OpenPartition, key: str, give: Callable[[], int]) -> None:
+        try:
+            await self._driver.order(give, holds_slot=False)
+        except OrderError as error:
+            self._health.worsen(key, f"{key}: {error}")
+            self._retries.failed(order)
+        else:
+            self._health.mend(key)
 
     def _is_done(self, order: Order) -> bool:
         """Steps of changes are repeated by every start until the log knows that they were carried out."""
@@ -196,9 +217,8 @@ class Follower:
                     topic.retention_bytes or 0,
                     topic.retention_ms or 0,
                 )
-            case OpenPartition(topic, partition, slots, epoch):
-                name = f"opening partition {partition} of topic {topic}"
-                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch)
+            case OpenPartition() | FollowPartition() | LocateNode():
+                return self._place_call(order)
             case FencePartition(topic, partition, epoch):
                 name = f"fencing partition {partition} of topic {topic}"
                 return name, partial(node.fence, topic, partition, epoch)
@@ -219,6 +239,22 @@ class Follower:
                 return f"dropping partition {partition} of topic {topic}", partial(
                     node.drop, topic, partition
                 )
+
+    def _place_call(
+        self, order: OpenPartition | FollowPartition | LocateNode
+    ) -> tuple[str, Callable[[], int]]:
+        node = self._driver.node
+        match order:
+            case OpenPartition(topic, partition, slots, epoch, replicas):
+                name = f"opening partition {partition} of topic {topic}"
+                places = [(replica.node, replica.store) for replica in replicas]
+                more = (places, order.quorum) if places else ()
+                return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *more)
+            case FollowPartition(topic, partition, slots, epoch, owner):
+                name = f"following partition {partition} of topic {topic}"
+                return name, partial(node.follow, topic, partition, slots.lo, slots.hi, epoch, owner)
+            case LocateNode(other, addresses):
+                return f"locating node {other}", partial(node.set_peer, other, addresses)
 
     def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
         node: Any = self._driver.node
@@ -250,4 +286,8 @@ class Follower:
             messages.encode(bodies.table(state, topic, step.index)),
             active,
             messages.encode(bodies.redirect(state, self._here.node)),
+            [
+                (node, messages.encode(bodies.redirect(state, node)))
+                for node in sorted({assignment.owner.node for assignment in topic.assignments.values()})
+            ],
         )

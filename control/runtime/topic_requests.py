@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ringfence.control.machines.placement import TooFewNodesError, place_in
+from ringfence.control.machines.topic_checks import REPLICATIONS
 from ringfence.control.model import names
 from ringfence.control.model.commands import AddSchema, CreateTopic, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
@@ -24,6 +25,8 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 """Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
+OWNERS: Final = frozenset({"owner", "alone"})
+"""Roles of a partition on a node whose figures count."""
 
 
 class TopicRequests:
@@ -55,9 +58,9 @@ class TopicRequests:
         if not 1 <= request.partitions <= SLOT_LAST + 1:
             message = f"partitions={request.partitions}: 1 to {SLOT_LAST + 1}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
-        if request.replication != 1:
-            message = f"replication={request.replication}: this version keeps 1 replica"
-            raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
+        if request.replication not in REPLICATIONS:
+            message = f"replication={request.replication}: one of {REPLICATIONS}"
+            raise RequestRefused(Code.INVALID_ARGUMENT, message)
         columns = columns_of(request.schema)
         fault = key_fault(columns, request.key)
         if fault is not None:
@@ -68,7 +71,7 @@ class TopicRequests:
             schema=request.schema,
             columns=columns,
             ranges=tile(request.partitions),
-            nodes=self._placed(request.partitions),
+            nodes=self._placed(request.partitions, request.replication),
             retention_bytes=request.retention_bytes,
             retention_ms=request.retention_ms,
             properties=request.properties,
@@ -200,10 +203,10 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_TOPIC, f"no topic is named {name!r}", name=name)
         return topic
 
-    def _placed(self, partitions: int) -> tuple[tuple[NodeId, ...], ...]:
-        """The owners of a new topic's partitions, spread over zones and nodes."""
+    def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
+        """The replicas of a new topic's partitions, owners first, spread over zones and nodes."""
         try:
-            return place_in(self._proposer.state, partitions, 1)
+            return place_in(self._proposer.state, partitions, replication)
         except TooFewNodesError as error:
             raise RequestRefused(Code.TOO_FEW_REPLICAS, str(error), retry_after_ms=1_000) from error
 
@@ -229,7 +232,9 @@ class TopicRequests:
         """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
         told = await self._others.hosted(0 if topic is None else topic.topic)
         mine = self._node.partitions()
-        return {(known["topic"], known["partition"]): known for known in (*told, *mine)}
+        # What a replica knows of the mark is older than what the owner knows.
+        found = sorted((*told, *mine), key=lambda known: known.get("role", "owner") in OWNERS)
+        return {(known["topic"], known["partition"]): known for known in found}
 
 
 def full_name(name: str) -> str:

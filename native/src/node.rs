@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use ringfence_node::{Config, NodeError, Order, Publish, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 
 use crate::error::{of_node, raise_with};
-use crate::outcome::{of_outcome, of_partition, of_recovery};
+use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::stage::{Rule, rule_of, tokens_of};
 
 #[pyclass(frozen, module = "ringfence.native._node")]
@@ -32,6 +32,11 @@ pub fn identity(py: Python<'_>, name: &str, bytes: &[u8]) -> PyResult<[u8; 16]> 
         let message = format!("{name} has {} bytes, an id has 16", bytes.len());
         raise_with(py, "ConfigError", &message, "setting", name)
     })
+}
+
+/// (node, store) of replicas.
+pub fn places(py: Python<'_>, given: Vec<(u64, Vec<u8>)>) -> PyResult<Vec<Place>> {
+    given.into_iter().map(|(node, store)| Ok(Place { node, store: identity(py, "store", &store)? })).collect()
 }
 
 #[pymethods]
@@ -137,6 +142,10 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
+        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
+    )]
     fn install_table(
         &self,
         py: Python<'_>,
@@ -146,24 +155,112 @@ impl Node {
         table: Vec<u8>,
         partitions: Vec<(u64, u16, u16, u64, u64)>,
         redirect: Vec<u8>,
+        redirects: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<u64> {
         let partitions = partitions
             .into_iter()
             .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
             .collect();
-        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect })
+        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects })
     }
 
     fn remove_topic(&self, py: Python<'_>, topic: u64) -> PyResult<u64> {
         self.order(py, Order::RemoveTopic { topic })
     }
 
-    fn open(&self, py: Python<'_>, topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Open { topic, partition, lo, hi, epoch })
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
+        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
+    )]
+    fn open(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        replicas: Vec<(u64, Vec<u8>)>,
+        quorum: u16,
+    ) -> PyResult<u64> {
+        let replicas = places(py, replicas)?;
+        self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn follow(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        owner: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+    }
+
+    fn set_peer(&self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
+        self.order(py, Order::SetPeer { node, addresses })
     }
 
     fn fence(&self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
         self.order(py, Order::Fence { topic, partition, epoch })
+    }
+
+    fn hold(&self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Hold { topic, partition, epoch })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, change, attempt, node, store, bytes_per_s = 0))]
+    fn sync_start(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        change: u64,
+        attempt: u32,
+        node: u64,
+        store: &[u8],
+        bytes_per_s: u64,
+    ) -> PyResult<u64> {
+        let target = Place { node, store: identity(py, "store", store)? };
+        self.order(py, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s })
+    }
+
+    fn sync_rate(&self, py: Python<'_>, change: u64, bytes_per_s: u64) -> PyResult<u64> {
+        self.order(py, Order::SyncRate { change, bytes_per_s })
+    }
+
+    fn sync_stop(&self, py: Python<'_>, change: u64) -> PyResult<u64> {
+        self.order(py, Order::SyncStop { change })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn receive_start(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        change: u64,
+        attempt: u32,
+        epoch: u64,
+        owner: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+    }
+
+    fn adopt(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
+        self.order(py, Order::Adopt { change, attempt })
+    }
+
+    fn discard(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
+        self.order(py, Order::Discard { change, attempt })
     }
 
     fn close(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
@@ -226,6 +323,11 @@ impl Node {
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let partitions = py.detach(|| self.runtime.partitions());
         partitions.iter().map(|status| of_partition(py, status)).collect()
+    }
+
+    fn syncs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let syncs = py.detach(|| self.runtime.syncs());
+        syncs.iter().map(|status| of_sync(py, status)).collect()
     }
 
     fn stop(&self, py: Python<'_>, timeout_s: f64) -> PyResult<()> {

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use ringfence_node::{Finished, Outcome, PartitionStatus, RecoveryReport};
+use ringfence_node::{Finished, Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
@@ -15,6 +15,7 @@ pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTupl
         }
         Outcome::Order { number, result: Err(why) } => ("order", number, why, PyDict::new(py)).into_pyobject(py),
         Outcome::Quarantined { topic, partition, why } => ("quarantined", topic, partition, why).into_pyobject(py),
+        Outcome::Sync(status) => ("sync", of_sync(py, &status)?).into_pyobject(py),
         Outcome::ShardFailed { shard, why } => ("shard_failed", shard, why).into_pyobject(py),
         Outcome::DiskFull { shard, full } => ("disk_full", shard, full).into_pyobject(py),
     }
@@ -28,7 +29,9 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
             out.set_item("records", records)?;
             out.set_item("end_offset", end_offset)?;
         }
-        Finished::Fenced { records, end_offset, chain } => {
+        Finished::Fenced { epoch, records, end_offset, chain, cut } => {
+            out.set_item("epoch", epoch)?;
+            out.set_item("cut", cut)?;
             out.set_item("records", records)?;
             out.set_item("end_offset", end_offset)?;
             out.set_item("chain", chain)?;
@@ -60,11 +63,34 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
         ("bytes", status.bytes),
         ("producers", status.producers),
         ("chain", status.chain),
+        ("replicas", status.replicas),
     ] {
         out.set_item(name, value)?;
     }
+    out.set_item("role", status.role)?;
     out.set_item("open", status.open)?;
     out.set_item("quarantined", status.quarantined.as_deref())?;
+    Ok(out)
+}
+
+pub fn of_sync<'py>(py: Python<'py>, status: &SyncStatus) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, value) in [
+        ("topic", status.topic),
+        ("partition", status.partition),
+        ("change", status.change),
+        ("attempt", u64::from(status.attempt)),
+        ("node", status.node),
+        ("records", status.records),
+        ("gap", status.gap),
+        ("bytes", status.bytes),
+        ("rows", status.rows),
+        ("chain", status.chain),
+    ] {
+        out.set_item(name, value)?;
+    }
+    out.set_item("state", status.state)?;
+    out.set_item("why", &status.why)?;
     Ok(out)
 }
 

@@ -3,11 +3,11 @@
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use ringfence_node::{Config, NodeError, Now, Order, Publish, Stepped, TablePartition};
+use ringfence_node::{Config, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
 
 use crate::error::{of_node, raise_with};
-use crate::node::identity;
-use crate::outcome::{of_outcome, of_partition, of_recovery};
+use crate::node::{identity, places};
+use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;
 use crate::stage::{Rule, rule_of, tokens_of};
 
@@ -19,6 +19,9 @@ pub struct SimNode {
 
 /// (connection, header, body) of an answer.
 type Answered<'py> = (u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
+
+/// ("connect", node, address, empty), ("send", node, header, body), ("close", node, empty, empty).
+type ToOther<'py> = (&'static str, u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 impl SimNode {
     fn work<T>(&mut self, py: Python<'_>, work: impl FnOnce(&mut Stepped) -> Result<T, NodeError>) -> PyResult<T> {
@@ -138,6 +141,39 @@ impl SimNode {
         Ok(answers.into_iter().map(of).collect())
     }
 
+    // ---- other nodes ----
+
+    fn take_peer_messages<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<ToOther<'py>>> {
+        let wanted = self.work(py, Stepped::take_peers)?;
+        let of = |one: ToPeer| match one {
+            ToPeer::Connect { node, address } => {
+                ("connect", node, PyBytes::new(py, address.as_bytes()), PyBytes::new(py, &[]))
+            }
+            ToPeer::Send { node, header, body } => {
+                ("send", node, PyBytes::new(py, &header), PyBytes::new(py, body.bytes()))
+            }
+            ToPeer::Close { node } => ("close", node, PyBytes::new(py, &[]), PyBytes::new(py, &[])),
+        };
+        Ok(wanted.into_iter().map(of).collect())
+    }
+
+    fn peer_opened(&mut self, py: Python<'_>, node: u64) -> PyResult<()> {
+        self.work(py, |own| own.peer_opened(node))
+    }
+
+    fn peer_closed(&mut self, py: Python<'_>, node: u64) -> PyResult<()> {
+        self.work(py, |own| own.peer_closed(node))
+    }
+
+    fn peer_message(&mut self, py: Python<'_>, node: u64, header: &[u8], body: &[u8]) -> PyResult<()> {
+        let header = header_of(py, header)?;
+        self.work(py, |own| own.peer_answer(node, header, body))
+    }
+
+    fn syncs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        self.node.syncs().iter().map(|status| of_sync(py, status)).collect()
+    }
+
     // ---- its disk ----
 
     fn turn(&mut self, py: Python<'_>) -> PyResult<(Vec<u16>, Vec<u64>)> {
@@ -215,6 +251,10 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, generation, version, table, partitions, redirect, redirects = vec![]),
+        text_signature = "($self, topic, generation, version, table, partitions, redirect, redirects=())"
+    )]
     fn install_table(
         &mut self,
         py: Python<'_>,
@@ -224,24 +264,112 @@ impl SimNode {
         table: Vec<u8>,
         partitions: Vec<(u64, u16, u16, u64, u64)>,
         redirect: Vec<u8>,
+        redirects: Vec<(u64, Vec<u8>)>,
     ) -> PyResult<u64> {
         let partitions = partitions
             .into_iter()
             .map(|(partition, lo, hi, owner, epoch)| TablePartition { partition, lo, hi, owner, epoch })
             .collect();
-        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect })
+        self.order(py, Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects })
     }
 
     fn remove_topic(&mut self, py: Python<'_>, topic: u64) -> PyResult<u64> {
         self.order(py, Order::RemoveTopic { topic })
     }
 
-    fn open(&mut self, py: Python<'_>, topic: u64, partition: u64, lo: u16, hi: u16, epoch: u64) -> PyResult<u64> {
-        self.order(py, Order::Open { topic, partition, lo, hi, epoch })
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(
+        signature = (topic, partition, lo, hi, epoch, replicas = vec![], quorum = 1),
+        text_signature = "($self, topic, partition, lo, hi, epoch, replicas=(), quorum=1)"
+    )]
+    fn open(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        replicas: Vec<(u64, Vec<u8>)>,
+        quorum: u16,
+    ) -> PyResult<u64> {
+        let replicas = places(py, replicas)?;
+        self.order(py, Order::Open { topic, partition, lo, hi, epoch, replicas, quorum })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn follow(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        owner: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+    }
+
+    fn set_peer(&mut self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
+        self.order(py, Order::SetPeer { node, addresses })
     }
 
     fn fence(&mut self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
         self.order(py, Order::Fence { topic, partition, epoch })
+    }
+
+    fn hold(&mut self, py: Python<'_>, topic: u64, partition: u64, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Hold { topic, partition, epoch })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, change, attempt, node, store, bytes_per_s = 0))]
+    fn sync_start(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        change: u64,
+        attempt: u32,
+        node: u64,
+        store: &[u8],
+        bytes_per_s: u64,
+    ) -> PyResult<u64> {
+        let target = Place { node, store: identity(py, "store", store)? };
+        self.order(py, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s })
+    }
+
+    fn sync_rate(&mut self, py: Python<'_>, change: u64, bytes_per_s: u64) -> PyResult<u64> {
+        self.order(py, Order::SyncRate { change, bytes_per_s })
+    }
+
+    fn sync_stop(&mut self, py: Python<'_>, change: u64) -> PyResult<u64> {
+        self.order(py, Order::SyncStop { change })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn receive_start(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        change: u64,
+        attempt: u32,
+        epoch: u64,
+        owner: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+    }
+
+    fn adopt(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
+        self.order(py, Order::Adopt { change, attempt })
+    }
+
+    fn discard(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
+        self.order(py, Order::Discard { change, attempt })
     }
 
     fn close(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {

@@ -94,14 +94,30 @@ class FakeNode:
         return self._order("install_topic", topic, len(schemas), tuple(key_columns), size, age)
 
     def install_table(
-        self, topic: int, generation: int, version: int, table: bytes, partitions: list[Any], redirect: bytes
+        self,
+        topic: int,
+        generation: int,
+        version: int,
+        table: bytes,
+        partitions: list[Any],
+        redirect: bytes,
+        redirects: list[tuple[int, bytes]],
     ) -> int:
+        assert [messages.decode(messages.Redirected, body).owner for _, body in redirects] == [
+            node for node, _ in redirects
+        ]
         self.table = messages.decode(messages.Table, table)
         messages.decode(messages.Redirected, redirect)
         return self._order("install_table", topic, generation, version, len(partitions))
 
     def remove_topic(self, topic: int) -> int:
         return self._order("remove_topic", topic)
+
+    def set_peer(self, node: int, addresses: tuple[str, ...]) -> int:
+        return self._order("set_peer", node, tuple(addresses))
+
+    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int:
+        return self._order("follow", topic, partition, lo, hi, epoch, owner)
 
     def open(self, topic: int, partition: int, lo: int, hi: int, epoch: int) -> int:
         if "open" not in self.refuses:

@@ -11,6 +11,7 @@ from ringfence.control.machines.orders import (
     ClosePartition,
     DropPartition,
     FencePartition,
+    FollowPartition,
     InstallTable,
     InstallTopic,
     OpenPartition,
@@ -202,14 +203,18 @@ def test_who_owns_no_more_fences_at_the_new_epoch_and_closes_and_keeps_the_rows(
     before = with_topic()
     after = elsewhere(before, keeps_replica=keeps_replica)
     part = PartitionId(2 << 16)
+    slots = SlotRange(0, 32_767)
+    follow = FollowPartition(topic=T, partition=part, slots=slots, epoch=Epoch(60), owner=NodeId(2))
+    close = ClosePartition(topic=T, partition=part)
     assert orders.between(before, after, HERE) == (
         (FencePartition(topic=T, partition=part, epoch=Epoch(60)),),
-        (ClosePartition(topic=T, partition=part),),
+        (follow if keeps_replica else close,),
         (InstallTable(topic=after.topics[T]),),
     )
     there = Replica(node=NodeId(2), store=b"t" * 16)
+    others = (HERE,) if keeps_replica else ()
     assert orders.between(before, after, there) == (
-        (OpenPartition(topic=T, partition=part, slots=SlotRange(0, 32_767), epoch=Epoch(60)),),
+        (OpenPartition(topic=T, partition=part, slots=slots, epoch=Epoch(60), replicas=others),),
         (InstallTable(topic=after.topics[T]),),
     )
     bystander = Replica(node=NodeId(3), store=b"u" * 16)

@@ -80,7 +80,7 @@ def test_a_partition_is_opened_fenced_and_found_again(tmp_path: Path) -> None:
     assert opened["end_offset"] == 0
     error, fenced = outcome(made, made.fence(7, 9, 13))
     assert error is None
-    assert set(fenced) == {"records", "end_offset", "chain"}
+    assert set(fenced) == {"epoch", "records", "end_offset", "chain", "cut"}
     error, _ = outcome(made, made.open(7, 9, 0, 65535, 12))
     assert error, "an epoch below the fence opened a partition"
     (status,) = made.partitions()

@@ -19,6 +19,7 @@ from tests.checker import Recorder, Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel
 from tests.sim.content import SCHEMA
 from tests.sim.customer import Customer
+from tests.sim.ledger import Partition
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class Admin(Customer):
         self._history = Recorder()
         self._wanted: tuple[str, int] | None = None
         self._under_way = 0
-        self._truncating = False
         world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     @property
@@ -194,11 +194,19 @@ class Admin(Customer):
 
     def truncates(self, topic: str, dice: Random) -> None:
         """Acknowledged places of one partition become its start."""
-        machine = self.tried()
         parts = sorted(self.world.ledger.partitions)
-        if machine is None or self._truncating or not parts:
+        if parts:
+            self._truncate(topic, self.world.ledger.partitions[dice.choice(parts)], dice)
+
+    def truncates_all(self, topic: str, dice: Random) -> None:
+        """The same of all partitions: whole files are free then, and used anew."""
+        for part in sorted(self.world.ledger.partitions):
+            self._truncate(topic, self.world.ledger.partitions[part], dice)
+
+    def _truncate(self, topic: str, part: Partition, dice: Random) -> None:
+        machine = self.tried()
+        if machine is None:
             return
-        part = self.world.ledger.partitions[dice.choice(parts)]
         before = part.start + (part.mark - part.start) * dice.randrange(50, 101) // 100
         if before <= part.start:
             return

@@ -10,7 +10,6 @@ import pyarrow as pa
 from ringfence.native._node import Encoder, schema_message
 
 SCHEMA = schema_message(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
-ROWS_MAX = 64
 _MARK = 0x0123_4567_89AB_CDEF
 
 

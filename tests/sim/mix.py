@@ -44,9 +44,24 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "change": (1_500, 4_000),
     "burst": (500, 3_000),
     "truncate": (300, 1_500),
+    "forgotten": (2_500, 6_000),
+    "unheard": (1_500, 4_000),
+    "away": (1_500, 4_000),
+    "woken": (4_000, 10_000),
+    "emptied": (1_500, 4_000),
 }
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
+THEMES: Final = (
+    ("unheard", "away", "compact", "burst"),
+    ("emptied", "truncate", "power", "die_in_call"),
+    ("row_sync_error", "power", "kill"),
+    ("sync_error", "power", "die_in_call", "burst"),
+    ("forgotten", "woken", "transfer", "pause_leader", "isolate"),
+    ("change", "vote", "transfer", "kill_leader"),
+)
+"""Kinds that make little of each other alone. A seed of a theme has nothing else, and that often."""
+THEMED: Final = 0.35
 ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
 
@@ -91,16 +106,28 @@ class Plan:
     """Limits of consensus: small messages and windows split what usually goes at once."""
     last_cut: bool = True
     """Whether the power of all goes once more before the reckoning."""
+    journal_bytes: int = 16 << 10
+    """Above it the metadata is compacted: with few, a snapshot is all that there is to send."""
+    rows_max: int = 64
+    """Of a batch: with many, files of rows fill and are used anew."""
+    late_us: int = 200_000
+    """How late a message may be that others overtake."""
+    wild_clocks: bool = False
+    """Whether clocks run three times too fast, not only a quarter."""
+    again: float = 0.0
+    """Share of snapshots that come once more, much later."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
     def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
         random = Random(f"plan {seed}")
-        kinds = _kinds(random)
+        themed = random.random() < THEMED
+        kinds = _kinds(random, themed=themed)
         strikes: list[tuple[int, str, int]] = []
         for kind in kinds:
             low, high = KINDS[kind]
-            mean_us = int(random.randrange(low, high) * 1_000 * max(1.0, len(kinds) / CROWD))
+            often = 0.5 if themed and kind not in ALWAYS else max(1.0, len(kinds) / CROWD)
+            mean_us = int(random.randrange(low, high) * 1_000 * often)
             at = random.expovariate(1 / mean_us)
             while at < seconds * 1_000_000:
                 strikes.append((int(at), kind, random.getrandbits(32)))
@@ -131,13 +158,20 @@ class Plan:
                     (("message_bytes_max", 300), ("inflight_messages_max", 2)),
                 ]
             ),
-            trail=random.choice([0, 2, 8, 1_024]),
+            trail=random.choice([0, 0, 2, 8, 1_024]),
+            journal_bytes=random.choice([4 << 10, 16 << 10, 16 << 10]),
+            rows_max=random.choice([64, 64, 512]),
+            late_us=random.choice([200_000, 200_000, 1_000_000, 3_000_000]),
+            wild_clocks=random.random() < 0.2,
+            again=random.choice([0.0, 0.5]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 
 
-def _kinds(random: Random) -> list[str]:
-    """Which kinds this seed has: one or two, some, or most."""
+def _kinds(random: Random, *, themed: bool) -> list[str]:
+    """Which kinds this seed has: a theme's, or one or two, some, most."""
+    if themed:
+        return sorted({*ALWAYS, *random.choice(THEMES)})
     names = sorted(set(KINDS) - set(ALWAYS))
     share = random.choice([0.08, 0.2, 0.2, 0.4, 0.7])
     return [*ALWAYS, *(name for name in names if random.random() < share)]

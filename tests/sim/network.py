@@ -22,19 +22,21 @@ if TYPE_CHECKING:
 
 _AGAIN: Final = zmq.Again()  # making one asks libzmq for a text, each time
 FDS: Final = 1 << 21
+ORPHAN_US: Final = 200_000
+"""How long what a dead process had sent is still under way; then its connections are reset."""
 QUEUE_MAX: Final = 256  # messages, as the hub sets
 
 
 class Weather:
     """What messages meet; drawn per seed, made worse by strikes."""
 
-    __slots__ = ("delay_us", "double", "jitter_us", "loss", "overtake")
+    __slots__ = ("delay_us", "double", "jitter_us", "late_us", "loss", "overtake")
 
     def __init__(
         self, loss: float = 0.0, double: float = 0.0, overtake: float = 0.0, delay_us: int = 200,
-        jitter_us: int = 300,
+        jitter_us: int = 300, late_us: int = 200_000,
     ) -> None:  # fmt: skip
-        self.loss, self.double, self.overtake = loss, double, overtake
+        self.loss, self.double, self.overtake, self.late_us = loss, double, overtake, late_us
         self.delay_us, self.jitter_us = delay_us, jitter_us
 
 
@@ -50,8 +52,10 @@ class Network:
         self.routers: dict[str, Socket] = {}
         self._last_us: dict[tuple[str, str], int] = {}
 
-    def send(self, link: tuple[str, str], data: bytes, deliver: Callable[[bytes], None]) -> None:
-        """One message, on its way or lost."""
+    def send(
+        self, link: tuple[str, str], data: bytes, deliver: Callable[[bytes], None], lives: Callable[[], bool]
+    ) -> None:
+        """One message, on its way or lost; a very late one only while its sender `lives`."""
         weather, random = self.weather, self.random
         if link in self.cut:
             self.counts["message_cut"] += 1
@@ -62,8 +66,10 @@ class Network:
         now = self.agenda.now_us
         at = now + weather.delay_us + int(random.random() * weather.jitter_us)
         if weather.overtake and random.random() < weather.overtake:
-            at += random.randrange(1_000, 200_000)
+            at += random.randrange(1_000, weather.late_us)
             self.counts["message_late"] += 1
+            if at - now > ORPHAN_US:
+                deliver = partial(self._unless_dead, deliver, lives)
         else:
             at = max(at, self._last_us.get(link, 0))
             self._last_us[link] = at
@@ -71,6 +77,11 @@ class Network:
         if weather.double and random.random() < weather.double:
             self.counts["message_doubled"] += 1
             self.agenda.after(at - now + random.randrange(50_000), partial(self._arrive, link, data, deliver))
+
+    @staticmethod
+    def _unless_dead(deliver: Callable[[bytes], None], lives: Callable[[], bool], data: bytes) -> None:
+        if lives():
+            deliver(data)
 
     def _arrive(self, link: tuple[str, str], data: bytes, deliver: Callable[[bytes], None]) -> None:
         if link in self.cut:
@@ -142,6 +153,9 @@ class Socket:
     def _reaches(self, other: Socket) -> bool:
         return self._network.reaches(self._machine.name, other._machine.name)
 
+    def _lives(self) -> bool:
+        return self.alive
+
     @property
     def alive(self) -> bool:
         return self._life == self._machine.life and not self._machine.down
@@ -156,7 +170,7 @@ class Socket:
         if target is None:
             return  # a ROUTER drops what it cannot route
         link = self._machine.name, target._machine.name
-        self._network.send(link, parts[-1], partial(target._arrived, self._name))
+        self._network.send(link, parts[-1], partial(target._arrived, self._name), self._lives)
 
     def _arrived(self, name: bytes, data: bytes) -> None:
         if self.closed or not self.alive or len(self._inbox) >= QUEUE_MAX:

@@ -17,18 +17,21 @@ from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import Replica
 from tests.sim import current
 
+Places = list[tuple[Any, str, Any]]
+
 
 @contextmanager
 def observed() -> Iterator[None]:
     """In this block every simulated node is watched. Planted bugs must be in place before."""
-    step, change = Consensus.step, Consensus.apply_change
-    send, beat, propose = Peers.send_message, Members.beat, Members._propose
-    readable = RaftProposer.readable
-    apply_batch, apply, make_store = (
-        Replica._apply,
-        vars(runtime_replica)["apply"],
-        vars(runtime_node)["RaftStore"],
-    )
+    with ExitStack() as stack:
+        for place, name, value in [*_consensus(), *_members(), *_metadata()]:
+            stack.enter_context(patch.object(place, name, value))
+        yield
+
+
+def _consensus() -> Places:
+    step, change, send = Consensus.step, Consensus.apply_change, Peers.send_message
+    make_store = vars(runtime_node)["RaftStore"]
 
     def observed_step(self: Consensus, event: Any) -> None:
         current.machine().world.watch.stepped(self, lambda: step(self, event), event)
@@ -43,6 +46,23 @@ def observed() -> Iterator[None]:
         machine.world.watch.sends(machine, message)
         send(self, message)
 
+    def observed_store(*args: Any, **given: Any) -> Any:
+        store = make_store(*args, **given)
+        machine = current.machine()
+        machine.world.watch.opened(machine, store)
+        return store
+
+    return [
+        (Consensus, "step", observed_step),
+        (Consensus, "apply_change", observed_change),
+        (Peers, "send_message", observed_send),
+        (runtime_node, "RaftStore", observed_store),
+    ]
+
+
+def _members() -> Places:
+    beat, propose = Members.beat, Members._propose
+
     def observed_beat(self: Members, sender: int, body: bytes) -> None:
         machine = current.machine()
         machine.world.watch.heard_beat(machine, sender, members._BEATS.decode(body))
@@ -52,6 +72,18 @@ def observed() -> Iterator[None]:
         machine = current.machine()
         machine.world.watch.decides(machine, command)
         propose(self, command)
+
+    return [(Members, "beat", observed_beat), (Members, "_propose", observed_propose)]
+
+
+def _metadata() -> Places:
+    readable, submit = RaftProposer.readable, RaftProposer._submit
+    apply_batch, apply = Replica._apply, vars(runtime_replica)["apply"]
+
+    async def observed_submit(self: RaftProposer, wanted: Any) -> Any:
+        applied = await submit(self, wanted)
+        current.machine().world.watch.answers(wanted.command, applied)
+        return applied
 
     def observed_readable(self: RaftProposer, read: Any) -> None:
         current.machine().world.watch.answers_read(read.context, read.index)
@@ -67,23 +99,9 @@ def observed() -> Iterator[None]:
         current.machine().world.watch.applied(state, entry, after, result)
         return after, result
 
-    def observed_store(*args: Any, **given: Any) -> Any:
-        store = make_store(*args, **given)
-        machine = current.machine()
-        machine.world.watch.opened(machine, store)
-        return store
-
-    with ExitStack() as stack:
-        for place, name, value in [
-            (Consensus, "step", observed_step),
-            (Consensus, "apply_change", observed_change),
-            (RaftProposer, "readable", observed_readable),
-            (Peers, "send_message", observed_send),
-            (Members, "beat", observed_beat),
-            (Members, "_propose", observed_propose),
-            (Replica, "_apply", observed_batch),
-            (runtime_replica, "apply", observed_apply),
-            (runtime_node, "RaftStore", observed_store),
-        ]:
-            stack.enter_context(patch.object(place, name, value))
-        yield
+    return [
+        (RaftProposer, "readable", observed_readable),
+        (RaftProposer, "_submit", observed_submit),
+        (Replica, "_apply", observed_batch),
+        (runtime_replica, "apply", observed_apply),
+    ]

@@ -59,7 +59,9 @@ class Publisher(Customer):
         if self._machine is None or self.layout is None:
             return
         partition = self.random.choice(self.layout.active).partition
-        rows = LARGE_ROWS if self.random.random() < LARGE else self.random.randrange(1, 64)
+        rows = (
+            LARGE_ROWS if self.random.random() < LARGE else self.random.randrange(1, self.world.plan.rows_max)
+        )
         self._key += 1
         self._batches[self._key] = self.world.ledger.sent(self.number, partition, rows)
         deadline = self.now_s + self.random.choice(DEADLINES_S)

@@ -282,7 +282,8 @@ class Simulation(World):
     def snapshot_came(self, event: Any) -> None:
         """In a network that doubles messages it comes once more, later: a transfer that was begun again."""
         machine = current.machine()
-        if self.healed or not self.plan.double or id(event) in self._doubled:
+        self.count("snapshot_came")
+        if self.healed or id(event) in self._doubled or self.random.random() >= self.plan.again:
             return
         self._doubled.add(id(event))
         self._kept.append(event)
@@ -294,7 +295,8 @@ class Simulation(World):
 
         if replica is not None:
             self.count("snapshot_doubled")
-            machine.later(self.random.randrange(1_000, 1_500_000), lambda: machine.call(again))
+            for _ in range(2):
+                machine.later(self.random.randrange(1_000, 3_000_000), lambda: machine.call(again))
 
     def elected(self, machine: Machine) -> None:
         """With changes of the configuration in the plan, one comes before the new leader has settled."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ringfence.control.consensus import events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.errors import ConsensusError
+from tests.sim import stories
 from tests.sim.network import Weather
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def strike(world: World, what: Strike) -> None:
 def weather_of(world: World) -> Weather:
     """The usual weather of this seed."""
     plan = world.plan
-    return Weather(plan.loss, plan.double, plan.overtake, plan.delay_us, plan.jitter_us)
+    return Weather(plan.loss, plan.double, plan.overtake, plan.delay_us, plan.jitter_us, plan.late_us)
 
 
 def _any(world: World, dice: Random) -> Machine:
@@ -142,7 +143,9 @@ def _stop(world: World, machine: Machine, dice: Random, us: int = 0) -> None:
 
 def _clock_rate(world: World, dice: Random) -> None:
     machine = _any(world, dice)
-    machine.clock.set_rate(dice.choice([0.8, 0.9, 0.97, 1.0, 1.03, 1.1, 1.25]))
+    wild = (0.3, 0.6, 1.0, 1.6, 3.0)
+    rates = wild if world.plan.wild_clocks else (0.8, 0.9, 0.97, 1.0, 1.03, 1.1, 1.25)
+    machine.clock.set_rate(dice.choice(rates))
 
 
 def _wall_jump(world: World, dice: Random) -> None:
@@ -159,6 +162,7 @@ def _storm(world: World, dice: Random) -> None:
     world.network.weather = Weather(
         loss=dice.choice([0.1, 0.3, 0.6]), double=dice.choice([0.0, 0.2]), overtake=dice.choice([0.0, 0.4]),
         delay_us=dice.choice([200, 5_000, 50_000]), jitter_us=dice.choice([300, 30_000, 200_000]),
+        late_us=world.plan.late_us,
     )  # fmt: skip
 
     def over() -> None:
@@ -171,7 +175,7 @@ def _storm(world: World, dice: Random) -> None:
 def _sync_error(world: World, dice: Random) -> None:
     machine = _any(world, dice)
     machine.hurt.add("sync")
-    machine.files.fail_sync = dice.choice([0.3, 0.6, 1.0])
+    machine.files.fail_sync = dice.choice([0.05, 0.3, 0.6, 1.0])
     _off(world, dice, lambda: setattr(machine.files, "fail_sync", 0.0), 2)
     _dies_of_it(world, machine, dice)
 
@@ -205,7 +209,7 @@ def _off(world: World, dice: Random, call: Callable[[], None], seconds: int) -> 
 def _row_sync_error(world: World, dice: Random) -> None:
     machine = _any(world, dice)
     machine.hurt.add("rows")
-    machine.host.disk.set_faults(sync_errors_per_mille=dice.choice([100, 1000]))
+    machine.host.disk.set_faults(sync_errors_per_mille=dice.choice([20, 100, 300, 1000]))
     _off(world, dice, machine.host.disk.set_faults, 2)
     _dies_of_it(world, machine, dice)
 
@@ -339,4 +343,9 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "change": _change,
     "burst": _burst,
     "truncate": _truncate,
+    "forgotten": stories.forgotten,
+    "unheard": stories.unheard,
+    "away": stories.away,
+    "woken": stories.woken,
+    "emptied": stories.emptied,
 }

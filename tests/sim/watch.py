@@ -23,6 +23,7 @@ from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.native.wire import Code
 from tests.sim import current
+from tests.sim.promises import Promises
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -32,17 +33,6 @@ if TYPE_CHECKING:
 
 SLACK_MS: Final = 60
 """A beat is decoded, and a tick comes, within one turn; times are compared in whole ms."""
-
-
-class Promise:
-    """What a store said that it holds: it must, at every later start."""
-
-    __slots__ = ("entries", "term", "votes")
-
-    def __init__(self) -> None:
-        self.term = 0
-        self.votes: dict[int, int] = {}  # candidate by term
-        self.entries: dict[int, int] = {}  # term of the entry by index, up to the newest acknowledged
 
 
 class Watch:
@@ -56,8 +46,10 @@ class Watch:
         self.state_at: dict[int, tuple[MetadataState, Any]] = {}
         self.newest: tuple[int, MetadataState | None] = (0, None)
         self.owners: dict[tuple[int, int], int] = {}  # node by (partition, epoch), as the log says
-        self._promises: dict[int, Promise] = {}
+        self.promises = Promises(world.violate, self.safety.committed)
+        self._applied: dict[int, tuple[Any, Any]] = {}  # the command of each entry and its result, by index
         self._first: dict[tuple[int, int], tuple[int, Any]] = {}  # a proposal's index and result
+        self._committed: dict[int, int] = {}  # term by index, as leaders committed it
         self._floors: dict[bytes, int] = {}  # by a read's context
         self._beats: dict[tuple[str, int], float] = {}
         self._led_since: dict[str, tuple[int, float]] = {}
@@ -73,7 +65,7 @@ class Watch:
         """One event of one node's consensus."""
         core = node.core
         before = seen(core)
-        last = core.log.last_index()
+        last, last_term = core.log.last_index(), core.log.last_term()
         if isinstance(event, Read):
             self._floors[event.context] = self.safety.applied_max
         if isinstance(event, Received) and event.message.type is MessageType.SNAPSHOT:
@@ -84,6 +76,10 @@ class Watch:
             finally:
                 check_node(core)
                 check_step(before, core)
+                if core.log.last_index() < last or core.log.term(last) not in (last_term, None):
+                    self.promises.shrank(core)
+                if core.log.commit > before.commit:
+                    self._commits(core, before.commit)
                 if core.role is Role.LEADER:
                     self._leads(core, before)
                     self._appended(core, last)
@@ -99,6 +95,14 @@ class Watch:
             self.world.tell(machine.name, f"leads term {core.term}")
             self.world.elected(machine)
         self.safety.check(core, self.stores)
+
+    def _commits(self, core: Any, before: int) -> None:
+        """What a leader commits is told to others; a follower commits nothing else."""
+        log, leads = core.log, core.role is Role.LEADER
+        for index in range(max(before + 1, log.first_index()), log.commit + 1):
+            own = log.term(index)
+            known = self._committed.setdefault(index, own) if leads else self._committed.get(index, own)
+            assert own == known, f"{core.id} commits {index} of term {own}, a leader has that of term {known}"
 
     @staticmethod
     def _appended(core: Any, last: int) -> None:
@@ -131,54 +135,15 @@ class Watch:
             self.world.violate(ViolationError("linearizable reads", what))
 
     def sends(self, machine: Machine, message: Message) -> None:
-        """A message leaves: what it promises must be durable by now, for good."""
-        if message.reject or message.type not in (MessageType.VOTE_ANSWER, MessageType.APPEND_ANSWER):
-            return
-        promise = self._promises.setdefault(message.sender, Promise())
-        promise.term = max(promise.term, message.term)
-        if message.type is MessageType.VOTE_ANSWER:
-            known = promise.votes.setdefault(message.term, message.to)
-            if known != message.to:
-                what = f"node {message.sender} votes for {known} and for {message.to} in term {message.term}"
-                self.world.violate(ViolationError("one vote a term", what))
-            return
+        """A message leaves."""
         node = machine.node
-        core = None if node is None else node.proposer.replica.node.core
-        if core is None:
-            return
-        for index in [known for known in promise.entries if known > core.log.last_index()]:
-            del promise.entries[index]
-        term = core.log.term(message.index)
-        if term is not None and message.index:
-            promise.entries[message.index] = term
-            while len(promise.entries) > 64:
-                del promise.entries[next(iter(promise.entries))]
+        self.promises.sends(None if node is None else node.proposer.replica.node.core, message)
 
     def opened(self, machine: Machine, store: Any) -> None:
-        """A process read its log: everything that it ever promised is there."""
+        """A process read its log."""
         identity = store._directory.identity
         self.stores[identity.node] = store
-        promise = self._promises.get(identity.node)
-        if promise is None:
-            return
-        hard, _ = store.initial_state()
-        name = f"node {identity.node} starts"
-        if hard.term < promise.term:
-            self._lost(f"{name} in term {hard.term}, it has answered in term {promise.term}")
-        vote = promise.votes.get(hard.term, 0)
-        if vote and hard.vote != vote:
-            self._lost(f"{name} with the vote {hard.vote} in term {hard.term}, it has voted for {vote}")
-        last = store.last_index()
-        newest = store.term(last) or 0
-        for index, term in promise.entries.items():
-            own = store.term(index) if index <= last else -1
-            if own is None or own == term or (own > term if own >= 0 else newest > term):
-                continue
-            what = f"{name} with a log that ends at {last} (term {newest}); it has acknowledged {index} of"
-            self._lost(f"{what} term {term}, has {own if own >= 0 else 'nothing'} there")
-
-    def _lost(self, what: str) -> None:
-        self.world.violate(ViolationError("promised, then lost", what))
+        self.promises.opened(identity.node, store)
 
     def will_apply(self, machine: Machine, node: int, entries: Sequence[Any]) -> None:
         try:
@@ -201,6 +166,7 @@ class Watch:
         if isinstance(result, Refused) and after is not before and after.sessions == before.sessions:
             self.world.violate(ViolationError("I15", f"entry {index} was refused and changed the state"))
         self._applies_once(before, entry, after, result)
+        self._applied.setdefault(index, (entry.proposal.command, result))
         known = self.state_at.setdefault(index, (after, result))
         if known != (after, result):
             what = f"entry {index} gave {result} and {after} here, {known[1]} and {known[0]} elsewhere"[
@@ -210,6 +176,15 @@ class Watch:
         if index > self.newest[0]:
             self.newest = index, after
             self._note_owners(before, after)
+
+    def answers(self, command: Any, applied: Any) -> None:
+        """Who proposed hears of it: it was applied, there, with that result."""
+        known = self._applied.get(applied.index)
+        if known is None or known != (command, applied.result):
+            what = (
+                f"{command} was answered with {applied.result} at {applied.index}, where {known} was applied"
+            )
+            self.world.violate(ViolationError("answered before it was committed", what[:2_000]))
 
     def _applies_once(self, before: MetadataState, entry: Any, after: MetadataState, result: Any) -> None:
         """A proposal that came twice changes nothing the second time, and gets the same answer.

@@ -111,7 +111,11 @@ class World:
 
     def settings(self, machine: Machine, join: tuple[str, ...] | None) -> Settings:
         wanted = _settings(machine.number)
-        return wanted.model_copy(update={"data_dir": SimPath(ROOT), "join": join or ()})
+        return wanted.model_copy(
+            update={
+                "data_dir": SimPath(ROOT), "join": join or (), "journal_bytes": self.plan.journal_bytes
+            }
+        )  # fmt: skip
 
     def machine_of(self, entry: Any) -> Machine | None:
         """The machine that owns a partition, as a table says."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import ringfence
@@ -29,6 +31,8 @@ class Load:
         self.rows, self.window, self.timeout_s = rows, window, timeout_s
         self.sent = 0
         self.acknowledged: list[int] = []
+        self.answered_s: list[float] = []
+        """When each batch was settled, by the monotonic clock."""
         self.errors: list[BaseException] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -43,6 +47,11 @@ class Load:
         self._thread.join(timeout_s)
         assert not self._thread.is_alive(), f"producer {self.producer} did not end"
 
+    def pause_s(self, since_s: float) -> float:
+        """The longest time without an outcome since then: what a change of owners cost this producer."""
+        times = sorted(self.answered_s)
+        return max((after - before for before, after in pairwise(times) if after >= since_s), default=0.0)
+
     def _run(self) -> None:
         try:
             with (
@@ -51,7 +60,9 @@ class Load:
             ):
                 waiting: list[tuple[int, Future[Any]]] = []
                 while not self._stop.is_set():
-                    waiting.append((self.sent, producer.send(batch(self.sent, self.rows, self.producer))))
+                    sending = producer.send(batch(self.sent, self.rows, self.producer))
+                    sending.add_done_callback(lambda _: self.answered_s.append(time.monotonic()))
+                    waiting.append((self.sent, sending))
                     self.sent += self.rows
                     while len(waiting) > self.window:
                         self._settle(*waiting.pop(0))

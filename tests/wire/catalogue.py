@@ -381,20 +381,30 @@ def cohorts() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def replicas() -> Iterator[tuple[str, dict[str, Any]]]:
     run = record(BATCH_MESSAGE, record_number=6, first_offset=12, rows=3, **WRITER)
-    yield "replicate", request(Op.REPLICATE, run, request_id=30, **PLACE, sequence=6, send=6)
-    yield "replica_ack", request(Op.REPLICA_ACK, request_id=31, **PLACE, sequence=7)
-    yield "fence", request(Op.FENCE, request_id=32, topic=TOPIC, partition=PARTITION, owner_epoch=20)
+    # The mark is below record 6, at row 12.
+    yield (
+        "replicate",
+        request(Op.REPLICATE, run, request_id=30, **PLACE, sequence=6, send=6, producer_epoch=12),
+    )
+    yield "replica_ack", answer(Op.REPLICA_ACK, St.OK, request_id=30, **PLACE, sequence=7)
+    bound = (1 << 64) - 1
+    yield (
+        "fence",
+        request(Op.FENCE, request_id=32, topic=TOPIC, partition=PARTITION, owner_epoch=20, sequence=bound),
+    )
     yield (
         "fence_ok",
-        reply(
+        answer(
             Op.FENCE,
-            cluster.Fenced(
-                store=STORE, epoch=12, end_record=7, end_offset=15, chain=0x0123456789ABCDEF, cut=False
-            ),
+            St.OK,
+            STORE,
             request_id=32,
             topic=TOPIC,
             partition=PARTITION,
-            owner_epoch=20,
+            owner_epoch=12,
+            sequence=7,
+            end_offset=15,
+            send=0x0123456789ABCDEF,
         ),
     )
     yield "copy", request(Op.COPY, request_id=33, **PLACE, sequence=0, send=1_048_576)

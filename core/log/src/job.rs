@@ -68,6 +68,25 @@ impl JobDone {
     pub fn bytes(&self) -> u64 {
         self.job.bytes()
     }
+
+    /// The group that is durable now, taken out: its bytes may go to replicas before their blocks are used again. What
+    /// is a staging block belongs back to the shard ([`crate::Shard::keep_staging`]). `None` if nothing was written, or
+    /// not with success.
+    pub fn take_written(&mut self) -> Option<Written> {
+        if self.group == 0 || self.outcome.is_err() {
+            return None;
+        }
+        let write = self.job.write.as_mut()?;
+        Some(Written { blocks: std::mem::take(&mut write.blocks), slices: std::mem::take(&mut write.slices) })
+    }
+}
+
+/// The bytes of one durable group.
+pub struct Written {
+    pub blocks: Vec<Block>,
+    /// (index in `blocks`, bytes of it), in file order. A slice is a run of whole records, one behind another by
+    /// `span_bytes`; a large record has a slice and a block of its own.
+    pub slices: Vec<(u32, Range<usize>)>,
 }
 
 impl std::fmt::Debug for Job {

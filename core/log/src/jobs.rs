@@ -1,5 +1,7 @@
 //! The shard's other face: jobs for its writer, and what their ends change.
 
+use ringfence_buffer::Block;
+
 use crate::group::{Group, STAGING_BYTES};
 use crate::job::{Job, JobDone, Write};
 use crate::position::segment_name;
@@ -122,9 +124,14 @@ impl Shard {
     /// Keep staging blocks, drop the rest into the pool.
     fn take_back(&mut self, job: Job) {
         for block in job.write.into_iter().flat_map(|write| write.blocks) {
-            if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
-                self.staging.push(block);
-            }
+            self.keep_staging(block);
+        }
+    }
+
+    /// A block of a group that was [`crate::JobDone::take_written`]: kept if it is one of this shard's, else freed.
+    pub fn keep_staging(&mut self, block: Block) {
+        if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
+            self.staging.push(block);
         }
     }
 

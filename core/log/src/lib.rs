@@ -76,10 +76,10 @@ mod writer;
 
 pub use file_header::{FileHeader, FileHeaderError, Identity};
 pub use files::{FilePin, FileToken};
-pub use head::{Mismatch, PartitionHead};
+pub use head::{Mismatch, PartitionHead, is_log};
 pub use index::Index;
 pub use invariants::check_invariants;
-pub use job::{Job, JobDone};
+pub use job::{Job, JobDone, Written};
 pub use partition::PartitionLog;
 pub use plan::{From, PlanError, ReadPlan};
 pub use position::{Position, parse_segment_name};

@@ -184,17 +184,21 @@ impl PartitionLog {
         kept.map(|offset| offset.min(until_offset)).filter(|offset| *offset > self.start_offset)
     }
 
-    /// A record of this partition lies in this file.
-    pub(crate) fn touch(&mut self, pin: &FilePin, end_offset: u64) {
+    /// A record of this partition lies in this file; `log_end`: the offset behind a log record, `None` for a local one.
+    pub(crate) fn touch(&mut self, pin: &FilePin, log_end: Option<u64>) {
+        let end_offset = log_end.unwrap_or(0);
+        // Before anything was given up, records without rows are kept too: a new replica begins with the first record.
+        let is_whole = log_end.is_some() && self.start_offset_durable == 0;
+        let is_live = end_offset > self.start_offset_durable || is_whole;
         match self.touches.last_mut() {
             Some(last) if last.pin.number == pin.number => {
                 last.end_offset = last.end_offset.max(end_offset);
-                if end_offset > self.start_offset_durable {
+                if is_live {
                     last.live.get_or_insert_with(|| pin.live());
                 }
             }
             _ => {
-                let live = (end_offset > self.start_offset_durable).then(|| pin.live());
+                let live = is_live.then(|| pin.live());
                 self.touches.push(Touch { pin: pin.clone(), live, end_offset, has_cut: false });
             }
         }

@@ -60,6 +60,8 @@ pub struct ReadPlan {
     pub bytes_max: usize,
     /// 0 = no limit.
     pub rows_max: u64,
+    /// Only the header of the first wanted record, which then names its own place as `previous_position`.
+    pub head_only: bool,
     pub(crate) hops: Vec<Hop>,
     pub(crate) pins: Vec<FilePin>,
     pub(crate) _reader: Arc<()>,
@@ -105,6 +107,47 @@ impl PartitionLog {
             From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
         });
         let hops = self.hops(entries, bytes_max);
+        self.plan_of(from, hops, until_offset, bytes_max, rows_max)
+    }
+
+    /// Where to read log records of every kind from number `from` on, below `until_record`, about `bytes_max` bytes.
+    /// What is not durable yet is left out by that bound: it is not in the file. May end before it.
+    ///
+    /// # Errors
+    /// As [`Self::plan`]; `Empty` also while the index knows no durable record behind `from`.
+    pub fn plan_records(&self, from: u64, until_record: u64, bytes_max: usize) -> Result<ReadPlan, PlanError> {
+        if self.damage.is_some() || self.dropped {
+            return Err(PlanError::Closed);
+        }
+        let until_record = until_record.min(self.head.next_record);
+        if self.index.first_record().is_none_or(|first| from < first) && from < self.head.next_record {
+            return Err(PlanError::Retained { start_offset: self.start_offset });
+        }
+        if from >= until_record {
+            return Err(PlanError::Empty);
+        }
+        let entries = self.index.from(|entry: &Entry| entry.record <= from);
+        let mut hops = self.hops(entries.take_while(|entry| entry.record < until_record), bytes_max);
+        if let Some(last) = hops.last_mut()
+            && last.until_record > until_record
+        {
+            // It would lead to the log's last record, which may not be written yet: only its own first record is.
+            (last.until, last.until_record, last.bytes) = (last.from, last.from_record + 1, 0);
+        }
+        if hops.last().is_none_or(|last| last.until_record <= from) {
+            return Err(PlanError::Empty);
+        }
+        self.plan_of(From::Record(from), hops, u64::MAX, bytes_max, 0)
+    }
+
+    fn plan_of(
+        &self,
+        from: From,
+        hops: Vec<Hop>,
+        until_offset: u64,
+        bytes_max: usize,
+        rows_max: u64,
+    ) -> Result<ReadPlan, PlanError> {
         let (Some(first), Some(last)) = (hops.first(), hops.last()) else { return Err(PlanError::Empty) };
         let files = first.from.file()..=last.until.file();
         let pins = self.touches.iter().filter(|touch| files.contains(&touch.pin.number));
@@ -118,6 +161,7 @@ impl PartitionLog {
             until_offset,
             bytes_max,
             rows_max,
+            head_only: false,
             hops,
             pins,
             _reader: self.readers.clone(),

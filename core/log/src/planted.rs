@@ -21,9 +21,15 @@ pub enum Bug {
     DedupeForgotten,
     /// Readers are shown what is not durable (I14).
     MarkTooHigh,
+    /// A replica answers before its sync (S2).
+    FollowerAckEarly,
+    /// The mark counts records of an older epoch alone (S3).
+    OlderEpochCounts,
+    /// What a replica received behind a gap counts as its end (S2).
+    GapCounts,
 }
 
-/// Every bug by its name on the command line.
+/// Those of one node, by name on the command line; those of replication are found by the tests beside it.
 pub const BUGS: [(&str, Bug); 7] = [
     ("ack_before_sync", Bug::AckBeforeSync),
     ("old_epoch", Bug::OldEpoch),

@@ -223,6 +223,9 @@ impl<S: Storage> Reader<S> {
             }
             return Ok(Step::Skipped);
         }
+        if plan.head_only {
+            return Ok(take_head(position, header, block, done));
+        }
         let bytes = align_up(RecordHeader::SIZE + header.body_bytes as usize, BODY_ALIGN_BYTES);
         let rows = if is_rows { u64::from(header.rows) } else { 0 };
         if done.bytes + bytes > block.len().min(plan.bytes_max)
@@ -296,6 +299,19 @@ fn ahead(hops: &[Hop]) -> u64 {
 fn is_dense(hop: &Hop) -> bool {
     hop.from.file() == hop.until.file()
         && hop.until.bytes() - hop.from.bytes() <= hop.bytes.saturating_mul(FOREIGN_MAX).max(WINDOW_BYTES as u64)
+}
+
+/// The header alone, as [`ReadPlan::head_only`] says. It ends the read.
+fn take_head(position: Position, header: &RecordHeader, block: &mut Block, done: &mut ReadDone) -> Step {
+    if done.records > 0 {
+        return Step::Full;
+    }
+    let own = RecordHeader { previous_position: position.0, ..*header };
+    block[..RecordHeader::SIZE].copy_from_slice(&own.seal());
+    (done.bytes, done.records, done.owner_epoch) = (RecordHeader::SIZE, 1, header.owner_epoch);
+    (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
+    (done.next_offset, done.next_record) = (header.first_offset + offsets_of(header), header.record_number + 1);
+    Step::Full
 }
 
 fn damaged(plan: &ReadPlan, hop: &Hop, position: Position, why: &str) -> ReadError {

@@ -97,13 +97,13 @@ impl Rebuild {
         let part = self.part(header.topic, header.partition);
         let position = Position::new(context.pin.number, item.position);
         if part.log.dropped && header.kind != RecordKind::State as u8 {
-            part.log.touch(context.pin, 0);
+            part.log.touch(context.pin, None);
             return;
         }
         let problem = if is_log(header.kind) {
             part.log_record(context, header, position, kept, bad_body.is_some())
         } else if bad_body.is_some() {
-            part.log.touch(context.pin, 0);
+            part.log.touch(context.pin, None);
             None
         } else {
             part.local_record(context, header, kept)
@@ -172,7 +172,7 @@ impl Rebuild {
                     ),
                 )
             };
-            part.log.touch(pin, part.log.head.next_offset);
+            part.log.touch(pin, Some(part.log.head.next_offset));
             part.log.index.gap();
             part.damage.get_or_insert(damage.clone());
             self.report.damage.push(damage);
@@ -221,7 +221,7 @@ impl Part {
         is_body_bad: bool,
     ) -> Option<String> {
         let log = &mut self.log;
-        log.touch(context.pin, header.first_offset + offsets_of(header));
+        log.touch(context.pin, Some(header.first_offset + offsets_of(header)));
         let mut problem = None;
         let accepted = log.head.accept(header);
         #[cfg(feature = "planted")]
@@ -257,7 +257,7 @@ impl Part {
 
     fn local_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
         let log = &mut self.log;
-        log.touch(context.pin, 0);
+        log.touch(context.pin, None);
         match RecordKind::from_number(header.kind) {
             Some(RecordKind::Fence) => log.fence = log.fence.max(header.owner_epoch),
             Some(RecordKind::Start) => log.start_at(header.first_offset),

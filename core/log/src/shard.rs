@@ -65,10 +65,12 @@ impl Shard {
         body: Body<'a>,
     ) -> Result<Placed, Refused<'a>> {
         log.head.number(&mut header);
-        self.admit(pool, log, header, body)
+        let least = log.fence.max(log.head.owner_epoch);
+        self.admit(pool, log, header, body, least)
     }
 
-    /// Place a log record that another replica numbered.
+    /// Place a log record that another replica numbered. It may be older than the fence: what is fenced is who sends
+    /// it, and a new owner sends its predecessors' records too.
     ///
     /// # Errors
     /// [`Refusal::Mismatch`] when it does not continue this log, else as [`Self::append`].
@@ -80,7 +82,7 @@ impl Shard {
         body: Body<'a>,
     ) -> Result<Placed, Refused<'a>> {
         match log.head.accept(&header) {
-            Ok(()) => self.admit(pool, log, header, body),
+            Ok(()) => self.admit(pool, log, header, body, 0),
             Err(mismatch) => Err(Refused { refusal: Refusal::Mismatch(mismatch), body }),
         }
     }
@@ -91,14 +93,15 @@ impl Shard {
         log: &mut PartitionLog,
         mut header: RecordHeader,
         body: Body<'a>,
+        least_epoch: u64,
     ) -> Result<Placed, Refused<'a>> {
         assert!(is_log(header.kind), "local kinds have functions of their own: kind {}", header.kind);
         let refusal = if log.dropped {
             Some(Refusal::Dropped)
         } else if log.damage.is_some() {
             Some(Refusal::Quarantined)
-        } else if header.owner_epoch < log.fence.max(log.head.owner_epoch) {
-            Some(Refusal::Fenced { epoch: log.fence.max(log.head.owner_epoch) })
+        } else if header.owner_epoch < least_epoch {
+            Some(Refusal::Fenced { epoch: least_epoch })
         } else {
             None
         };
@@ -166,7 +169,7 @@ impl Shard {
         }
         let slot = group.count(slot, log.topic, log.partition, next_record);
         log.place = Some(Place { shard: self.space.shard, group: group.number, slot });
-        log.touch(pin, if logged { header.first_offset + offsets_of(header) } else { 0 });
+        log.touch(pin, logged.then(|| header.first_offset + offsets_of(header)));
         Placed {
             shard: self.space.shard,
             group: group.number,

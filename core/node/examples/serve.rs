@@ -108,6 +108,7 @@ fn install(
             table: vec![0x80],
             partitions: partitions.clone(),
             redirect: vec![0x80],
+            redirects: vec![],
         },
     ];
     orders.extend(partitions.iter().map(|entry| Order::Open {
@@ -116,6 +117,8 @@ fn install(
         lo: entry.lo,
         hi: entry.hi,
         epoch,
+        replicas: vec![],
+        quorum: 1,
     }));
     let wanted = orders.len();
     for order in orders {

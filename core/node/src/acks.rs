@@ -11,13 +11,24 @@ use ringfence_transport::Connection;
 
 use crate::outcome::Finished;
 use crate::partition::At;
+use crate::sync::{End, ReplicaDue};
 
 /// What happens when its group is durable.
 #[derive(Debug)]
 pub struct Due {
     pub group: u64,
     pub partition: At,
+    /// Where replicas share the partition: what is due waits for the mark to reach this end of the log, under this owner
+    /// epoch. `None`: only this store's own record matters.
+    pub shared: Option<Shared>,
     pub what: What,
+}
+
+/// An end of the log as its owner of this epoch made it: a later owner may have cut it off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shared {
+    pub end: End,
+    pub epoch: u64,
 }
 
 #[derive(Debug)]
@@ -28,6 +39,8 @@ pub enum What {
         finished: Finished,
         then: Then,
     },
+    /// An owner's FENCE or REPLICATE is answered.
+    Replica(Box<ReplicaDue>),
     /// A control record (state, start) that nobody waits for.
     Nothing,
 }
@@ -56,6 +69,8 @@ pub struct BatchDue {
     pub repeated: bool,
     /// A STAGE: it has no offsets, and is answered STAGED.
     pub staged: bool,
+    /// Until then its sender waits for replicas.
+    pub deadline_ms: u64,
 }
 
 impl BatchDue {
@@ -106,7 +121,7 @@ mod tests {
     use super::*;
 
     fn due(group: u64, partition: At) -> Due {
-        Due { group, partition, what: What::Nothing }
+        Due { group, partition, shared: None, what: What::Nothing }
     }
 
     #[test]

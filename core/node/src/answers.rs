@@ -12,6 +12,7 @@ use crate::event::{Answer, Effects};
 use crate::pack;
 use crate::partition::At;
 use crate::refusal::Refusal;
+use crate::topic::RedirectBody;
 
 impl Engine {
     /// An answer header that echoes the request; the caller sets status and what is known.
@@ -95,8 +96,9 @@ impl Engine {
             return self.refuse(to, request, &refusal, effects);
         };
         self.counters.redirected += 1;
-        let (body, crc) = (routing.redirect.clone(), routing.redirect_crc);
         let table = self.tables.get(request.topic);
+        let owner = table.and_then(|table| table.of_partition(request.partition)).map(|entry| entry.owner);
+        let RedirectBody { bytes: body, crc } = routing.redirect_to(owner).clone();
         let mut header = self.echo(request);
         header.status = Status::Redirect as u8;
         header.code = reason as u16;

@@ -6,8 +6,8 @@ use crate::dedupe_blob;
 use crate::epochs::Epochs;
 use crate::stage_table::Stages;
 
-/// 2 added the stages; 1 is still read.
-const VERSION: u16 = 2;
+/// 1 had no record numbers beside the epochs, 2 no stages.
+const VERSION: u16 = 3;
 
 pub fn write(epochs: &Epochs, producers: &Producers, stages: &Stages, out: &mut Vec<u8>) {
     out.extend_from_slice(&VERSION.to_le_bytes());
@@ -24,8 +24,8 @@ pub fn read(bytes: &[u8]) -> Result<(Epochs, Producers, Stages), Short> {
     if !(1..=VERSION).contains(&version) {
         return Err(Short("written by a newer program"));
     }
-    let epochs = Epochs::read(&mut from)?;
+    let epochs = Epochs::read(&mut from, version > 1)?;
     let producers = dedupe_blob::read(&mut from)?;
-    let stages = if version == 1 { Stages::default() } else { Stages::read(&mut from)? };
+    let stages = if version < 3 { Stages::default() } else { Stages::read(&mut from)? };
     if from.0.is_empty() { Ok((epochs, producers, stages)) } else { Err(Short("bytes follow the stages")) }
 }

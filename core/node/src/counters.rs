@@ -65,6 +65,11 @@ counters! {
     states_written: "state records written",
     punched_bytes: "bytes of dropped partitions given back as holes, before their files could go",
     punch_failures: "holes that the file system refused: that space comes back with its file",
+    replicated_bytes: "bytes of records sent to replicas",
+    copied_bytes: "bytes of these that were read from disk: for replicas that were behind",
+    received_records: "records appended as a replica",
+    received_bytes: "body bytes of these",
+    cuts: "times that this store's log was cut to agree with an owner's",
 }
 
 fn refused_name(code: Code) -> &'static str {

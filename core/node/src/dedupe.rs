@@ -185,6 +185,12 @@ impl Producers {
             self.bytes -= gone * size_of::<Answer>();
             if gone > 0 && entry.answers.is_empty() && entry.next_sequence > 0 {
                 lost.push(*id);
+            } else if gone > 0
+                && entry.next_sequence == 0
+                && let Some(resume) = &entry.resume
+            {
+                // All of its epoch was cut off, and with it what raised the epoch.
+                (entry.epoch, entry.next_sequence) = (resume.epoch, resume.sequence + 1);
             }
         }
         for id in lost {

@@ -5,7 +5,7 @@ use ringfence_log::{JobDone, Status};
 use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, Status as AnswerStatus};
 
-use crate::acks::{BatchDue, Due, Then, What};
+use crate::acks::{BatchDue, Due, Shared, Then, What};
 use crate::answers::send;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
@@ -13,10 +13,12 @@ use crate::outcome::Outcome;
 use crate::pack;
 use crate::partition::At;
 use crate::refusal::Refusal;
+use crate::sync::{Role, Waiting};
 
 impl Engine {
-    pub(crate) fn job_done(&mut self, done: JobDone, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn job_done(&mut self, mut done: JobDone, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let shard = done.shard;
+        let written = if self.sync.streaming > 0 { done.take_written() } else { None };
         let at = usize::from(shard);
         let had_group = done.group > 0;
         let progress = self.shards[at].on_done(done, now.mono_ms);
@@ -27,11 +29,11 @@ impl Engine {
             self.counters.groups += u64::from(had_group);
             self.groups_durable(shard, progress.durable_group, effects);
         }
-        self.tell_status(shard, progress.status, effects);
-        self.wake(now, pool, effects);
-        while let Some(topic) = self.upkeep.opened.pop() {
-            self.serve_ahead(topic, now, pool, effects);
+        if let Some(written) = written {
+            self.stream(at, written, now, effects);
         }
+        self.tell_status(shard, progress.status, effects);
+        self.after_marks(now, pool, effects);
         self.serve_orders(now, pool, effects);
         self.serve_stalled(shard, now, pool, effects);
         self.serve_queued_reads(now, pool, effects);
@@ -40,14 +42,37 @@ impl Engine {
     /// Everything up to `group` is on disk.
     fn groups_durable(&mut self, shard: u16, group: u64, effects: &mut Effects) {
         while let Some(due) = self.acks[usize::from(shard)].pop(group) {
+            if let Some(shared) = due.shared {
+                self.durable_here(due, shared, effects);
+                continue;
+            }
             match due.what {
                 What::Batch(batch) => self.batch_durable(due.partition, &batch, effects),
                 What::Order { number, finished, then } => {
                     let result = self.order_durable(due.partition, then).map(|()| finished);
-                    effects.outcomes.push(Outcome::Order { number, result });
+                    // 0: one of several records of an order, and not its last.
+                    if number > 0 {
+                        effects.outcomes.push(Outcome::Order { number, result });
+                    }
                 }
+                What::Replica(replica) => self.replica_durable(due.partition, &replica, effects),
                 What::Nothing => {}
             }
+        }
+    }
+
+    /// Durable on this store; what is due waits for enough of the others.
+    fn durable_here(&mut self, due: Due, Shared { end, epoch }: Shared, effects: &mut Effects) {
+        let at = due.partition;
+        match &mut self.partitions[at].role {
+            Role::Owner(owner) if owner.epoch == epoch => {
+                owner.durable = owner.durable.max(end);
+                owner.waiting.push_back(Waiting { end, what: due.what });
+                self.has_business(at);
+                self.advance(at, effects);
+            }
+            // Another owner came since, and may have cut it off.
+            _ => self.give_up(at, &due.what, "the owner changed before enough replicas had it on disk", effects),
         }
     }
 
@@ -69,7 +94,7 @@ impl Engine {
 
     /// # Errors
     /// A read found damage meanwhile: the epoch record is durable, and the partition stays closed (I4).
-    fn order_durable(&mut self, at: At, then: Then) -> Result<(), String> {
+    pub(crate) fn order_durable(&mut self, at: At, then: Then) -> Result<(), String> {
         match then {
             Then::Nothing => {}
             Then::Open(epoch) => {
@@ -98,20 +123,25 @@ impl Engine {
         self.groups_durable(shard, durable_group, effects);
         for Due { partition, what, .. } in self.acks[usize::from(shard)].take_all() {
             match what {
-                What::Batch(batch) => self.answer_unknown(partition, &batch, why, effects),
+                What::Batch(batch) => {
+                    let why = format!("the disk failed before it was known durable: {why}");
+                    self.answer_unknown(partition, &batch, &why, effects);
+                }
                 What::Order { number, .. } => {
                     let result = Err(format!("shard {shard} failed, the order may be on disk or not: {why}"));
                     effects.outcomes.push(Outcome::Order { number, result });
                 }
-                What::Nothing => {}
+                // Its owner hears nothing, and counts this store as gone.
+                What::Replica(_) | What::Nothing => {}
             }
         }
     }
 
-    fn answer_unknown(&mut self, at: At, batch: &BatchDue, why: &str, effects: &mut Effects) {
+    /// `why`: what happened between the append and the answer.
+    pub(crate) fn answer_unknown(&mut self, at: At, batch: &BatchDue, why: &str, effects: &mut Effects) {
         self.counters.refused += 1;
         self.counters.refused_by_code[Code::UnknownOutcome as usize] += 1;
-        let message = format!("appended, but the disk failed before it was known durable: {why}");
+        let message = format!("appended, but {why}; send the same sequence again");
         let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
         let partition = &self.partitions[at];
         let header = AnswerHeader {
@@ -136,7 +166,7 @@ impl Engine {
     }
 
     /// Start the reads of fetches whose partition has new rows: once per partition and group, whatever else waits.
-    fn wake(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+    pub(crate) fn wake(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let mut woken = std::mem::take(&mut self.woken);
         for at in woken.drain(..) {
             let tickets = std::mem::take(&mut self.partitions[at].waiting);

@@ -8,7 +8,7 @@
 //!
 //! Where things are: `requests.rs` sorts requests, `ingest.rs` is the way of a batch, `durable.rs` what follows when a
 //! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked,
-//! `upkeep.rs` time.
+//! `upkeep.rs` time, `sync/` replicas.
 
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ use crate::fetch::Reads;
 use crate::outcome::Outcome;
 use crate::park::{Bounds, Lot};
 use crate::partition::{At, Partition, Partitions};
+use crate::sync::Syncs;
 use crate::topic::Topic;
 
 /// What the engine is made with.
@@ -34,6 +35,7 @@ pub struct Settings {
     pub node: u64,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
+    pub store: [u8; 16],
     /// Bytes of the pool: credit, parking and reads are parts of it.
     pub pool_bytes: usize,
     pub producers: TableLimits,
@@ -75,6 +77,7 @@ pub struct Engine {
     pub(crate) stopping: bool,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
+    pub(crate) sync: Syncs,
 }
 
 impl Engine {
@@ -117,7 +120,10 @@ impl Engine {
             scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             woken: Vec::new(),
+            sync: Syncs::default(),
         };
+        let window = &mut engine.sync.peers.window_bytes;
+        *window = (*window).min(settings.pool_bytes / 8);
         engine.grant();
         engine
     }
@@ -147,6 +153,9 @@ impl Engine {
                 self.control_answer(connection, *header, body, effects);
             }
             Event::SetReady(body) => self.ready = body.into(),
+            Event::PeerOpened(node) => self.peer_opened(node, now, effects),
+            Event::PeerClosed(node) => self.peer_closed(node, now, effects),
+            Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, &body, now, pool, effects),
             Event::Tick => self.tick(now, pool, effects),
             Event::Stop => self.stop(effects),
         }

@@ -6,6 +6,7 @@ use ringfence_transport::{Connection, Inbound, Outbound};
 
 use crate::order::Order;
 use crate::outcome::Outcome;
+use crate::sync::ToPeer;
 
 /// The two clocks. Deadlines count on the second one, records carry the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,15 @@ pub enum Event<'a> {
     Closed(Connection),
     Request {
         connection: Connection,
+        header: &'a [u8; 128],
+        body: Inbound<'a>,
+    },
+    /// The connection to another node that [`ToPeer::Connect`] asked for stands, or is gone, or never was.
+    PeerOpened(u64),
+    PeerClosed(u64),
+    /// Another node answered.
+    PeerAnswer {
+        node: u64,
         header: &'a [u8; 128],
         body: Inbound<'a>,
     },
@@ -80,4 +90,6 @@ pub struct Effects {
     /// Holes where a dropped partition was: at most one plan is under way, behind the reads that wait.
     pub punches: Vec<PunchPlan>,
     pub outcomes: Vec<Outcome>,
+    /// To other nodes, in order.
+    pub peers: Vec<ToPeer>,
 }

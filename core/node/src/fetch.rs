@@ -15,7 +15,7 @@ use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
     ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, Opcode, RECORD_HEADER_BYTES, REQUEST_FLAG_STAGED,
-    RequestHeader, Status,
+    RedirectReason, RequestHeader, Status,
 };
 
 use crate::answers::{length, send};
@@ -25,6 +25,7 @@ use crate::ingest::{Stop, quarantined};
 use crate::outcome::Outcome;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
+use crate::sync::Role;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Reads {
         polls.into_iter().chain(self.queued.drain(..)).collect()
     }
 
-    fn ticket(&mut self) -> u64 {
+    pub(crate) fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
     }
@@ -168,7 +169,13 @@ impl Engine {
         if partition.is_quarantined() {
             return Err(quarantined(partition).into());
         }
-        Ok(at)
+        match &partition.role {
+            // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
+            Role::Follower(_) => Err(Stop::Redirect(RedirectReason::NotOwner)),
+            // The mark is not known before this epoch's own record is on a quorum.
+            Role::Owner(owner) if owner.mark_record == 0 => Err(Stop::Redirect(RedirectReason::Closed)),
+            _ => Ok(at),
+        }
     }
 
     /// Is the position (offset, epoch of the row before it) one of this log?
@@ -202,7 +209,7 @@ impl Engine {
         match stop {
             Stop::Refuse(refusal) => self.refuse(to, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(to, header, reason, effects),
-            Stop::Ahead | Stop::Repeat(..) | Stop::Restage(_) | Stop::Committed | Stop::Stalled(_) => {
+            Stop::Ahead | Stop::Repeat(..) | Stop::Restage(..) | Stop::Committed | Stop::Stalled(_) => {
                 let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
                 self.refuse(to, header, &refusal, effects);
             }
@@ -285,6 +292,9 @@ impl Engine {
     }
 
     pub(crate) fn read_ended(&mut self, end: ReadEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let Some(end) = self.sync_read_ended(end, now, pool, effects) else {
+            return self.serve_queued_reads(now, pool, effects);
+        };
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
         if self.read_partition(&fetch).is_none() {
             self.refuse_dropped(&fetch, effects);

@@ -21,6 +21,8 @@ use crate::park::{OwnedBody, Parked, bytes_of};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Answer;
 use crate::refusal::Refusal;
+use crate::requests::patience_ms;
+use crate::sync::{End, Role, Waiting};
 use ringfence_buffer::Pool;
 
 /// Why a batch was not appended.
@@ -29,8 +31,8 @@ pub(crate) enum Stop {
     Redirect(RedirectReason),
     /// Stored before: the first answer again.
     Repeat(At, Answer),
-    /// Staged before.
-    Restage(At),
+    /// Staged before, as this record.
+    Restage(At, u64),
     /// The stage's epoch was committed.
     Committed,
     /// Routed under a newer table or epoch.
@@ -65,6 +67,7 @@ impl Engine {
         check_gate(partition, header)?;
         self.check_queue(partition.shard)?;
         check_dedupe(at, partition, header)?;
+        Self::check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
         self.check_body(at, header, bytes)?;
@@ -90,7 +93,7 @@ impl Engine {
                 body: body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of),
                 deadline_ms,
             };
-            if let Some((shard, parked)) = self.stopped(stop, from, header, park, effects) {
+            if let Some((shard, parked)) = self.stopped(stop, from, header, now, park, effects) {
                 self.park_stalled(shard, parked, effects);
             }
         }
@@ -104,6 +107,9 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Option<Parked> {
+        if parked.header.opcode == Opcode::Replicate as u8 {
+            return self.replicate_again(parked, pool, effects);
+        }
         let Parked { connection, header, body, deadline_ms } = parked;
         let mut kept = Box::default();
         let mut inbound = Some(match body {
@@ -117,7 +123,7 @@ impl Engine {
         let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
         let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
         let park = || Parked { connection, header, body, deadline_ms };
-        self.stopped(stop, connection, &header, park, effects).map(|(_, parked)| parked)
+        self.stopped(stop, connection, &header, now, park, effects).map(|(_, parked)| parked)
     }
 
     /// Answer, or park. Back comes what waits for room in a shard: the caller knows its place in the queue.
@@ -126,14 +132,15 @@ impl Engine {
         stop: Stop,
         from: Connection,
         header: &RequestHeader,
+        now: Now,
         park: impl FnOnce() -> Parked,
         effects: &mut Effects,
     ) -> Option<(u16, Parked)> {
         match stop {
             Stop::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(from, header, reason, effects),
-            Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, effects),
-            Stop::Restage(at) => self.restage(at, from, header, effects),
+            Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, now, effects),
+            Stop::Restage(at, record) => self.restage(at, from, header, record, now, effects),
             Stop::Committed => self.answer_committed(from, header, effects),
             Stop::Ahead => self.park_ahead(park(), effects),
             Stop::Stalled(shard) => return Some((shard, park())),
@@ -198,18 +205,22 @@ impl Engine {
         let placed = self.put_body(at, record_of(header, now), body, pool)?;
         let partition = &mut self.partitions[at];
         let shard = usize::from(partition.shard);
+        let deadline_ms = now.mono_ms + patience_ms(header);
         let identity = identity_of(header);
         let before = partition.producers.bytes();
         let send = partition.producers.stored(&identity, placed.first_offset, placed.time_ms, note);
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         let limits = self.settings.producers;
+        let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
+        let upto = partition.shared(end);
         let over = partition.producers.is_over(limits) || self.producers_bytes > self.settings.producers_bytes;
         partition.last_group = placed.group;
         partition.rest = Rest::Fresh;
         self.acks[shard].push(Due {
             group: placed.group,
             partition: at,
+            shared: upto,
             what: What::Batch(BatchDue {
                 connection: from,
                 request_id: header.request_id,
@@ -219,6 +230,7 @@ impl Engine {
                 rows: header.rows,
                 repeated: false,
                 staged: false,
+                deadline_ms,
             }),
         });
         self.counters.appended += 1;
@@ -231,7 +243,16 @@ impl Engine {
     }
 
     /// The first answer again, at once if its record is durable, else together with it.
-    fn repeat(&mut self, at: At, from: Connection, header: &RequestHeader, answer: Answer, effects: &mut Effects) {
+    #[allow(clippy::too_many_arguments)] // as `stopped`
+    fn repeat(
+        &mut self,
+        at: At,
+        from: Connection,
+        header: &RequestHeader,
+        answer: Answer,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         self.counters.repeated += 1;
         let partition = &self.partitions[at];
         let due = BatchDue {
@@ -243,16 +264,27 @@ impl Engine {
             rows: answer.rows,
             repeated: true,
             staged: false,
+            deadline_ms: now.mono_ms + patience_ms(header),
         };
+        let head = partition.log.head();
+        let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
             self.answer_batch(at, &due, effects);
+        } else if let Role::Owner(owner) = &mut self.partitions[at].role
+            && owner.durable >= end
+        {
+            // On this disk, and not on enough others yet.
+            owner.waiting.push_back(Waiting { end, what: What::Batch(due) });
+            self.has_business(at);
         } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {
-            let group = partition.last_group;
-            self.acks[shard].push(Due { group, partition: at, what: What::Batch(due) });
+            let group = self.partitions[at].last_group;
+            let upto = self.partitions[at].shared(end);
+            let what = What::Batch(due);
+            self.acks[usize::from(self.partitions[at].shard)].push(Due { group, partition: at, shared: upto, what });
         }
     }
 }

@@ -15,6 +15,13 @@ pub struct TablePartition {
     pub epoch: u64,
 }
 
+/// A store of a node: with another disk the node holds nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub node: u64,
+    pub store: [u8; 16],
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 =
@@ -26,7 +33,8 @@ pub enum Order {
         retention_bytes: u64,
         retention_ms: u64,
     },
-    /// `table`: body of a TABLE answer; `redirect`: body of a REDIRECT. Older generations are ignored.
+    /// `table`: body of a TABLE answer; `redirect`: body of a REDIRECT, `redirects`: those that name an owner, by node.
+    /// Older generations are ignored.
     InstallTable {
         topic: u64,
         generation: u64,
@@ -34,23 +42,82 @@ pub enum Order {
         table: Vec<u8>,
         partitions: Vec<TablePartition>,
         redirect: Vec<u8>,
+        redirects: Vec<(u64, Vec<u8>)>,
     },
     RemoveTopic {
         topic: u64,
     },
-    /// Host the partition under a new owner epoch: ends when the epoch record is durable and appends are admitted.
+    /// Host the partition under a new owner epoch: ends when the epoch record is durable on `quorum` stores and appends
+    /// are admitted. `replicas`: the other stores of the set. With a quorum of 1 there are none.
     Open {
         topic: u64,
         partition: u64,
         lo: u16,
         hi: u16,
         epoch: u64,
+        replicas: Vec<Place>,
+        quorum: u16,
     },
-    /// No append below `epoch` from now on; ends when that is durable.
+    /// Take the records of the owner of this epoch. Ends at once; the owner calls.
+    Follow {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        epoch: u64,
+        owner: u64,
+    },
+    /// Where another node's data plane is reached.
+    SetPeer {
+        node: u64,
+        addresses: Vec<String>,
+    },
+    /// No append below `epoch` from now on; ends when that is durable here.
     Fence {
         topic: u64,
         partition: u64,
         epoch: u64,
+    },
+    /// A fence that also waits for the mark: ends when everything appended before it is durable on the quorum.
+    Hold {
+        topic: u64,
+        partition: u64,
+        epoch: u64,
+    },
+    /// At the owner: bring another store to this log. It does not count for the quorum. 0 bytes a second = no throttle.
+    SyncStart {
+        topic: u64,
+        partition: u64,
+        change: u64,
+        attempt: u32,
+        target: Place,
+        bytes_per_s: u64,
+    },
+    SyncRate {
+        change: u64,
+        bytes_per_s: u64,
+    },
+    SyncStop {
+        change: u64,
+    },
+    /// At the target: take the owner's records; they are neither served nor counted before they are adopted.
+    ReceiveStart {
+        topic: u64,
+        partition: u64,
+        lo: u16,
+        hi: u16,
+        change: u64,
+        attempt: u32,
+        epoch: u64,
+        owner: u64,
+    },
+    Adopt {
+        change: u64,
+        attempt: u32,
+    },
+    Discard {
+        change: u64,
+        attempt: u32,
     },
     Close {
         topic: u64,

@@ -16,7 +16,8 @@ use crate::order::{Order, TablePartition};
 use crate::outcome::{Finished, Outcome};
 use crate::pack;
 use crate::refusal::Refusal;
-use crate::topic::{Routing, Topic};
+use crate::sync::Role;
+use crate::topic::{RedirectBody, Routing, Topic};
 
 /// How an order goes on after its first step.
 pub(crate) enum Step {
@@ -113,8 +114,9 @@ impl Engine {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
                 self.install_topic(topic, schemas, &key_columns, retention)
             }
-            Order::InstallTable { topic, generation, version, table, partitions, redirect } => {
-                let changed = self.install_table(topic, generation, version, &table, &partitions, &redirect)?;
+            Order::InstallTable { topic, generation, version, table, partitions, redirect, redirects } => {
+                let bodies = (&redirect[..], &redirects[..]);
+                let changed = self.install_table(topic, generation, version, &table, &partitions, bodies)?;
                 if changed {
                     self.push_table(topic, effects);
                 }
@@ -125,10 +127,11 @@ impl Engine {
                 self.remove_topic(topic, effects);
                 Ok(Step::Done(Finished::Done))
             }
-            Order::Open { topic, partition, lo, hi, epoch } => {
-                self.open(number, (topic, partition), (lo, hi), epoch, now, pool)
+            Order::Open { topic, partition, lo, hi, epoch, replicas, quorum } => {
+                self.open(number, (topic, partition), (lo, hi), epoch, (&replicas, quorum), now, pool, effects)
             }
             Order::Fence { topic, partition, epoch } => self.fence(number, (topic, partition), epoch, pool),
+            Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, pool),
             Order::Close { topic, partition } => self.close((topic, partition)),
             Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), pool, effects),
             Order::Truncate { topic, partition, before_offset } => {
@@ -140,6 +143,38 @@ impl Engine {
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
             Order::Publish(publish) => self.publish_stages(number, &publish, now, pool),
+            order => self.begin_sync_order(number, order, now, pool, effects),
+        }
+    }
+
+    /// Orders about replicas.
+    fn begin_sync_order(
+        &mut self,
+        number: u64,
+        order: Order,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<Step, Halt> {
+        match order {
+            Order::SetPeer { node, addresses } => {
+                self.sync.peers.locate(node, addresses);
+                Ok(Step::Done(Finished::Done))
+            }
+            Order::Follow { topic, partition, lo, hi, epoch, owner } => {
+                self.follow((topic, partition), (lo, hi), epoch, owner, None, effects)
+            }
+            Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner } => {
+                self.follow((topic, partition), (lo, hi), epoch, owner, Some((change, attempt)), effects)
+            }
+            Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
+                self.sync_start((topic, partition), (change, attempt), target, bytes_per_s, now, effects)
+            }
+            Order::SyncRate { change, bytes_per_s } => Ok(self.sync_rate(change, bytes_per_s)),
+            Order::SyncStop { change } => Ok(self.sync_stop(change, effects)),
+            Order::Adopt { change, attempt } => self.adopt(change, attempt),
+            Order::Discard { change, attempt } => self.discard(number, (change, attempt), pool, effects),
+            other => Err(format!("{other:?} is no order about replicas").into()),
         }
     }
 
@@ -171,7 +206,7 @@ impl Engine {
         version: u64,
         bytes: &[u8],
         partitions: &[TablePartition],
-        redirect: &[u8],
+        (redirect, redirects): (&[u8], &[(u64, Vec<u8>)]),
     ) -> Result<bool, Halt> {
         let node = self.settings.node;
         let Some(known) = self.topics.get_mut(&topic) else {
@@ -199,8 +234,8 @@ impl Engine {
             table: bytes.into(),
             table_crc: crc_of(bytes),
             digest,
-            redirect: redirect.into(),
-            redirect_crc: crc_of(redirect),
+            redirect: RedirectBody::new(redirect),
+            redirects: redirects.iter().map(|(node, body)| (*node, RedirectBody::new(body))).collect(),
         });
         for partition in self.partitions.of_topic(topic) {
             match table.of_partition(partition.log.partition) {
@@ -218,6 +253,11 @@ impl Engine {
         let version = self.tables.remove(topic).map_or(0, |table| table.version);
         self.topics.remove(&topic);
         let mut tickets = Vec::new();
+        for at in 0..self.partitions.places() {
+            if self.partitions.get(at).is_some_and(|partition| partition.log.topic == topic) {
+                self.take_role(at, Role::None, effects);
+            }
+        }
         for partition in self.partitions.of_topic(topic) {
             partition.plans = None;
             partition.gate.close();

@@ -4,19 +4,21 @@ use ringfence_buffer::Pool;
 use ringfence_log::{Body, PartitionLog, Placed};
 use ringfence_wire::{Code, NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
-use crate::acks::{Due, Then, What};
+use crate::acks::{Due, Shared, Then, What};
 use crate::answers::length;
 use crate::blob;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
+use crate::order::Place;
 use crate::orders::{Halt, Step};
 use crate::outcome::{Finished, ResumePoint};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Resume;
 use crate::refusal::Refusal;
+use crate::sync::{End, Role, Waiting};
 
 /// (topic, partition).
-type Key = (u64, u64);
+pub(crate) type Key = (u64, u64);
 
 impl Engine {
     pub(crate) fn hosted(&self, (topic, partition): Key) -> Result<At, Halt> {
@@ -26,8 +28,22 @@ impl Engine {
         }
     }
 
+    /// The order ends with this store's own record.
     pub(crate) fn when_durable(
         &mut self,
+        number: u64,
+        at: At,
+        placed: &Placed,
+        finished: Finished,
+        then: Then,
+    ) -> Step {
+        self.when_durable_upto(None, number, at, placed, finished, then)
+    }
+
+    /// The order ends when the mark has reached `end`, too.
+    pub(crate) fn when_durable_upto(
+        &mut self,
+        shared: Option<Shared>,
         number: u64,
         at: At,
         placed: &Placed,
@@ -37,33 +53,57 @@ impl Engine {
         let partition = &mut self.partitions[at];
         partition.last_group = placed.group;
         let what = What::Order { number, finished, then };
-        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, what });
+        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, shared, what });
         Step::WhenDurable
     }
 
-    /// What the order asks for stands in the log already: it ends when the newest record is durable.
+    /// What the order asks for stands in the log already: it ends when everything that the log has now is durable, on a
+    /// quorum where replicas share it.
     pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished) -> Step {
-        let partition = &self.partitions[at];
+        let shared = self.shared_end(at);
+        let partition = &mut self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
-        if group <= self.shards[shard].durable_group() {
-            return Step::Done(finished);
+        let is_here = group <= self.shards[shard].durable_group();
+        let what = What::Order { number, finished: finished.clone(), then: Then::Nothing };
+        match (&mut partition.role, shared) {
+            (Role::Owner(owner), Some(Shared { end, .. })) => {
+                if owner.mark_record >= end.record {
+                    return Step::Done(finished);
+                }
+                if owner.durable >= end {
+                    owner.waiting.push_back(Waiting { end, what });
+                    self.has_business(at);
+                    return Step::WhenDurable;
+                }
+            }
+            _ if is_here => return Step::Done(finished),
+            _ => {}
         }
-        let what = What::Order { number, finished, then: Then::Nothing };
-        self.acks[shard].push(Due { group, partition: at, what });
+        self.acks[shard].push(Due { group, partition: at, shared, what });
         Step::WhenDurable
+    }
+
+    /// Where the log ends now, if replicas share it.
+    pub(crate) fn shared_end(&self, at: At) -> Option<Shared> {
+        let head = self.partitions[at].log.head();
+        self.partitions[at].shared(End { record: head.next_record, offset: head.next_offset })
     }
 
     /// Host the partition under a new epoch. From here on no older owner appends; appends are admitted when the epoch
     /// record is durable.
+    #[allow(clippy::too_many_arguments)] // the fields of one order
     pub(crate) fn open(
         &mut self,
         number: u64,
         key: Key,
         slots: (u16, u16),
         epoch: u64,
+        (replicas, quorum): (&[Place], u16),
         now: Now,
         pool: &mut Pool,
+        effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        self.check_set(replicas, quorum)?;
         let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
             return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
         };
@@ -81,7 +121,8 @@ impl Engine {
                 partition.slots = slots;
                 let head = partition.log.head();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
-                Ok(self.when_durable(number, at, &placed, finished, Then::Open(epoch)))
+                self.open_as(at, epoch, placed.record_number, replicas, quorum, effects);
+                Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Open(epoch)))
             }
             Err(halt) => {
                 if new {
@@ -93,7 +134,7 @@ impl Engine {
     }
 
     /// A partition without records, which the topic's table may name already.
-    fn host(&mut self, (topic, partition): Key) -> At {
+    pub(crate) fn host(&mut self, (topic, partition): Key) -> At {
         let shard = partition % self.shards.len() as u64;
         let mut new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
         if let Some(table) = self.tables.get(topic) {
@@ -135,11 +176,23 @@ impl Engine {
         partition.gate.close();
         partition.gate.set_fence(fence);
         partition.opening = epoch;
-        partition.epochs.begin(placed.first_offset, epoch);
+        partition.epochs.begin(placed.first_offset, epoch, placed.record_number);
         Ok(placed)
     }
 
     pub(crate) fn fence(&mut self, number: u64, key: Key, epoch: u64, pool: &mut Pool) -> Result<Step, Halt> {
+        self.fence_at(number, key, epoch, false, pool)
+    }
+
+    /// `is_hold`: it ends only when the mark has reached everything that was appended.
+    pub(crate) fn fence_at(
+        &mut self,
+        number: u64,
+        key: Key,
+        epoch: u64,
+        is_hold: bool,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
         let at = self.hosted(key)?;
         let partition = &mut self.partitions[at];
         let mut fence = partition.gate.fence();
@@ -149,8 +202,10 @@ impl Engine {
         partition.gate.set_fence(fence);
         let head = partition.log.head();
         let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
-        let finished = Finished::Fenced { records, end_offset, chain };
-        Ok(self.when_durable(number, at, &placed, finished, Then::Nothing))
+        let (last, cut) = (head.owner_epoch, partition.cut);
+        let finished = Finished::Fenced { epoch: last, records, end_offset, chain, cut };
+        let upto = if is_hold { self.shared_end(at) } else { None };
+        Ok(self.when_durable_upto(upto, number, at, &placed, finished, Then::Nothing))
     }
 
     /// No appends until the next OPEN; reading goes on.
@@ -170,9 +225,18 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
         let at = self.hosted(key)?;
+        let placed = self.bury(key, pool, effects)?;
+        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+    }
+
+    /// Append the record that ends the partition; it is gone when that is durable.
+    pub(crate) fn bury(&mut self, key: Key, pool: &mut Pool, effects: &mut Effects) -> Result<Placed, Halt> {
+        let at = self.hosted(key)?;
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_drop(pool, &mut partition.log)?;
+        self.take_role(at, Role::None, effects);
+        let partition = &mut self.partitions[at];
         partition.dropped = true;
         partition.gate.close();
         self.producers_bytes -= partition.producers.bytes();
@@ -184,7 +248,7 @@ impl Engine {
                 self.refuse(fetch.connection, &fetch.header, &refusal, effects);
             }
         }
-        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+        Ok(placed)
     }
 
     pub(crate) fn truncate(
@@ -258,7 +322,8 @@ impl Engine {
         let resume = partition.producers.opened(id, epoch, placed.time_ms).map(resume_point);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
         partition.rest = Rest::Fresh;
-        Ok(self.when_durable(number, at, &placed, Finished::ProducerOpened(resume), Then::Nothing))
+        let finished = Finished::ProducerOpened(resume);
+        Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Nothing))
     }
 
     /// End a quarantine by an operator's word. The partition stays closed until the next OPEN.

@@ -9,11 +9,15 @@ pub enum Finished {
         records: u64,
         end_offset: u64,
     },
-    /// FENCE: the end of the log that no older owner can move any more.
+    /// FENCE, HOLD: the end of the log that no older owner can move any more.
     Fenced {
+        /// Of the last record, 0 without any.
+        epoch: u64,
         records: u64,
         end_offset: u64,
         chain: u64,
+        /// This store lost a torn tail since it was last level with an owner.
+        cut: bool,
     },
     /// TRUNCATE: the log start now.
     Truncated {
@@ -52,6 +56,8 @@ pub enum Outcome {
         partition: u64,
         why: String,
     },
+    /// A sync to a store that is no replica yet has another state.
+    Sync(SyncStatus),
     ShardFailed {
         shard: u16,
         why: String,
@@ -60,6 +66,30 @@ pub enum Outcome {
         shard: u16,
         full: bool,
     },
+}
+
+/// Where the copy to one other store stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SyncStatus {
+    pub topic: u64,
+    pub partition: u64,
+    /// 0 = a replica of the set.
+    pub change: u64,
+    pub attempt: u32,
+    pub node: u64,
+    /// "waiting" (for the connection or the other side), "copying", "contiguous", "failed".
+    pub state: &'static str,
+    /// Why it waits or failed.
+    pub why: String,
+    /// Records below this number are durable there.
+    pub records: u64,
+    /// Records that it lacks.
+    pub gap: u64,
+    /// Sent to it since the sync began.
+    pub bytes: u64,
+    pub rows: u64,
+    /// Chain behind the last of `records`, 0 while it is not level.
+    pub chain: u64,
 }
 
 /// One partition as the engine sees it.
@@ -80,6 +110,10 @@ pub struct PartitionStatus {
     pub bytes: u64,
     pub producers: u64,
     pub chain: u64,
+    /// "alone", "owner", "follower", "learner"; "none" when nothing was ordered.
+    pub role: &'static str,
+    /// Replicas that take this owner's records now, itself included.
+    pub replicas: u64,
     pub quarantined: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ringfence_transport::{Connection, Inbound, Payload};
-use ringfence_wire::{RECORD_HEADER_BYTES, RequestHeader};
+use ringfence_wire::RequestHeader;
 
 /// A body that outlives its event.
 pub enum OwnedBody {
@@ -31,7 +31,7 @@ impl OwnedBody {
 pub fn bytes_of<'a>(body: &'a Inbound<'_>) -> &'a [u8] {
     match body {
         Inbound::Small(bytes) => bytes,
-        Inbound::Large(payload) => &payload.block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + payload.bytes],
+        Inbound::Large(payload) => payload.body(),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
         let mut pool = Pool::new(1 << 20).unwrap();
         let mut lot = Lot::new(Bounds { requests: 9, copied_bytes: 100, block_bytes: 5000 });
         let mut large = |id| {
-            let body = OwnedBody::Large(Payload { block: pool.take(4096).unwrap(), bytes: 3000 });
+            let body = OwnedBody::Large(Payload { block: pool.take(4096).unwrap(), at: 192, bytes: 3000 });
             Parked { body, ..small(id, 0) }
         };
         assert!(lot.push(large(1)).is_ok());

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use ringfence_log::PartitionLog;
 use ringfence_routing::{Fence, Gate, PairMap};
 
+use crate::acks::Shared;
 use crate::dedupe::Producers;
 use crate::epochs::Epochs;
 use crate::stage_table::Stages;
+use crate::sync::{End, Role};
 use crate::topic::Plans;
 
 /// Index in [`Partitions`]; stays with the partition until it was dropped.
@@ -38,6 +40,10 @@ pub struct Partition {
     pub released: bool,
     pub dropped: bool,
     pub rest: Rest,
+    /// What this store is to it in this run.
+    pub role: Role,
+    /// The store lost a torn tail at its start, and this log was not level with an owner's since.
+    pub cut: bool,
 }
 
 /// How long nothing was appended: what upkeep has to look at.
@@ -75,6 +81,8 @@ impl Partition {
             released: false,
             dropped: false,
             rest: Rest::Quiet,
+            role: Role::None,
+            cut: false,
         }
     }
 
@@ -90,6 +98,11 @@ impl Partition {
             + self.epochs.memory_bytes()
             + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
+    }
+
+    /// What an end of the log waits for besides this store's disk.
+    pub fn shared(&self, end: End) -> Option<Shared> {
+        if let Role::Owner(owner) = &self.role { Some(Shared { end, epoch: owner.epoch }) } else { None }
     }
 
     /// Why the partition must not be served, if so.

@@ -57,33 +57,12 @@ impl Rebuild {
 
 impl Found {
     fn cut(&mut self, end_offset: u64) {
-        if let Some(next_record) = self.cut_at_record.take() {
-            if let Err(why) = self.stages.cut(next_record, end_offset) {
+        if let Some(record) = self.cut_at_record.take() {
+            if let Err(why) = self.stages.cut(record, end_offset) {
                 self.damage.get_or_insert(why);
             }
             self.producers.cut(end_offset);
-            self.epochs.cut(end_offset);
-        }
-    }
-}
-
-impl Found {
-    fn staged(&mut self, header: &RecordHeader, extension_bytes: &[u8]) {
-        let staged = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
-        match stage_in(extension_bytes) {
-            Some(id) => self.stages.staged(&id, staged, header.body_bytes),
-            // Its body is damaged: the log says so, and the partition is not served.
-            None => _ = self.damage.get_or_insert_with(|| "a staged record without its identity".to_owned()),
-        }
-    }
-
-    fn published(&mut self, header: &RecordHeader, body: &[u8]) {
-        match stage_publish::read(body) {
-            Ok((scope, epoch, list)) => {
-                let end_offset = header.first_offset + u64::from(header.rows);
-                self.stages.published(scope, epoch, header.record_number, end_offset, &list);
-            }
-            Err(why) => _ = self.damage.get_or_insert_with(|| format!("a publish record: {}", why.0)),
+            self.epochs.cut(record);
         }
     }
 }
@@ -102,25 +81,9 @@ impl Visitor for Rebuild {
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
         found.cut(header.first_offset);
-        match RecordKind::from_number(header.kind) {
-            Some(RecordKind::Rows) => {
-                let identity = Identity {
-                    producer_id: header.producer_id,
-                    epoch: header.producer_epoch,
-                    sequence: header.sequence,
-                    send: header.send,
-                    rows: header.rows,
-                    crc: header.body_crc,
-                };
-                found.producers.stored(&identity, header.first_offset, header.time_ms, note_in(bytes));
-            }
-            Some(RecordKind::Epoch) => found.epochs.begin(header.first_offset, header.owner_epoch),
-            Some(RecordKind::Producer) => {
-                found.producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
-            }
-            Some(RecordKind::Staged) => found.staged(header, bytes),
-            Some(RecordKind::Publish) => found.published(header, bytes),
-            _ => return,
+        let Found { epochs, producers, stages, .. } = found;
+        if let Err(why) = learn(producers, epochs, stages, header, bytes) {
+            found.damage.get_or_insert(why);
         }
         if found.producers.is_over(self.limits) {
             found.producers.forget(self.limits, header.time_ms);
@@ -134,6 +97,51 @@ impl Visitor for Rebuild {
     fn dropped(&mut self, topic: u64, partition: u64) {
         self.found.remove(&(topic, partition));
     }
+}
+
+/// What one log record tells the partition's tables, wherever it comes from: the log, or another replica.
+/// `bytes`: at least the extension of a record with rows or staged rows, the body of others.
+///
+/// # Errors
+/// The record does not say what its kind must: the partition must not be served.
+pub fn learn(
+    producers: &mut Producers,
+    epochs: &mut Epochs,
+    stages: &mut Stages,
+    header: &RecordHeader,
+    bytes: &[u8],
+) -> Result<(), String> {
+    match RecordKind::from_number(header.kind) {
+        Some(RecordKind::Rows) => {
+            let identity = Identity {
+                producer_id: header.producer_id,
+                epoch: header.producer_epoch,
+                sequence: header.sequence,
+                send: header.send,
+                rows: header.rows,
+                crc: header.body_crc,
+            };
+            producers.stored(&identity, header.first_offset, header.time_ms, note_in(bytes));
+        }
+        Some(RecordKind::Epoch) => epochs.begin(header.first_offset, header.owner_epoch, header.record_number),
+        Some(RecordKind::Producer) => {
+            producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
+        }
+        Some(RecordKind::Staged) => {
+            let staged = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
+            // Without one its body is damaged: the log says so, too.
+            let id = stage_in(bytes).ok_or("a staged record without its identity")?;
+            stages.staged(&id, staged, header.body_bytes);
+        }
+        Some(RecordKind::Publish) => {
+            let read = stage_publish::read(bytes).map_err(|why| format!("a publish record: {}", why.0));
+            let (scope, epoch, list) = read?;
+            let end_offset = header.first_offset + u64::from(header.rows);
+            stages.published(scope, epoch, header.record_number, end_offset, &list);
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {

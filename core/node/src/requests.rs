@@ -48,6 +48,8 @@ impl Engine {
             Opcode::EndOffsets => self.end_offsets(from, &header, effects),
             Opcode::OffsetForTime => self.offset_for_time(from, &header, now, pool, effects),
             Opcode::Resolve => self.resolve(from, &header, effects),
+            Opcode::Replicate => self.replicate(from, &header, body, now, pool, effects),
+            Opcode::Fence => self.fence_request(from, &header, pool, effects),
             Opcode::Hello => self.hello(from, &header, bytes_of(&body), effects),
             Opcode::Table => self.table(from, &header, effects),
             Opcode::TableAck => self.connections.acknowledge(from, header.topic, header.sequence),
@@ -77,12 +79,17 @@ impl Engine {
         self.refuse(from, header, &refusal, effects);
     }
 
-    /// How long a request may wait here, in ms.
+    /// [`patience_ms`].
     #[allow(clippy::unused_self)] // the default will be a setting
     pub(crate) fn patience_ms(&self, header: &RequestHeader) -> u64 {
-        match header.deadline_ms {
-            0 => DEADLINE_MS_DEFAULT,
-            given => u64::from(given).min(DEADLINE_MS_MAX as u64),
-        }
+        patience_ms(header)
+    }
+}
+
+/// How long a request may wait here, in ms.
+pub(crate) fn patience_ms(header: &RequestHeader) -> u64 {
+    match header.deadline_ms {
+        0 => DEADLINE_MS_DEFAULT,
+        given => u64::from(given).min(DEADLINE_MS_MAX as u64),
     }
 }

@@ -5,7 +5,7 @@ use ringfence_log::{Body, Placed};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, Status, extension};
 
-use crate::acks::{BatchDue, Due, What};
+use crate::acks::{BatchDue, Due, Shared, What};
 use crate::answers::send;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
@@ -13,8 +13,10 @@ use crate::ingest::{Stop, check_crc, check_gate, check_limits, record_of, stop_o
 use crate::park::bytes_of;
 use crate::partition::{At, Rest};
 use crate::refusal::Refusal;
+use crate::requests::patience_ms;
 use crate::stage_scopes::Standing;
 use crate::stage_table::{Decision, StageId, Staged};
+use crate::sync::{Role, Waiting};
 
 impl Engine {
     /// The steps of one STAGE.
@@ -41,10 +43,11 @@ impl Engine {
         }
         match partition.stages.decide(&id, header.sequence, header.rows, header.body_crc) {
             Decision::New => {}
-            Decision::Repeated => return Err(Stop::Restage(at)),
+            Decision::Repeated { record } => return Err(Stop::Restage(at, record)),
             Decision::Published => return Err(Stop::Committed),
             other => return Err(refused(&id, header, other).into()),
         }
+        Self::check_replicas(partition)?;
         self.check_body(at, header, bytes)?;
         self.append_staged(at, from, header, body, &id, now, pool)
     }
@@ -67,9 +70,9 @@ impl Engine {
         partition.stages.staged(id, staged, header.body_bytes);
         partition.last_group = placed.group;
         partition.rest = Rest::Fresh;
-        let due = due(from, header, placed.first_offset, false);
-        let what = What::Batch(due);
-        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, what });
+        let what = What::Batch(due(from, header, placed.first_offset, false, now));
+        let shared = self.shared_end(at);
+        self.acks[usize::from(placed.shard)].push(Due { group: placed.group, partition: at, shared, what });
         self.counters.staged += 1;
         self.counters.bytes += u64::from(header.body_bytes);
         Ok(())
@@ -86,10 +89,10 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = match body.take() {
-            Some(Inbound::Large(Payload { block, bytes })) => {
+            Some(Inbound::Large(Payload { block, at: place, bytes })) => {
                 shard.append(pool, &mut partition.log, record, Body::Block { block, bytes }).map_err(|refused| {
                     if let Body::Block { block, bytes } = refused.body {
-                        *body = Some(Inbound::Large(Payload { block, bytes }));
+                        *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
                     }
                     refused.refusal
                 })
@@ -105,19 +108,39 @@ impl Engine {
         placed.map_err(|refusal| stop_of(refusal, partition.shard))
     }
 
-    /// Staged by an earlier send: STAGED again, at once if its record is durable, else with the newest one's group.
-    pub(crate) fn restage(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    /// Staged by an earlier send as this record: STAGED again, at once if it is durable (on a quorum, where replicas
+    /// share the partition), else with all that the log has now.
+    pub(crate) fn restage(
+        &mut self,
+        at: At,
+        from: Connection,
+        header: &RequestHeader,
+        record: u64,
+        now: Now,
+        effects: &mut Effects,
+    ) {
         self.counters.repeated += 1;
-        let partition = &self.partitions[at];
-        let due = due(from, header, partition.log.end_offset(), true);
+        let shared = self.shared_end(at);
+        let partition = &mut self.partitions[at];
+        let due = due(from, header, partition.log.end_offset(), true, now);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
-        if group <= self.shards[shard].durable_group() {
+        let is_there = match &partition.role {
+            Role::Owner(owner) => owner.mark_record > record,
+            _ => group <= self.shards[shard].durable_group(),
+        };
+        let what = What::Batch(due);
+        if is_there {
             self.answer_batch(at, &due, effects);
+        } else if let (Role::Owner(owner), Some(Shared { end, .. })) = (&mut partition.role, shared)
+            && owner.durable >= end
+        {
+            owner.waiting.push_back(Waiting { end, what });
+            self.has_business(at);
         } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {
-            self.acks[shard].push(Due { group, partition: at, what: What::Batch(due) });
+            self.acks[shard].push(Due { group, partition: at, shared, what });
         }
     }
 
@@ -132,7 +155,7 @@ impl Engine {
     }
 }
 
-fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bool) -> BatchDue {
+fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bool, now: Now) -> BatchDue {
     BatchDue {
         connection: from,
         request_id: header.request_id,
@@ -142,6 +165,7 @@ fn due(from: Connection, header: &RequestHeader, first_offset: u64, repeated: bo
         rows: header.rows,
         repeated,
         staged: true,
+        deadline_ms: now.mono_ms + patience_ms(header),
     }
 }
 

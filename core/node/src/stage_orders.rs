@@ -14,6 +14,7 @@ use crate::partition::{Partition, Rest};
 use crate::stage_publish;
 use crate::stage_scopes::ScopeRule;
 use crate::stage_table::Token;
+use crate::sync::Role;
 
 /// One committed epoch of a scope in one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ impl Engine {
     pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> Step {
         self.scopes.set(rules, gone);
         for partition in self.partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
-            self.scopes.settle(&mut partition.stages);
+            let is_owner = matches!(partition.role, Role::Alone | Role::Owner(_));
+            self.scopes.settle(&mut partition.stages, is_owner);
             partition.settle_stages();
         }
         Step::Done(Finished::Done)
@@ -62,6 +64,7 @@ impl Engine {
         let Some(list) = partition.stages.gather(order.scope, order.epoch, &order.tokens, order.rows)? else {
             return Ok(self.when_last_durable(number, at, Finished::Done));
         };
+        Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
         let Ok(rows) = u32::try_from(order.rows) else {
             return Err(format!("{} rows in one epoch of one partition, the limit is {}", order.rows, u32::MAX).into());
         };
@@ -88,7 +91,8 @@ impl Engine {
         partition.rest = Rest::Fresh;
         self.counters.published += 1;
         self.counters.rows += u64::from(rows);
-        Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Published(end_offset)))
+        let shared = self.shared_end(at);
+        Ok(self.when_durable_upto(shared, number, at, &placed, Finished::Done, Then::Published(end_offset)))
     }
 }
 

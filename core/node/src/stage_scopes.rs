@@ -76,9 +76,13 @@ impl Scopes {
     }
 
     /// Give up what can never be published. Data of a scope that is merely unknown here stays (I16).
-    pub fn settle(&self, stages: &mut Stages) {
+    ///
+    /// A replica that is not the owner may lack a publish record that the metadata log knows of: it keeps what a commit
+    /// may have named until that record comes, or it becomes owner.
+    pub fn settle(&self, stages: &mut Stages, is_owner: bool) {
         stages.expire(|scope, epoch| match self.rules.get(&scope) {
-            Some(rule) => epoch <= rule.committed.max(rule.expired) && !rule.pending.contains(&epoch),
+            Some(rule) if is_owner => epoch <= rule.committed.max(rule.expired) && !rule.pending.contains(&epoch),
+            Some(rule) => epoch > rule.committed && epoch <= rule.expired,
             None => scope <= self.gone,
         });
         stages.forget(|scope| scope <= self.gone && !self.rules.contains_key(&scope));

@@ -76,7 +76,10 @@ struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     New,
-    Repeated,
+    /// Staged before, as this record.
+    Repeated {
+        record: u64,
+    },
     Gap {
         expected: u64,
     },
@@ -96,6 +99,8 @@ pub const BATCHES_MAX: usize = 65_536;
 pub const BYTES_MAX: u64 = 64 << 30;
 /// Older publishes are on a quorum long since, and never taken back.
 const UNDO_MAX: usize = 64;
+/// Of all of them in a state record: 64 KiB. A replica that is cut deeper after a restart must be filled anew.
+const UNDO_BATCHES_MAX: usize = 4096;
 /// 16 KiB; above it neighbours are joined, which keeps a little more than is needed.
 const KEPT_MAX: usize = 1024;
 
@@ -138,7 +143,7 @@ impl Stages {
         let batches = self.open.get(&key_of(id)).map_or(&[][..], |attempt| &attempt.batches[..]);
         let expected = batches.len() as u64;
         match usize::try_from(sequence).ok().and_then(|at| batches.get(at)) {
-            Some(known) if (known.rows, known.crc) == (rows, crc) => Decision::Repeated,
+            Some(known) if (known.rows, known.crc) == (rows, crc) => Decision::Repeated { record: known.record },
             Some(_) => Decision::Conflict,
             None if sequence > expected => Decision::Gap { expected },
             None if self.batches >= BATCHES_MAX || self.bytes >= BYTES_MAX => {
@@ -286,29 +291,29 @@ impl Stages {
         Some(attempt)
     }
 
-    /// As part of a state record: open attempts, published epochs, what is kept.
+    /// As part of a state record: open attempts, published epochs, what is kept, publishes that may be taken back.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let mut put = |value: u64| out.extend_from_slice(&value.to_le_bytes());
-        put(self.open.len() as u64);
-        put(self.published.len() as u64);
-        put(self.kept.len() as u64);
-        for ((scope, epoch, token), attempt) in &self.open {
-            let mut put = |value: u64| out.extend_from_slice(&value.to_le_bytes());
-            put(*scope);
-            put(*epoch);
-            put(attempt.bytes);
-            put(attempt.batches.len() as u64);
-            out.extend_from_slice(token);
-            for batch in &attempt.batches {
-                out.extend_from_slice(&batch.record.to_le_bytes());
-                out.extend_from_slice(&batch.rows.to_le_bytes());
-                out.extend_from_slice(&batch.crc.to_le_bytes());
-            }
+        put(out, &[self.open.len() as u64, self.published.len() as u64, self.kept.len() as u64]);
+        for (key, attempt) in &self.open {
+            write_attempt(*key, attempt, out);
         }
         let pairs = self.published.iter().map(|(scope, epoch)| (*scope, *epoch));
         for (one, other) in pairs.chain(self.kept.iter().map(|kept| (kept.end_offset, kept.first_record))) {
-            out.extend_from_slice(&one.to_le_bytes());
-            out.extend_from_slice(&other.to_le_bytes());
+            put(out, &[one, other]);
+        }
+        // The newest ones, as far as there is room; before them nothing is remembered.
+        let mut batches = 0;
+        let is_small = |undo: &&Undo| {
+            batches += undo.attempts.iter().map(|(_, attempt)| attempt.batches.len()).sum::<usize>();
+            batches <= UNDO_BATCHES_MAX
+        };
+        let kept = self.undo.iter().rev().take_while(is_small).count();
+        let first = self.undo.len() - kept;
+        let sure_before = first.checked_sub(1).map_or(self.sure_before, |at| self.undo[at].record + 1);
+        put(out, &[sure_before, kept as u64]);
+        for undo in self.undo.iter().skip(first) {
+            put(out, &[undo.record, undo.scope, undo.epoch_before, undo.attempts.len() as u64]);
+            undo.attempts.iter().for_each(|(key, attempt)| write_attempt(*key, attempt, out));
         }
     }
 
@@ -318,18 +323,10 @@ impl Stages {
         let mut stages = Self::default();
         let (open, published, kept) = (from.u64("stages")?, from.u64("stages")?, from.u64("stages")?);
         for _ in 0..open {
-            let (scope, epoch) = (from.u64("attempt")?, from.u64("attempt")?);
-            let (bytes, count) = (from.u64("attempt")?, from.u64("attempt")?);
-            let token = Token::try_from(from.take(16, "token")?).map_err(|_| Short("token"))?;
-            let mut attempt = Attempt { bytes, ..Attempt::default() };
-            for _ in 0..count {
-                let record = from.u64("staged batch")?;
-                let (rows, crc) = (from.u32("staged batch")?, from.u32("staged batch")?);
-                attempt.batches.push(Staged { record, rows, crc });
-            }
+            let (key, attempt) = read_attempt(from)?;
             stages.batches += attempt.batches.len();
-            stages.bytes += bytes;
-            stages.open.insert((scope, epoch, token), attempt);
+            stages.bytes += attempt.bytes;
+            stages.open.insert(key, attempt);
         }
         for _ in 0..published {
             stages.published.insert(from.u64("published epoch")?, from.u64("published epoch")?);
@@ -337,10 +334,98 @@ impl Stages {
         for _ in 0..kept {
             stages.kept.push_back(Kept { end_offset: from.u64("kept")?, first_record: from.u64("kept")? });
         }
+        stages.sure_before = from.u64("publishes")?;
+        for _ in 0..from.u64("publishes")? {
+            let (record, scope, epoch_before) = (from.u64("publish")?, from.u64("publish")?, from.u64("publish")?);
+            let count = from.u64("publish")?;
+            let attempts = (0..count).map(|_| read_attempt(from)).collect::<Result<_, _>>()?;
+            stages.undo.push_back(Undo { record, scope, epoch_before, attempts });
+        }
         Ok(stages)
     }
 }
 
+fn put(out: &mut Vec<u8>, words: &[u64]) {
+    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+}
+
+fn write_attempt((scope, epoch, token): Key, attempt: &Attempt, out: &mut Vec<u8>) {
+    put(out, &[scope, epoch, attempt.bytes, attempt.batches.len() as u64]);
+    out.extend_from_slice(&token);
+    for batch in &attempt.batches {
+        out.extend_from_slice(&batch.record.to_le_bytes());
+        out.extend_from_slice(&batch.rows.to_le_bytes());
+        out.extend_from_slice(&batch.crc.to_le_bytes());
+    }
+}
+
+fn read_attempt(from: &mut Cursor<'_>) -> Result<(Key, Attempt), Short> {
+    let (scope, epoch) = (from.u64("attempt")?, from.u64("attempt")?);
+    let (bytes, count) = (from.u64("attempt")?, from.u64("attempt")?);
+    let token = Token::try_from(from.take(16, "token")?).map_err(|_| Short("token"))?;
+    let mut batches = Vec::new();
+    for _ in 0..count {
+        let record = from.u64("staged batch")?;
+        let (rows, crc) = (from.u32("staged batch")?, from.u32("staged batch")?);
+        batches.push(Staged { record, rows, crc });
+    }
+    Ok(((scope, epoch, token), Attempt { batches, bytes }))
+}
+
 fn key_of(id: &StageId) -> Key {
     (id.scope, id.epoch, id.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(epoch: u64, token: u8) -> StageId {
+        StageId { scope: 5, driver: 6, epoch, writer: 0, token: [token; 16] }
+    }
+
+    fn read_back(stages: &Stages) -> Stages {
+        let mut bytes = Vec::new();
+        stages.write(&mut bytes);
+        Stages::read(&mut Cursor(&bytes)).unwrap()
+    }
+
+    #[test]
+    fn a_cut_takes_publishes_back_also_after_a_restart() {
+        let mut stages = Stages::default();
+        stages.staged(&id(1, 1), Staged { record: 10, rows: 4, crc: 1 }, 100);
+        stages.staged(&id(1, 2), Staged { record: 11, rows: 7, crc: 1 }, 100);
+        let before = stages.clone();
+        let list = stages.gather(5, 1, &[[1; 16]], 4).unwrap().unwrap();
+        stages.published(5, 1, 12, 4, &list);
+        assert_eq!((stages.open(), stages.floor()), ((0, 0), Some(10)));
+        let mut again = read_back(&stages);
+        assert_eq!(again, stages);
+        again.cut(12, 0).unwrap();
+        assert_eq!(again, before, "the publish never was: both attempts are open again");
+        assert_eq!(again.gather(5, 1, &[[1; 16]], 4).unwrap().unwrap(), list);
+    }
+
+    #[test]
+    fn a_cut_that_is_deeper_than_what_is_remembered_says_so() {
+        let mut stages = Stages::default();
+        for epoch in 1..=80 {
+            stages.staged(&id(epoch, 1), Staged { record: epoch * 2, rows: 1, crc: 1 }, 1);
+            let list = stages.gather(5, epoch, &[[1; 16]], 1).unwrap().unwrap();
+            stages.published(5, epoch, epoch * 2 + 1, epoch, &list);
+        }
+        for mut known in [stages.clone(), read_back(&stages)] {
+            assert!(known.cut(3, 0).unwrap_err().contains("not remembered"));
+            known.cut(160, 79).unwrap();
+            assert_eq!(known.gather(5, 79, &[[1; 16]], 0), Ok(None), "what is below the cut stays published");
+        }
+        // More batches than a state record has room for: nothing of it can be taken back from there.
+        let mut large = Stages::default();
+        let rows = |sequence: usize| Staged { record: sequence as u64, rows: 1, crc: 1 };
+        (0..=UNDO_BATCHES_MAX).for_each(|sequence| large.staged(&id(1, 1), rows(sequence), 1));
+        let list = large.gather(5, 1, &[[1; 16]], UNDO_BATCHES_MAX as u64 + 1).unwrap().unwrap();
+        large.published(5, 1, 9000, list.len() as u64, &list);
+        assert!(read_back(&large).cut(9000, 0).is_err());
+        assert!(large.cut(9000, 0).is_ok());
+    }
 }

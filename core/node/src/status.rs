@@ -5,6 +5,7 @@ use ringfence_buffer::Pool;
 use crate::engine::Engine;
 use crate::outcome::PartitionStatus;
 use crate::partition::Partition;
+use crate::sync::Role;
 
 impl Partition {
     pub fn status(&self) -> PartitionStatus {
@@ -23,6 +24,8 @@ impl Partition {
             bytes: self.log.bytes(),
             producers: self.producers.len() as u64,
             chain: head.chain,
+            role: self.role.name(),
+            replicas: if let Role::Owner(owner) = &self.role { owner.there() as u64 } else { 0 },
             quarantined: self.quarantine(),
         }
     }
@@ -77,6 +80,12 @@ impl Engine {
             ("waiting_polls", self.reads.waiting() as u64),
             // reads under way now
             ("waiting_reads", self.reads.under_way() as u64),
+            // connections to other nodes that stand
+            ("peers", self.sync.peers.up() as u64),
+            // requests to other nodes that they have not answered yet
+            ("replicas_unanswered", self.sync.peers.unanswered() as u64),
+            // bytes of records that these hold
+            ("replicas_unanswered_bytes", self.sync.peers.unanswered_bytes() as u64),
             // requests that the control plane has not answered yet
             ("control_unanswered", self.control.unanswered as u64),
         ]);
@@ -97,6 +106,7 @@ impl Engine {
         // A full disk may stay full and a failed one does not come back: nobody waits for either.
         let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::Status::Serving;
         let groups = self.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));
-        orders || groups || self.reads.under_way() > 0
+        let replicas = self.sync.peers.unanswered_bytes() > 0;
+        orders || groups || replicas || self.reads.under_way() > 0
     }
 }

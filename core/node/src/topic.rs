@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ringfence_batch::SchemaPlan;
 use ringfence_log::Retention;
+use ringfence_wire::crc_of;
 
 /// What a body of the topic is checked against. Shared by its hosted partitions, replaced whole when a schema is added.
 #[derive(Debug)]
@@ -34,8 +35,31 @@ pub struct Routing {
     pub table_crc: u32,
     /// Of the table without its generation.
     pub digest: u64,
-    pub redirect: Arc<[u8]>,
-    pub redirect_crc: u32,
+    /// For partitions of which no owner is told below.
+    pub redirect: RedirectBody,
+    /// By owner's node; as many as there are owners.
+    pub redirects: Vec<(u64, RedirectBody)>,
+}
+
+/// The body of a REDIRECT, ready to go.
+#[derive(Clone)]
+pub struct RedirectBody {
+    pub bytes: Arc<[u8]>,
+    pub crc: u32,
+}
+
+impl RedirectBody {
+    pub fn new(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.into(), crc: crc_of(bytes) }
+    }
+}
+
+impl Routing {
+    /// The body that names this owner.
+    pub fn redirect_to(&self, owner: Option<u64>) -> &RedirectBody {
+        let found = owner.and_then(|owner| self.redirects.iter().find(|(node, _)| *node == owner));
+        found.map_or(&self.redirect, |(_, body)| body)
+    }
 }
 
 impl Topic {

@@ -51,6 +51,7 @@ impl Engine {
     pub(crate) fn tick(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
         self.end_waiting(now, effects);
         self.end_polls(now, effects);
+        self.tick_syncs(now, pool, effects);
         self.serve_orders(now, pool, effects);
         for shard in 0..self.shards.len() {
             self.serve_stalled(u16::try_from(shard).expect("at most 64 shards"), now, pool, effects);
@@ -124,7 +125,7 @@ impl Engine {
         if let Some(to) = partition.log.retention_start(retention, now.unix_ms, partition.mark)
             && let Ok(placed) = self.move_start(at, to, pool)
         {
-            let due = Due { group: placed.group, partition: at, what: What::Nothing };
+            let due = Due { group: placed.group, partition: at, shared: None, what: What::Nothing };
             self.acks[usize::from(placed.shard)].push(due);
         }
     }
@@ -183,7 +184,7 @@ impl Engine {
             partition.last_group = placed.group;
             self.counters.states_written += 1;
             self.upkeep.wrote_states = true;
-            self.acks[shard].push(Due { group: placed.group, partition: at, what: What::Nothing });
+            self.acks[shard].push(Due { group: placed.group, partition: at, shared: None, what: What::Nothing });
         }
         self.upkeep.scratch = scratch;
         // What is left is named again by the next `retain`.

@@ -138,7 +138,7 @@ fn orders_about_what_is_not_here_say_so() {
     ] {
         assert!(world.ordered(order).unwrap_err().contains("partition 77 of topic 7 is not on this store"));
     }
-    let open = Order::Open { topic: 99, partition: 1, lo: 0, hi: 1, epoch: 9 };
+    let open = Order::Open { topic: 99, partition: 1, lo: 0, hi: 1, epoch: 9, replicas: vec![], quorum: 1 };
     assert!(world.ordered(open).unwrap_err().contains("topic 99 is not installed"));
 }
 

@@ -156,9 +156,10 @@ fn keys_of_another_partition_are_refused_in_keyed_topics_only() {
             table: support::table_body(1, 1),
             partitions: table.to_vec(),
             redirect: vec![0x80],
+            redirects: vec![],
         })
         .unwrap();
-    world.ordered(Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: 32_767, epoch: 1 }).unwrap();
+    world.ordered(support::open_order_of(0, 32_767, 1)).unwrap();
     let codes: Vec<u16> = (0..8)
         .map(|id| {
             let body = body_of(id, 1);

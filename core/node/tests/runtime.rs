@@ -159,6 +159,7 @@ fn serve(config: Config, epoch: u64) -> (Runtime, String) {
         table: table_body(epoch, 1),
         partitions: vec![entry],
         redirect: vec![0x80],
+        redirects: vec![],
     };
     ordered(&runtime, table).unwrap();
     ordered(&runtime, support::open_order(PARTITION, epoch)).unwrap();

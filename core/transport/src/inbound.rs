@@ -1,13 +1,16 @@
 //! Where one connection stands in what it receives: greeting, handshake, then messages. No I/O: bytes in, steps out.
 
 use ringfence_buffer::Pool;
-use ringfence_wire::{HEADER_BYTES, RECORD_HEADER_BYTES};
+use ringfence_wire::{HEADER_BYTES, Opcode, RECORD_HEADER_BYTES};
 
-use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, GREETING_BYTES, read_command, read_frame, read_greeting};
+use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, End, GREETING_BYTES, read_command, read_frame, read_greeting};
 use crate::{Inbound, Payload};
 
 /// Bodies from here on are received straight into a block of their own; below, copying is cheaper than a block.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;
+
+/// Where a header names its opcode.
+const OPCODE_AT: usize = 6;
 
 /// A body that is being received straight into its block.
 pub struct Receiving {
@@ -19,8 +22,8 @@ pub struct Receiving {
 impl Receiving {
     /// Where the next bytes belong.
     pub fn rest(&mut self) -> &mut [u8] {
-        let end = RECORD_HEADER_BYTES + self.payload.bytes;
-        &mut self.payload.block[RECORD_HEADER_BYTES + self.filled..end]
+        let Payload { block, at, bytes } = &mut self.payload;
+        &mut block[*at + self.filled..*at + *bytes]
     }
 
     /// `bytes` more have arrived. `true`: the body is whole.
@@ -49,7 +52,7 @@ pub enum Step<'a> {
     Greeted {
         minor: u8,
     },
-    /// READY of a DEALER.
+    /// READY of a DEALER, or of a ROUTER where this side is the DEALER.
     Opened,
     /// Answer with a PONG.
     Ping(&'a [u8]),
@@ -71,7 +74,13 @@ pub enum Step<'a> {
 ///
 /// # Errors
 /// [`Broken`]: the connection must end.
-pub fn step<'a>(stage: Stage, bytes: &'a [u8], max: usize, pool: &mut Pool) -> Result<(Step<'a>, usize), Broken> {
+pub fn step<'a>(
+    stage: Stage,
+    theirs: End,
+    bytes: &'a [u8],
+    max: usize,
+    pool: &mut Pool,
+) -> Result<(Step<'a>, usize), Broken> {
     if stage == Stage::Greeting {
         return Ok(match read_greeting(&bytes[..bytes.len().min(GREETING_BYTES)])? {
             Some(minor) => (Step::Greeted { minor }, GREETING_BYTES),
@@ -85,7 +94,7 @@ pub fn step<'a>(stage: Stage, bytes: &'a [u8], max: usize, pool: &mut Pool) -> R
         }
         let end = frame.head + frame.bytes;
         let Some(body) = bytes.get(frame.head..end) else { return Ok((Step::More, 0)) };
-        return Ok((on_command(stage, body)?, end));
+        return Ok((on_command(stage, theirs, body)?, end));
     }
     if stage == Stage::Handshake {
         return Err(Broken("a message before READY"));
@@ -102,10 +111,10 @@ pub fn step<'a>(stage: Stage, bytes: &'a [u8], max: usize, pool: &mut Pool) -> R
     on_body(header, header_end, bytes, max, pool)
 }
 
-fn on_command(stage: Stage, body: &[u8]) -> Result<Step<'_>, Broken> {
+fn on_command(stage: Stage, theirs: End, body: &[u8]) -> Result<Step<'_>, Broken> {
     match (stage, read_command(body)?) {
-        (Stage::Handshake, Command::Ready { socket_type: b"DEALER" }) => Ok(Step::Opened),
-        (Stage::Handshake, Command::Ready { .. }) => Err(Broken("a socket that is not a DEALER")),
+        (Stage::Handshake, Command::Ready { socket_type }) if socket_type == theirs.name() => Ok(Step::Opened),
+        (Stage::Handshake, Command::Ready { .. }) => Err(Broken("a socket of another type")),
         (Stage::Open, Command::Ping(context)) => Ok(Step::Ping(context)),
         (Stage::Open, Command::Pong) => Ok(Step::Skip),
         _ => Err(Broken("a command unknown here, or out of its place")),
@@ -123,6 +132,9 @@ fn on_body<'a>(
     if frame.command || frame.more {
         return Err(Broken("a message of more than two frames"));
     }
+    // Records between nodes bring their own headers: room for one beside the largest body, and none in front.
+    let is_records = header[OPCODE_AT] == Opcode::Replicate as u8;
+    let (at, max) = if is_records { (0, max + RECORD_HEADER_BYTES) } else { (RECORD_HEADER_BYTES, max) };
     if frame.bytes > max {
         return Err(Broken("a body above the limit"));
     }
@@ -131,13 +143,13 @@ fn on_body<'a>(
         let Some(body) = bytes.get(start..start + frame.bytes) else { return Ok((Step::More, 0)) };
         return Ok((Step::Message { header, body: Inbound::Small(body) }, start + frame.bytes));
     }
-    if RECORD_HEADER_BYTES + frame.bytes > pool.budget_bytes() {
+    if at + frame.bytes > pool.budget_bytes() {
         return Err(Broken("a body that the whole pool does not hold")); // it would wait for ever
     }
-    let Some(mut block) = pool.take(RECORD_HEADER_BYTES + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
+    let Some(mut block) = pool.take(at + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
     let here = &bytes[start..bytes.len().min(start + frame.bytes)];
-    block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + here.len()].copy_from_slice(here);
-    let mut receiving = Receiving { header: *header, payload: Payload { block, bytes: frame.bytes }, filled: 0 };
+    block[at..at + here.len()].copy_from_slice(here);
+    let mut receiving = Receiving { header: *header, payload: Payload { block, at, bytes: frame.bytes }, filled: 0 };
     let step = if receiving.fill(here.len()) {
         Step::Message { header, body: Inbound::Large(receiving.payload) }
     } else {

@@ -5,6 +5,8 @@
 //! Anything else closes the connection. One thread owns a transport; [`Waker`] is the only part
 //! that others may touch.
 //!
+//! A node also connects to others, as a DEALER ([`Transport::connect`]): the same two frames, the other way round.
+//!
 //! Two implementations pass the same tests (tests/): [`NativeTransport`], our own ZMTP over epoll, and `ZmqTransport`,
 //! libzmq as the reference (feature `libzmq`). `zmtp`, `inbound` and `outbound` are bytes in, values out; `peer`, `slots`
 //! and `listeners` are sockets; `native` is the loop over them.
@@ -12,6 +14,7 @@
 #![deny(unsafe_code)] // allowed in zmq_ffi alone; without the feature there is none
 
 mod address;
+mod dial;
 mod inbound;
 mod listeners;
 mod native;
@@ -38,6 +41,17 @@ pub use zmq::ZmqTransport;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Connection(pub u64);
 
+impl Connection {
+    /// Set in the numbers of connections that this side made.
+    pub(crate) const OUTGOING: u64 = 1 << 63;
+
+    /// True for a connection that this side made with [`Transport::connect`]: what it hands over are answers.
+    #[must_use]
+    pub const fn is_outgoing(self) -> bool {
+        self.0 & Self::OUTGOING != 0
+    }
+}
+
 /// The body of a request.
 pub enum Inbound<'a> {
     /// Small: still in the receive buffer, of any alignment; copy it to keep it.
@@ -50,8 +64,16 @@ pub enum Inbound<'a> {
 /// A body in a block of its own, with room for a record header before it.
 pub struct Payload {
     pub block: Block,
-    /// The body is `block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes]`.
+    /// The body is `block[at..at + bytes]`: `RECORD_HEADER_BYTES`, or 0 for records, which bring their headers.
+    pub at: usize,
     pub bytes: usize,
+}
+
+impl Payload {
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.block[self.at..self.at + self.bytes]
+    }
 }
 
 /// The body of an answer.
@@ -65,6 +87,11 @@ pub enum Outbound {
     },
     /// Shared between connections (routing tables).
     Shared(std::sync::Arc<[u8]>),
+    /// The first `bytes` of a block that goes to several connections: it returns to the pool with the last of them.
+    SharedBlock {
+        block: std::sync::Arc<Block>,
+        bytes: usize,
+    },
 }
 
 impl Outbound {
@@ -76,6 +103,7 @@ impl Outbound {
             Self::Bytes(bytes) => bytes,
             Self::Block { block, bytes } => &block[..*bytes],
             Self::Shared(bytes) => bytes,
+            Self::SharedBlock { block, bytes } => &block[..*bytes],
         }
     }
 }
@@ -116,6 +144,14 @@ pub trait Transport {
     /// # Errors
     /// The address is malformed or taken.
     fn bind(&mut self, address: &str) -> std::io::Result<String>;
+
+    /// Connect to another node, as a DEALER to its ROUTER; does not wait. [`Incoming::Opened`] says that it stands,
+    /// [`Incoming::Closed`] that it does not or no more; from then on requests go out by [`Transport::send`], and
+    /// answers come in as [`Incoming::Request`].
+    ///
+    /// # Errors
+    /// The address is malformed, or the kernel refuses at once.
+    fn connect(&mut self, address: &str) -> std::io::Result<Connection>;
 
     /// Wait at most `timeout_ms` for something to do, then hand everything that is ready to `take`,
     /// in the order of arrival within each connection. A pool without free blocks stops reading from

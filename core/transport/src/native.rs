@@ -16,6 +16,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::dial::dial;
 use crate::inbound::Stage;
 use crate::listeners::{Accepted, LISTENER, Listeners};
 use crate::peer::{Reading, Take, Turn, Turns, Watched};
@@ -122,7 +123,7 @@ impl NativeTransport {
                     None => continue, // closed at once
                 }
             }
-            let slot = self.slots.add(socket, now_ms);
+            let slot = self.slots.add(socket, false, now_ms);
             let Some(peer) = self.slots.get(slot) else { continue };
             let data = EventData::new_u64(slot as u64);
             if epoll::add(&self.epoll, &peer.socket, data, EventFlags::empty()).is_ok() {
@@ -177,7 +178,7 @@ impl NativeTransport {
     fn end(&mut self, slot: usize) {
         if let Some(peer) = self.slots.remove(slot) {
             let _closed_with_the_socket = epoll::delete(&self.epoll, &peer.socket);
-            if peer.stage == Stage::Open {
+            if peer.stage == Stage::Open || peer.connection.is_outgoing() {
                 self.ended.push(peer.connection);
             }
         }
@@ -236,6 +237,21 @@ impl NativeTransport {
 impl Transport for NativeTransport {
     fn bind(&mut self, address: &str) -> io::Result<String> {
         self.listeners.bind(&self.epoll, address)
+    }
+
+    fn connect(&mut self, address: &str) -> io::Result<Connection> {
+        let socket = dial(address)?;
+        let slot = self.slots.add(socket, true, self.now_ms());
+        let peer = self.slots.get(slot).expect("it was just added");
+        let connection = peer.connection;
+        // Nothing may be written before the kernel has connected: epoll says when that is.
+        peer.watched = Watched { reads: true, writes: true };
+        let flags = EventFlags::IN | EventFlags::OUT;
+        if let Err(error) = epoll::add(&self.epoll, &peer.socket, EventData::new_u64(slot as u64), flags) {
+            self.slots.remove(slot);
+            return Err(error.into());
+        }
+        Ok(connection)
     }
 
     fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> io::Result<()> {

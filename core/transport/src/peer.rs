@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
 use crate::inbound::{Receiving, Stage, Step, step};
 use crate::outbound::{Queue, SLICES_MAX};
-use crate::zmtp::{Broken, greeting, ping, pong, ready};
+use crate::zmtp::{Broken, End, greeting, ping, pong, ready};
 use crate::{Connection, Inbound, Incoming, Limits};
 
 /// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
@@ -94,6 +94,14 @@ impl Peer {
         }
     }
 
+    fn own(&self) -> End {
+        if self.connection.is_outgoing() { End::Dealer } else { End::Router }
+    }
+
+    fn theirs(&self) -> End {
+        if self.connection.is_outgoing() { End::Router } else { End::Dealer }
+    }
+
     /// Read and hand out what is there. `scratch` is shared by all peers; what remains of it is kept here.
     pub fn read(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
         let mut handed = 0;
@@ -175,8 +183,8 @@ impl Peer {
     fn parse(&mut self, bytes: &[u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Result<(), Turn> {
         let (mut at, mut outcome) = (0, Ok(()));
         loop {
-            let (step, used) =
-                step(self.stage, &bytes[at..], limits.message_bytes, pool).map_err(|Broken(why)| Turn::Closed(why))?;
+            let (step, used) = step(self.stage, self.theirs(), &bytes[at..], limits.message_bytes, pool)
+                .map_err(|Broken(why)| Turn::Closed(why))?;
             at += used;
             match step {
                 Step::More => break,
@@ -196,7 +204,7 @@ impl Peer {
                 Step::Greeted { minor } => {
                     self.pings = minor >= 1;
                     self.stage = Stage::Handshake;
-                    self.queue.push_raw(&ready());
+                    self.queue.push_raw(&ready(self.own()));
                 }
                 Step::Opened => {
                     self.stage = Stage::Open;

@@ -45,15 +45,19 @@ impl Slots {
         self.peers.len()
     }
 
-    pub fn add(&mut self, socket: OwnedFd, now_ms: u64) -> usize {
+    /// `outgoing`: this side made it; it is no stranger that must prove itself.
+    pub fn add(&mut self, socket: OwnedFd, outgoing: bool, now_ms: u64) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
             self.peers.len() - 1
         });
         self.opened += 1;
-        let connection = Connection((self.opened << SLOT_BITS) | slot as u64);
+        let side = if outgoing { Connection::OUTGOING } else { 0 };
+        let connection = Connection(side | (self.opened << SLOT_BITS) | slot as u64);
         self.peers[slot] = Some(Peer::new(connection, socket, now_ms));
-        self.unproven.push_back(connection);
+        if !outgoing {
+            self.unproven.push_back(connection);
+        }
         slot
     }
 

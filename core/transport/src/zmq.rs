@@ -196,7 +196,7 @@ fn deliver(held: Held, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut 
     } else {
         let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else { return Some(held) };
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
-        Inbound::Large(Payload { block, bytes })
+        Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
     };
     take(Incoming::Request { connection: *connection, header, body: inbound }, pool);
     None
@@ -292,6 +292,13 @@ impl Transport for ZmqTransport {
         let host = rest.rsplit_once(':').map_or(rest.as_str(), |(host, _)| host);
         let port = bound.rsplit_once(':').map_or("", |(_, port)| port);
         Ok(format!("tcp://{host}:{port}"))
+    }
+
+    fn connect(&mut self, address: &str) -> std::io::Result<Connection> {
+        // The reference serves clients only: replicas are reached by the native transport.
+        let what =
+            format!("{address}: the libzmq transport makes no connections; start the node with transport native");
+        Err(std::io::Error::new(std::io::ErrorKind::Unsupported, what))
     }
 
     fn poll(

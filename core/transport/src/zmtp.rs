@@ -1,6 +1,6 @@
 //! ZMTP 3.1 as bytes (<https://rfc.zeromq.org/spec/37/>): greeting, commands, frames. Pure.
 //!
-//! Only what a ROUTER needs towards DEALER peers: the NULL mechanism, READY, PING, PONG, ERROR. Every length
+//! Only what a ROUTER needs towards DEALER peers, and a DEALER towards a ROUTER: the NULL mechanism, READY, PING, PONG, ERROR. Every length
 //! is checked before anything depends on it.
 
 /// Both sides open with this many bytes.
@@ -130,10 +130,27 @@ fn socket_type(mut rest: &[u8]) -> Result<&[u8], Broken> {
     Ok(found)
 }
 
+/// Which end of a connection a side is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Router,
+    Dealer,
+}
+
+impl End {
+    pub const fn name(self) -> &'static [u8; 6] {
+        match self {
+            Self::Router => b"ROUTER",
+            Self::Dealer => b"DEALER",
+        }
+    }
+}
+
 /// Our READY command, as a whole frame.
 #[must_use]
-pub fn ready() -> Vec<u8> {
-    let mut body = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06ROUTER".to_vec();
+pub fn ready(own: End) -> Vec<u8> {
+    let mut body = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06".to_vec();
+    body.extend_from_slice(own.name());
     body.extend_from_slice(b"\x08Identity\x00\x00\x00\x00");
     command(&body)
 }
@@ -210,7 +227,7 @@ mod tests {
 
     #[test]
     fn commands_never_lead_beyond_their_end() {
-        let ready = ready();
+        let ready = ready(End::Router);
         assert_eq!(read_command(&ready[2..]), Ok(Command::Ready { socket_type: b"ROUTER" }));
         for end in 2..ready.len() {
             let _no_panic = read_command(&ready[2..end]);

@@ -61,6 +61,8 @@ pub const ANSWER_FLAG_CONTROL: u16 = 1;
 pub const ANSWER_FLAG_REPEATED: u16 = 2;
 /// FETCH: more records below the mark remain.
 pub const ANSWER_FLAG_MORE: u16 = 4;
+/// FENCE: this store lost a torn tail and was not level with an owner since.
+pub const ANSWER_FLAG_CUT: u16 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]

@@ -1,15 +1,21 @@
 //! Sealing and opening headers: the only place that computes or checks their magic and CRC.
 
 use crate::generated::{
-    ANSWER_FLAG_CONTROL, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code, EXTENSION_BYTES_MAX, MAGIC,
-    MESSAGE_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED,
-    RecordHeader, RequestHeader,
+    ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code,
+    EXTENSION_BYTES_MAX, MAGIC, MESSAGE_BYTES_MAX, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_HEADER_BYTES,
+    RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
 };
 
 /// CRC-32C as the formats use it: of no bytes it is 0.
 #[must_use]
 pub fn crc_of(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
+}
+
+/// CRC-32C of two stretches of bytes behind one another, from their own.
+#[must_use]
+pub fn crc_joined(first: u32, second: u32, second_bytes: usize) -> u32 {
+    crc32c::crc32c_combine(first, second, second_bytes)
 }
 
 /// Why a header cannot be believed. Nothing behind it may be read.
@@ -90,8 +96,10 @@ impl RequestHeader {
         if bytes[Self::RESERVED_AT..Self::HEADER_CRC_AT].iter().any(|byte| *byte != 0) {
             return Err(HeaderError::Content("reserved bytes are not zero"));
         }
-        if header.body_bytes as usize > MESSAGE_BYTES_MAX {
-            return Err(too_large("body_bytes", header.body_bytes, MESSAGE_BYTES_MAX));
+        // A record between nodes brings its header beside the largest body.
+        let own = if header.opcode == Opcode::Replicate as u8 { RECORD_HEADER_BYTES } else { 0 };
+        if header.body_bytes as usize > MESSAGE_BYTES_MAX + own {
+            return Err(too_large("body_bytes", header.body_bytes, MESSAGE_BYTES_MAX + own));
         }
         if header.extension_bytes as usize > EXTENSION_BYTES_MAX {
             return Err(too_large("extension_bytes", header.extension_bytes, EXTENSION_BYTES_MAX));
@@ -131,7 +139,7 @@ impl AnswerHeader {
         if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
             return Err(HeaderError::Version(header.version));
         }
-        if header.flags & !(ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE) != 0 {
+        if header.flags & !(ANSWER_FLAG_CONTROL | ANSWER_FLAG_REPEATED | ANSWER_FLAG_MORE | ANSWER_FLAG_CUT) != 0 {
             return Err(HeaderError::Content("unknown answer flags"));
         }
         Ok(header)

@@ -11,7 +11,7 @@ pub mod generated;
 pub mod header;
 
 pub use generated::*;
-pub use header::{HeaderError, crc_of};
+pub use header::{HeaderError, crc_joined, crc_of};
 
 /// Round `bytes` up to a multiple of `align`, a power of two.
 #[must_use]

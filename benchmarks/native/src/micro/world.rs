@@ -45,6 +45,7 @@ impl World {
         let mut rebuild = Rebuild::new(limits);
         let Recovered { shards, lock, .. } = recover(&disk, &options, &mut rebuild).map_err(|error| text(&error))?;
         let settings = Settings {
+            store: identity.store,
             node: 1,
             cluster: [1; 16],
             history: [2; 16],
@@ -97,6 +98,7 @@ impl World {
                 table: vec![0x80],
                 partitions: table.clone(),
                 redirect: vec![0x80],
+                redirects: vec![],
             },
         ];
         let open = |entry: &TablePartition| Order::Open {
@@ -105,6 +107,8 @@ impl World {
             lo: entry.lo,
             hi: entry.hi,
             epoch: 1,
+            replicas: vec![],
+            quorum: 1,
         };
         orders.extend(table.iter().map(open));
         for (number, order) in orders.into_iter().enumerate() {
@@ -164,7 +168,7 @@ impl World {
             let mut block =
                 self.pool.take(align_up(RECORD_HEADER_BYTES + bytes, BLOCK_ALIGN_BYTES)).expect("a free block");
             block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(&body.bytes);
-            Inbound::Large(Payload { block, bytes })
+            Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
         };
         let event = Event::Request { connection: CLIENT, header, body: inbound };
         self.engine.handle(event, self.now, &mut self.pool, &mut self.effects);

@@ -10,7 +10,7 @@ use ringfence_transport::Waker;
 
 use crate::error::NodeError;
 use crate::order::Order;
-use crate::outcome::PartitionStatus;
+use crate::outcome::{PartitionStatus, SyncStatus};
 
 pub enum Command {
     Order(u64, Order),
@@ -19,6 +19,7 @@ pub enum Command {
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),
+    Syncs(SyncSender<Vec<SyncStatus>>),
     Stop { linger_ms: u32 },
 }
 

@@ -8,6 +8,7 @@ use ringfence_transport::{Connection, Incoming, Transport};
 
 use super::command::{Command, Commands, Snapshot};
 use super::hands::Hand;
+use super::links::{Links, connection_of};
 use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
 use crate::engine::Engine;
@@ -33,6 +34,7 @@ pub struct Core {
     pub clock: Clock,
     /// Body bytes taken since writers were last given work.
     pub fresh_bytes: usize,
+    pub links: Links,
 }
 
 /// Wall clock and monotonic clock, read together.
@@ -93,6 +95,11 @@ impl Core {
         self.hand_out();
     }
 
+    fn tell_failed(&mut self, pool: &mut Pool) {
+        let (engine, effects, now) = (&mut self.engine, &mut self.effects, self.clock.now);
+        self.links.take_failed(pool, |event, pool| engine.handle(event, now, pool, effects));
+    }
+
     /// Take what writers and reader finished. True if a writer did.
     fn collect(&mut self, pool: &mut Pool) -> bool {
         let mut any = false;
@@ -124,6 +131,12 @@ impl Core {
     }
 
     fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
+        if connection_of(&incoming).is_outgoing() {
+            if let Some(event) = self.links.event(incoming) {
+                self.handle(event, pool);
+            }
+            return;
+        }
         match incoming {
             Incoming::Opened(connection) => self.handle(Event::Opened(connection), pool),
             Incoming::Closed(connection) => self.handle(Event::Closed(connection), pool),
@@ -159,6 +172,7 @@ impl EngineLoop {
             self.core.turn_idle(&mut self.pool);
             if now.mono_ms >= tick_at_ms {
                 tick_at_ms = now.mono_ms + TICK_MS;
+                self.core.tell_failed(&mut self.pool);
                 self.core.handle(Event::Tick, &mut self.pool);
                 self.core.turn(&mut self.pool);
             }
@@ -202,6 +216,9 @@ impl EngineLoop {
         for answer in effects.answers.drain(..) {
             self.transport.send(answer.connection, &answer.header, answer.body);
         }
+        for wanted in effects.peers.drain(..) {
+            self.core.links.carry_out(wanted, &mut *self.transport);
+        }
         let orders = effects.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Order { .. })).count();
         if orders > 0 {
             self.commands.orders_ended(orders as u64);
@@ -226,6 +243,7 @@ impl EngineLoop {
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
+                Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
                 Command::Stop { linger_ms } => {
                     self.core.handle(Event::Stop, &mut self.pool);
                     linger = Some(linger_ms);

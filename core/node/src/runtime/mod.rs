@@ -13,6 +13,7 @@ mod command;
 mod engine_loop;
 mod faults;
 mod hands;
+mod links;
 mod outbox;
 mod start;
 pub mod stepped;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport};
+use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use command::{Command, Commands, Snapshot};
 use outbox::Outbox;
 use start::Running;
@@ -120,6 +121,11 @@ impl Runtime {
     /// Every partition on disk or hosted, by (topic, partition). Empty while no engine runs.
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         self.commands.ask(Command::Partitions).unwrap_or_default()
+    }
+
+    /// Every copy that this node's owners make to other stores. Empty while no engine runs.
+    pub fn syncs(&self) -> Vec<SyncStatus> {
+        self.commands.ask(Command::Syncs).unwrap_or_default()
     }
 
     fn snapshot(&self) -> Result<Snapshot, NodeError> {

@@ -16,6 +16,7 @@ use super::command::Commands;
 use super::engine_loop::{Clock, Core, EngineLoop};
 use super::faults::{Plan, Planned};
 use super::hands::Hand;
+use super::links::Links;
 use super::outbox::Outbox;
 use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_writer};
 use crate::config::{Config, TransportKind};
@@ -90,7 +91,8 @@ fn start_on<S: Storage + 'static>(
     let recovered =
         recover(&storage, &options_of(config), &mut rebuild).map_err(|error| recover_error(config, error))?;
     let Recovered { shards, partitions, report, lock } = recovered;
-    let partitions = rebuild.partitions(partitions, config.shards);
+    let mut partitions = rebuild.partitions(partitions, config.shards);
+    mark_cut(&report, &mut partitions);
     let told = report_of(&report, &partitions, began.elapsed().as_secs_f64());
     let mut pool = Pool::new(settings.pool_bytes).map_err(|error| NodeError::Config(error.to_string()))?;
     let mut engine = Engine::new(settings, shards, partitions);
@@ -113,6 +115,7 @@ fn start_on<S: Storage + 'static>(
         returns: returns.clone(),
         clock: Clock::start(),
         fresh_bytes: 0,
+        links: Links::default(),
     };
     let (waker, engine_thread) = spawn_engine(config, core, pool, outbox, commands)?;
     let mut threads = vec![engine_thread];
@@ -155,6 +158,13 @@ fn spawn_engine(
     Ok((waker, thread))
 }
 
+/// A torn tail was lost, and whose records were in it nobody knows: a replica that is fenced says so.
+pub fn mark_cut(report: &Report, partitions: &mut [Partition]) {
+    for partition in partitions {
+        partition.cut = report.cut_bytes > 0;
+    }
+}
+
 pub fn report_of(report: &Report, partitions: &[Partition], seconds: f64) -> RecoveryReport {
     RecoveryReport {
         files: report.files,
@@ -182,6 +192,7 @@ pub fn settings_of(config: &Config) -> Settings {
         node: config.node,
         cluster: config.cluster,
         history: config.history,
+        store: config.store,
         pool_bytes,
         producers,
         producers_bytes: tables,

@@ -105,6 +105,7 @@ impl World {
             node: 1,
             cluster: [1; 16],
             history: [2; 16],
+            store: [3; 16],
             pool_bytes: POOL_BYTES,
             producers: shape.limits,
             producers_bytes: 4 << 20,
@@ -196,6 +197,7 @@ impl World {
                 Outbound::Bytes(bytes) => bytes.to_vec(),
                 Outbound::Block { block, bytes } => block[..bytes].to_vec(),
                 Outbound::Shared(bytes) => bytes.to_vec(),
+                Outbound::SharedBlock { block, bytes } => block[..bytes].to_vec(),
             };
             let header = AnswerHeader::open(&answer.header).unwrap();
             assert_eq!((header.body_bytes as usize, header.body_crc), (body.len(), crc_of(&body)));
@@ -252,6 +254,7 @@ impl World {
             table: table_body(generation, version),
             partitions: partitions.to_vec(),
             redirect: vec![0x80],
+            redirects: vec![],
         })
         .unwrap();
     }
@@ -292,7 +295,7 @@ impl World {
     pub fn send_large(&mut self, header: &RequestHeader, body: &[u8]) {
         let mut block = self.pool.take(align_up(RECORD_HEADER_BYTES + body.len(), 4096)).unwrap();
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
-        let body = Inbound::Large(Payload { block, bytes: body.len() });
+        let body = Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes: body.len() });
         let sealed = header.seal();
         self.event(Event::Request { connection: CLIENT, header: &sealed, body });
     }
@@ -376,8 +379,12 @@ pub fn install_topic(key_columns: &[usize]) -> Order {
     }
 }
 
+pub fn open_order_of(lo: u16, hi: u16, epoch: u64) -> Order {
+    Order::Open { topic: TOPIC, partition: PARTITION, lo, hi, epoch, replicas: vec![], quorum: 1 }
+}
+
 pub fn open_order(partition: u64, epoch: u64) -> Order {
-    Order::Open { topic: TOPIC, partition, lo: 0, hi: u16::MAX, epoch }
+    Order::Open { topic: TOPIC, partition, lo: 0, hi: u16::MAX, epoch, replicas: vec![], quorum: 1 }
 }
 
 /// {"generation": .., "version": ..}

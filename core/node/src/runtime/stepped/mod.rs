@@ -23,16 +23,17 @@ use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Job, Reader, Recovered, StoreLock, Writer, recover};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
-use ringfence_wire::{RECORD_HEADER_BYTES, crc_of};
+use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader, crc_of};
 
-use super::start::{limits_of, options_of, recover_error, report_of, settings_of};
+use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
 use crate::event::{Answer, Effects, Event, Now, ReadEnd, ReadJob};
 use crate::order::Order;
-use crate::outcome::{Outcome, PartitionStatus, RecoveryReport};
+use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::recovery::Rebuild;
+use crate::sync::ToPeer;
 use wire::Wire;
 
 /// One node on one simulated disk.
@@ -121,10 +122,10 @@ impl Stepped {
         let recovered = recover(&wire, &options_of(&self.config), &mut rebuild);
         let Recovered { shards, partitions, report, lock } =
             recovered.map_err(|error| recover_error(&self.config, error))?;
-        #[cfg_attr(not(feature = "planted"), expect(unused_mut, reason = "only a planted fault changes them"))]
         let mut partitions = rebuild.partitions(partitions, self.config.shards);
         #[cfg(feature = "planted")]
         planted::after_recovery(&mut partitions);
+        mark_cut(&report, &mut partitions);
         let told = report_of(&report, &partitions, 0.0);
         let pool = Pool::with_touch(settings.pool_bytes, Touch::Nothing);
         let mut pool = pool.map_err(|error| NodeError::Config(error.to_string()))?;
@@ -215,9 +216,11 @@ impl Stepped {
         let body = if body.len() < LARGE_BODY_BYTES {
             Inbound::Small(body)
         } else {
-            let Some(mut block) = life.pool.take(RECORD_HEADER_BYTES + body.len()) else { return Ok(false) };
-            block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
-            Inbound::Large(Payload { block, bytes: body.len() })
+            let is_records = RequestHeader::read(header).opcode == Opcode::Replicate as u8;
+            let at = if is_records { 0 } else { RECORD_HEADER_BYTES };
+            let Some(mut block) = life.pool.take(at + body.len()) else { return Ok(false) };
+            block[at..at + body.len()].copy_from_slice(body);
+            Inbound::Large(Payload { block, at, bytes: body.len() })
         };
         self.handle(Event::Request { connection: Connection(connection), header, body })?;
         Ok(true)
@@ -334,6 +337,45 @@ impl Stepped {
         let open = &life.connections;
         life.effects.answers.retain(|answer| open.contains(&answer.connection.0));
         Ok(std::mem::take(&mut life.effects.answers))
+    }
+
+    /// What is to be done about other nodes, oldest first. Sent to a node whose connection does not stand, it is lost.
+    ///
+    /// # Errors
+    /// [`NodeError::State`]; so do the three that follow.
+    pub fn take_peers(&mut self) -> Result<Vec<ToPeer>, NodeError> {
+        Ok(std::mem::take(&mut self.life()?.effects.peers))
+    }
+
+    /// The connection to another node stands.
+    ///
+    /// # Errors
+    /// As [`Self::take_peers`].
+    pub fn peer_opened(&mut self, node: u64) -> Result<(), NodeError> {
+        self.handle(Event::PeerOpened(node))
+    }
+
+    /// It is gone, or was never made: what is on its way to that node is gone with it.
+    ///
+    /// # Errors
+    /// As [`Self::take_peers`].
+    pub fn peer_closed(&mut self, node: u64) -> Result<(), NodeError> {
+        let is_other = |wanted: &ToPeer| !matches!(wanted, ToPeer::Send { node: to, .. } if *to == node);
+        self.life()?.effects.peers.retain(is_other);
+        self.handle(Event::PeerClosed(node))
+    }
+
+    /// Another node has answered.
+    ///
+    /// # Errors
+    /// As [`Self::take_peers`].
+    pub fn peer_answer(&mut self, node: u64, header: &[u8; 128], body: &[u8]) -> Result<(), NodeError> {
+        self.handle(Event::PeerAnswer { node, header, body: Inbound::Small(body) })
+    }
+
+    /// Every copy that this node's owners make.
+    pub fn syncs(&self) -> Vec<SyncStatus> {
+        self.life.as_ref().map(|life| life.engine.sync_list()).unwrap_or_default()
     }
 
     /// As `Runtime::poll`.

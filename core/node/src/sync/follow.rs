@@ -1,0 +1,497 @@
+//! The replica's side: answers an owner's FENCE, cuts its log where the two part, appends what comes.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Body, From, PartitionHead, PlanError, Position, Refusal as LogRefusal};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};
+use ringfence_wire::{
+    ANSWER_FLAG_CUT, AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status,
+    crc_of,
+};
+
+use super::{Read, Role};
+use crate::acks::{Due, What};
+use crate::answers::{length, send};
+use crate::engine::Engine;
+use crate::event::{Effects, Now, ReadEnd, ReadJob};
+use crate::ingest::{Stop, quarantined, stop_of};
+use crate::park::{OwnedBody, Parked, bytes_of};
+use crate::partition::{At, Rest};
+use crate::recovery::learn;
+use crate::refusal::Refusal;
+
+/// A partition whose records come from elsewhere.
+#[derive(Debug)]
+pub struct Follower {
+    pub epoch: u64,
+    pub owner: u64,
+    /// (change, attempt) while it is not adopted.
+    pub learner: Option<(u64, u32)>,
+    /// The connection that its session was begun over (S4).
+    source: Option<Connection>,
+    /// The log is being cut for a session that begins.
+    cutting: bool,
+}
+
+impl Follower {
+    pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>) -> Self {
+        Self { epoch, owner, learner, source: None, cutting: false }
+    }
+}
+
+/// What an owner hears once what it sent is durable here.
+#[derive(Debug)]
+pub struct ReplicaDue {
+    connection: Connection,
+    header: AnswerHeader,
+    body: Box<[u8]>,
+    /// The owner's mark and the end of this log then, as offsets.
+    mark: u64,
+    end: u64,
+}
+
+/// A session that begins behind record `number - 1` of a longer log.
+#[derive(Debug)]
+pub(super) struct Begin {
+    connection: Connection,
+    header: RequestHeader,
+}
+
+/// A head's worth of bytes.
+const HEAD_BYTES: usize = 4096;
+
+impl Engine {
+    /// The partition, if it follows the owner of this epoch.
+    fn followed(&self, header: &RequestHeader) -> Result<At, Refusal> {
+        let refusal = |code, why: String| {
+            let what = format!("partition {} of topic {}: {why}", header.partition, header.topic);
+            Refusal::new(code, what)
+        };
+        let epoch = header.owner_epoch;
+        let ahead = || refusal(Code::Ahead, format!("this node was not told to follow epoch {epoch} yet"));
+        let Some(at) = self.partitions.find(header.topic, header.partition) else { return Err(ahead()) };
+        let partition = &self.partitions[at];
+        if partition.dropped {
+            return Err(ahead());
+        }
+        if partition.is_quarantined() {
+            return Err(quarantined(partition));
+        }
+        let fence = partition.gate.fence().epoch();
+        match &partition.role {
+            Role::Follower(follower) if follower.epoch == epoch && fence <= epoch => Ok(at),
+            Role::Follower(follower) if follower.epoch < epoch => Err(ahead()),
+            Role::None => Err(ahead()),
+            _ if fence < epoch => Err(ahead()),
+            _ => Err(refusal(Code::Held, format!("epoch {epoch} is fenced, {fence} is newer"))),
+        }
+    }
+
+    /// FENCE of an owner: nobody older appends here from now on, durably; and this is where the log ends.
+    pub(crate) fn fence_request(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let at = match self.followed(header) {
+            Ok(at) => at,
+            Err(refusal) => return self.refuse(from, header, &refusal, effects),
+        };
+        let mut answer = self.echo(header);
+        let store = self.settings.store;
+        let partition = &mut self.partitions[at];
+        let mut fence = partition.gate.fence();
+        if fence.raise(header.owner_epoch).is_err() {
+            let refusal = Refusal::new(Code::Held, format!("fenced at {}", fence.epoch()));
+            return self.refuse(from, header, &refusal, effects);
+        }
+        if partition.log.fence() < header.owner_epoch {
+            let shard = &mut self.shards[usize::from(partition.shard)];
+            match shard.append_fence(pool, &mut partition.log, header.owner_epoch) {
+                Ok(placed) => partition.last_group = placed.group,
+                Err(refusal) => return self.refuse_log(from, header, refusal, effects),
+            }
+        }
+        partition.gate.set_fence(fence);
+        if let Role::Follower(follower) = &mut partition.role {
+            // What an older connection still holds is void from here on.
+            (follower.source, follower.cutting) = (None, false);
+        }
+        let head = partition.log.head();
+        let (epoch, end) = partition.epochs.last_upto(header.sequence, head.next_record);
+        answer.status = Status::Ok as u8;
+        (answer.owner_epoch, answer.sequence, answer.end_offset) = (epoch, end, head.next_offset);
+        answer.send = if end == head.next_record { head.chain } else { 0 };
+        answer.flags |= if partition.cut { ANSWER_FLAG_CUT } else { 0 };
+        (answer.body_bytes, answer.body_crc) = (length(store.len()), crc_of(&store));
+        let due = ReplicaDue { connection: from, header: answer, body: store.into(), mark: 0, end: 0 };
+        self.when_replica_durable(at, due, effects);
+    }
+
+    fn refuse_log(&mut self, from: Connection, header: &RequestHeader, refusal: LogRefusal, effects: &mut Effects) {
+        let refusal = match stop_of(refusal, 0) {
+            Stop::Refuse(refusal) => refusal,
+            _ => Refusal::new(Code::Overloaded, "no room in the shard"),
+        };
+        self.refuse(from, header, &refusal, effects);
+    }
+
+    /// Answer once everything that this log has now is on disk.
+    fn when_replica_durable(&mut self, at: At, due: ReplicaDue, effects: &mut Effects) {
+        let partition = &self.partitions[at];
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        #[cfg(feature = "planted")]
+        let group =
+            if ringfence_log::planted::is_on(ringfence_log::planted::Bug::FollowerAckEarly) { 0 } else { group };
+        if group <= self.shards[shard].durable_group() {
+            return self.replica_durable(at, &due, effects);
+        }
+        let what = What::Replica(Box::new(due));
+        self.acks[shard].push(Due { group, partition: at, shared: None, what });
+    }
+
+    pub(crate) fn replica_durable(&mut self, at: At, due: &ReplicaDue, effects: &mut Effects) {
+        let partition = &mut self.partitions[at];
+        if matches!(partition.role, Role::Follower(_)) {
+            partition.mark = partition.mark.max(due.mark.min(due.end));
+        }
+        let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
+        send(due.connection, due.header, body, effects);
+    }
+
+    /// REPLICATE of an owner.
+    pub(crate) fn replicate(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: Inbound<'_>,
+        now: Now,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        let deadline_ms = now.mono_ms + self.patience_ms(header);
+        let mut body = Some(body);
+        match self.take_records(from, header, &mut body, pool, effects) {
+            Ok(()) => {}
+            Err(Stop::Stalled(shard)) => {
+                let body = body.map_or(OwnedBody::Small(Box::default()), OwnedBody::of);
+                self.park_stalled(shard, Parked { connection: from, header: *header, body, deadline_ms }, effects);
+            }
+            Err(stop) => self.answer_stop(from, header, stop, effects),
+        }
+    }
+
+    /// A parked REPLICATE again; back comes what still finds no room.
+    pub(crate) fn replicate_again(&mut self, parked: Parked, pool: &mut Pool, effects: &mut Effects) -> Option<Parked> {
+        let Parked { connection, header, body, deadline_ms } = parked;
+        let mut kept = Box::default();
+        let mut inbound = Some(match body {
+            OwnedBody::Small(bytes) => {
+                kept = bytes;
+                Inbound::Small(&kept)
+            }
+            OwnedBody::Large(payload) => Inbound::Large(payload),
+        });
+        let stop = self.take_records(connection, &header, &mut inbound, pool, effects).err()?;
+        let large = if let Some(Inbound::Large(payload)) = inbound { Some(payload) } else { None };
+        let body = large.map_or_else(|| OwnedBody::Small(kept), OwnedBody::Large);
+        if let Stop::Stalled(_) = stop {
+            return Some(Parked { connection, header, body, deadline_ms });
+        }
+        self.answer_stop(connection, &header, stop, effects);
+        None
+    }
+
+    fn take_records(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let at = self.followed(header)?;
+        self.check_queue(self.partitions[at].shard)?;
+        if header.body_bytes == 0 {
+            return self.begin_or_beat(at, from, header, pool, effects);
+        }
+        let partition = &self.partitions[at];
+        let Role::Follower(follower) = &partition.role else { return Ok(()) };
+        let next = partition.log.head().next_record;
+        if follower.source != Some(from) || follower.cutting || header.sequence > next {
+            let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
+            return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
+        }
+        self.append_all(at, body, pool)?;
+        self.acknowledge(at, from, header, effects);
+        Ok(())
+    }
+
+    /// Append the records of a frame that are not here yet: a frame that found no room half-way comes again.
+    fn append_all(&mut self, at: At, body: &mut Option<Inbound<'_>>, pool: &mut Pool) -> Result<(), Stop> {
+        let bytes = body.as_ref().map_or(&[][..], bytes_of);
+        let first = record_at(bytes, 0)?;
+        let alone = RECORD_HEADER_BYTES + first.body_bytes as usize >= bytes.len();
+        if alone && first.body_bytes as usize >= LARGE_BODY_BYTES {
+            check_record(&first, bytes)?;
+            return self.append_large(at, &first, body, pool);
+        }
+        let mut place = 0;
+        while place < bytes.len() {
+            let record = record_at(bytes, place)?;
+            let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
+            if self.partitions[at].log.head().next_record <= record.record_number {
+                check_record(&record, &bytes[place..])?;
+                let content = &bytes[place + RECORD_HEADER_BYTES..end];
+                self.append_one(at, &record, Body::Copy(&[content]), content, pool).map_err(|(stop, _)| stop)?;
+            }
+            place = end.next_multiple_of(64);
+        }
+        Ok(())
+    }
+
+    /// The frame is one record in a block, as it will be written: it is taken over as it lies.
+    fn append_large(
+        &mut self,
+        at: At,
+        record: &RecordHeader,
+        body: &mut Option<Inbound<'_>>,
+        pool: &mut Pool,
+    ) -> Result<(), Stop> {
+        if self.partitions[at].log.head().next_record > record.record_number {
+            return Ok(());
+        }
+        let length = record.body_bytes as usize;
+        match body.take() {
+            Some(Inbound::Large(Payload { block, at: 0, bytes })) => {
+                let told = if is_rows(record) { record.extension_bytes as usize } else { length };
+                let front = block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + told].to_vec();
+                let given = Body::Block { block, bytes: length };
+                self.append_one(at, record, given, &front, pool).map_err(|(stop, given)| {
+                    if let Some(block) = given {
+                        *body = Some(Inbound::Large(Payload { block, at: 0, bytes }));
+                    }
+                    stop
+                })
+            }
+            other => {
+                let bytes = other.as_ref().map_or(&[][..], bytes_of);
+                let content = &bytes[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + length];
+                let appended = self.append_one(at, record, Body::Copy(&[content]), content, pool);
+                let appended = appended.map_err(|(stop, _)| stop);
+                *body = other;
+                appended
+            }
+        }
+    }
+
+    /// `front`: at least the record's extension, if it has rows; else its body.
+    fn append_one(
+        &mut self,
+        at: At,
+        record: &RecordHeader,
+        body: Body<'_>,
+        front: &[u8],
+        pool: &mut Pool,
+    ) -> Result<(), (Stop, Option<ringfence_buffer::Block>)> {
+        let partition = &mut self.partitions[at];
+        if (record.topic, record.partition) != partition.key() {
+            let what = format!("a record of partition {} in {}", record.partition, partition.log.partition);
+            return Err((Refusal::new(Code::BadBody, what).into(), None));
+        }
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let placed = match shard.append_numbered(pool, &mut partition.log, *record, body) {
+            Ok(placed) => placed,
+            Err(refused) => {
+                let block = if let Body::Block { block, .. } = refused.body { Some(block) } else { None };
+                return Err((stop_of(refused.refusal, partition.shard), block));
+            }
+        };
+        let before = partition.producers.bytes();
+        let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
+        let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
+        if let Err(why) = learn(producers, epochs, stages, record, told) {
+            partition.damage.get_or_insert(why);
+        }
+        if record.kind == RecordKind::Publish as u8 {
+            partition.settle_stages();
+        }
+        let grown = partition.producers.bytes().wrapping_sub(before);
+        self.producers_bytes = self.producers_bytes.wrapping_add(grown);
+        (partition.last_group, partition.rest) = (placed.group, Rest::Fresh);
+        let over = partition.producers.is_over(self.settings.producers);
+        self.counters.received_records += 1;
+        self.counters.received_bytes += u64::from(record.body_bytes);
+        if over || self.producers_bytes > self.settings.producers_bytes {
+            self.make_room_for_producers(at);
+        }
+        Ok(())
+    }
+
+    /// Durable below this number, once it is.
+    fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let mut answer = self.echo(header);
+        let partition = &self.partitions[at];
+        let head = partition.log.head();
+        (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
+        (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
+        let (mark, end) = (header.producer_epoch, head.next_offset);
+        let due = ReplicaDue { connection: from, header: answer, body: Box::default(), mark, end };
+        self.when_replica_durable(at, due, effects);
+    }
+
+    /// An empty REPLICATE: of a session that stands, only the mark is news; of a new one, the log goes on at this
+    /// number.
+    fn begin_or_beat(
+        &mut self,
+        at: At,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let partition = &mut self.partitions[at];
+        let head = *partition.log.head();
+        let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
+        let (number, next) = (header.sequence, head.next_record);
+        if follower.source != Some(from) && number < next && !follower.cutting {
+            follower.cutting = true;
+            return self.begin_cut(at, Begin { connection: from, header: *header }, pool, effects);
+        }
+        if follower.cutting || number != next {
+            let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
+            return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
+        }
+        follower.source = Some(from);
+        partition.cut = false;
+        self.acknowledge(at, from, header, effects);
+        Ok(())
+    }
+
+    /// Find the record before the cut; the rest follows when it is read.
+    fn begin_cut(&mut self, at: At, begin: Begin, pool: &mut Pool, effects: &mut Effects) -> Result<(), Stop> {
+        let number = begin.header.sequence;
+        if number == 0 {
+            self.cut(at, &begin, PartitionHead::default(), pool, effects);
+            return Ok(());
+        }
+        let partition = &mut self.partitions[at];
+        let end = partition.log.head().next_record;
+        let plan = match partition.log.plan_records(number - 1, end, HEAD_BYTES) {
+            Ok(mut plan) => {
+                plan.head_only = true;
+                debug_assert!(matches!(plan.from, From::Record(_)));
+                plan
+            }
+            Err(error) => {
+                if let Role::Follower(follower) = &mut partition.role {
+                    follower.cutting = false;
+                }
+                return Err(cannot_cut(number, &error).into());
+            }
+        };
+        let Some(block) = pool.take(HEAD_BYTES) else {
+            if let Role::Follower(follower) = &mut partition.role {
+                follower.cutting = false;
+            }
+            return Err(Refusal::new(Code::Overloaded, "no block to read into").into());
+        };
+        let ticket = self.reads.ticket();
+        self.sync.reads.insert(ticket, Read::Cut { at, begin: Box::new(begin) });
+        effects.reads.push(ReadJob { ticket, plan, block });
+        Ok(())
+    }
+
+    pub(super) fn cut_read(&mut self, at: At, begin: &Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+        let Some(partition) = self.partitions.get(at) else { return };
+        // Another session has begun meanwhile, or another role: the owner asks again.
+        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting) {
+            return;
+        }
+        let read = end.result.as_ref().ok().filter(|done| done.records == 1);
+        let found = read.and_then(|_| record_at(&end.block, 0).ok());
+        match found {
+            Some(record) if record.record_number + 1 == begin.header.sequence => {
+                let to = PartitionHead::after(&record, Position(record.previous_position));
+                self.cut(at, begin, to, pool, effects);
+            }
+            _ => {
+                let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
+                self.end_cut(at, begin, &Refusal::new(Code::Internal, why), effects);
+            }
+        }
+    }
+
+    fn end_cut(&mut self, at: At, begin: &Begin, refusal: &Refusal, effects: &mut Effects) {
+        if let Role::Follower(follower) = &mut self.partitions[at].role {
+            follower.cutting = false;
+        }
+        self.refuse(begin.connection, &begin.header, refusal, effects);
+    }
+
+    /// The log ends at `to` from here on, durably; then the session has begun.
+    fn cut(&mut self, at: At, begin: &Begin, to: PartitionHead, pool: &mut Pool, effects: &mut Effects) {
+        let partition = &mut self.partitions[at];
+        let (start, mark) = (partition.log.start_offset(), partition.mark);
+        if to.next_offset < start || to.next_offset < mark {
+            let what = format!(
+                "partition {}: an owner wants its log cut at row {}, below its mark {mark} or start {start}",
+                partition.log.partition, to.next_offset
+            );
+            return self.end_cut(at, begin, &Refusal::new(Code::Conflict, what), effects);
+        }
+        let before = partition.producers.bytes();
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        match shard.append_truncate(pool, &mut partition.log, to) {
+            Ok(placed) => partition.last_group = placed.group,
+            Err(refusal) => {
+                let code = if refusal == LogRefusal::Busy { Code::Overloaded } else { Code::StorageFailed };
+                let refusal = Refusal::new(code, format!("the log cannot be cut: {refusal:?}"));
+                return self.end_cut(at, begin, &refusal, effects);
+            }
+        }
+        partition.producers.cut(to.next_offset);
+        partition.epochs.cut(to.next_record);
+        if let Err(why) = partition.stages.cut(to.next_record, to.next_offset) {
+            // Not served: what it would say of scopes is not known. It must be filled anew.
+            partition.damage.get_or_insert(why);
+        }
+        partition.settle_stages();
+        (partition.rest, partition.cut) = (Rest::Fresh, false);
+        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        if let Role::Follower(follower) = &mut partition.role {
+            (follower.source, follower.cutting) = (Some(begin.connection), false);
+        }
+        self.counters.cuts += 1;
+        self.acknowledge(at, begin.connection, &begin.header, effects);
+    }
+}
+
+/// True if its body is an Arrow message behind an extension.
+fn is_rows(record: &RecordHeader) -> bool {
+    record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8
+}
+
+fn cannot_cut(number: u64, error: &PlanError) -> Refusal {
+    Refusal::new(Code::Internal, format!("the record before {number} is not found in this log: {error:?}"))
+}
+
+fn record_at(bytes: &[u8], at: usize) -> Result<RecordHeader, Refusal> {
+    let short = || Refusal::new(Code::BadBody, "a record ends within its header");
+    let bytes = bytes.get(at..at + RecordHeader::SIZE).ok_or_else(short)?;
+    let bytes = bytes.try_into().map_err(|_| short())?;
+    RecordHeader::open(bytes).map_err(|error| Refusal::new(Code::BodyCrc, error.to_string()))
+}
+
+/// `bytes`: the record from its header on. Every byte that is stored is covered by a CRC of the record itself.
+fn check_record(record: &RecordHeader, bytes: &[u8]) -> Result<(), Refusal> {
+    let end = RECORD_HEADER_BYTES + record.body_bytes as usize;
+    let Some(content) = bytes.get(RECORD_HEADER_BYTES..end) else {
+        return Err(Refusal::new(Code::BadBody, "a record ends within its body"));
+    };
+    if record.extension_bytes > record.body_bytes || !ringfence_log::is_log(record.kind) {
+        return Err(Refusal::new(Code::BadBody, "a record that no log has"));
+    }
+    if crc_of(content) == record.body_crc { Ok(()) } else { Err(Refusal::new(Code::BodyCrc, "a record's body")) }
+}

@@ -1,0 +1,293 @@
+//! An owner with replicas: who has what, and from that the mark. Pure.
+
+use std::collections::VecDeque;
+
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
+
+use crate::acks::What;
+use crate::order::Place;
+
+/// An end of the log: behind the last record, and behind its last row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct End {
+    pub record: u64,
+    pub offset: u64,
+}
+
+/// What happens once the mark has reached `end`.
+#[derive(Debug)]
+pub struct Waiting {
+    pub end: End,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub struct Owner {
+    pub epoch: u64,
+    /// Stores that must have a record, this one included.
+    pub quorum: usize,
+    /// Number of the record that opened the epoch.
+    pub epoch_record: u64,
+    /// Durable here.
+    pub durable: End,
+    /// Records below are durable on a quorum; 0 before the epoch's own record is.
+    pub mark_record: u64,
+    /// In the order of `end`.
+    pub waiting: VecDeque<Waiting>,
+    pub syncs: Vec<Sync>,
+    /// It is in the list of those that time concerns.
+    pub is_restless: bool,
+}
+
+/// Where the copy to one store stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// No connection, or the other side was not ready: asked again at this time.
+    Down { retry_at_ms: u64 },
+    /// FENCE is under way.
+    Asked,
+    /// The first REPLICATE is under way.
+    Begun,
+    /// Read from disk.
+    Copying,
+    /// Sent from memory as it becomes durable.
+    Live,
+    /// It cannot go on; an order or a new epoch begins again.
+    Failed,
+}
+
+#[derive(Debug)]
+pub struct Sync {
+    pub place: Place,
+    /// 0 = a replica of the set: it counts for the quorum.
+    pub change: u64,
+    pub attempt: u32,
+    pub stage: Stage,
+    pub why: String,
+    /// Answers to an older session are stale. Unique in a run.
+    pub session: u64,
+    /// Number of the next record to send.
+    pub next: u64,
+    /// Durable there, without a gap.
+    pub durable: u64,
+    /// It had everything once in this session: it counts as there.
+    pub level: bool,
+    /// A read for it is under way.
+    pub reading: bool,
+    /// Block for the next read: larger after a record that did not fit.
+    pub read_bytes: usize,
+    /// The mark that it was told, as an offset.
+    pub told: u64,
+    pub throttle: Throttle,
+    pub bytes: u64,
+    pub rows: u64,
+}
+
+/// How much may be copied: what was there when the sync began. What came later is not held back, else a slow copy would
+/// never end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttle {
+    /// 0 = none.
+    pub bytes_per_s: u64,
+    /// Records below this number are throttled.
+    pub until_record: u64,
+    budget_bytes: u64,
+    refilled_ms: u64,
+}
+
+impl Throttle {
+    pub fn new(bytes_per_s: u64, until_record: u64, now_ms: u64) -> Self {
+        Self { bytes_per_s, until_record, budget_bytes: 0, refilled_ms: now_ms }
+    }
+
+    /// True if a piece of at most `bytes` may be read from `next` on.
+    pub fn allows(&mut self, next: u64, bytes: u64, now_ms: u64) -> bool {
+        if self.bytes_per_s == 0 || next >= self.until_record {
+            return true;
+        }
+        let passed_ms = now_ms.saturating_sub(self.refilled_ms);
+        let refill = self.bytes_per_s.saturating_mul(passed_ms) / 1000;
+        if refill > 0 {
+            self.refilled_ms = now_ms;
+        }
+        // At most a tenth of a second's worth is saved up, or one piece: no burst after a pause.
+        let most = (self.bytes_per_s / 10).max(bytes);
+        self.budget_bytes = self.budget_bytes.saturating_add(refill).min(most);
+        self.budget_bytes >= bytes.min(most)
+    }
+
+    /// So many bytes were read.
+    pub fn spend(&mut self, bytes: u64) {
+        self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
+    }
+}
+
+impl Sync {
+    pub fn new(place: Place, (change, attempt): (u64, u32), throttle: Throttle) -> Self {
+        Self {
+            place,
+            change,
+            attempt,
+            stage: Stage::Down { retry_at_ms: 0 },
+            why: String::new(),
+            session: 0,
+            next: 0,
+            durable: 0,
+            level: false,
+            reading: false,
+            read_bytes: READ_BYTES,
+            told: 0,
+            throttle,
+            bytes: 0,
+            rows: 0,
+        }
+    }
+
+    pub fn counts(&self) -> bool {
+        self.change == 0
+    }
+
+    /// The session is over; what it made durable stays true.
+    pub fn end_session(&mut self, retry_at_ms: u64, why: &str) {
+        if self.stage != Stage::Failed {
+            self.stage = Stage::Down { retry_at_ms };
+            why.clone_into(&mut self.why);
+        }
+        (self.level, self.session, self.reading) = (false, 0, false);
+    }
+
+    pub fn state(&self) -> &'static str {
+        match self.stage {
+            Stage::Down { .. } | Stage::Asked | Stage::Begun => "waiting",
+            Stage::Copying if !self.level => "copying",
+            Stage::Copying | Stage::Live => "contiguous",
+            Stage::Failed => "failed",
+        }
+    }
+}
+
+/// One piece of a copy: enough for the disk to stream, little enough to keep what is appended meanwhile going.
+pub const READ_BYTES: usize = 1 << 20;
+
+impl Owner {
+    pub fn new(epoch: u64, quorum: usize, epoch_record: u64) -> Self {
+        Self {
+            epoch,
+            quorum,
+            epoch_record,
+            durable: End::default(),
+            mark_record: 0,
+            waiting: VecDeque::new(),
+            syncs: Vec::new(),
+            is_restless: false,
+        }
+    }
+
+    /// Stores of the set that take this owner's records now, itself included.
+    pub fn there(&self) -> usize {
+        1 + self.syncs.iter().filter(|sync| sync.counts() && sync.level).count()
+    }
+
+    /// Raise the mark to what a quorum has durable (S3). False if it stays.
+    pub fn raise_mark(&mut self) -> bool {
+        let counted = self.syncs.iter().filter(|sync| sync.counts()).map(|sync| sync.durable);
+        // Nothing above what is durable here: the mark is this log's, too.
+        let mut ends: Vec<u64> = counted.map(|durable| durable.min(self.durable.record)).collect();
+        ends.push(self.durable.record);
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let Some(reached) = self.quorum.checked_sub(1).and_then(|at| ends.get(at)).copied() else { return false };
+        let least = self.epoch_record;
+        #[cfg(feature = "planted")]
+        let least = if is_on(Bug::OlderEpochCounts) { 0 } else { least };
+        if reached <= least || reached <= self.mark_record {
+            return false;
+        }
+        self.mark_record = reached;
+        true
+    }
+
+    /// What the mark has reached, oldest first.
+    pub fn pop_reached(&mut self) -> Option<Waiting> {
+        if self.waiting.front()?.end.record <= self.mark_record { self.waiting.pop_front() } else { None }
+    }
+
+    /// True while time may bring something: a retry, a deadline, a mark to tell.
+    pub fn has_business(&self, mark: u64) -> bool {
+        let calm =
+            |sync: &Sync| matches!(sync.stage, Stage::Failed) || (sync.stage == Stage::Live && sync.told >= mark);
+        !self.waiting.is_empty() || !self.syncs.iter().all(calm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(own: u64, others: &[u64]) -> Owner {
+        let mut owner = Owner::new(7, others.len().div_ceil(2) + 1, 10);
+        owner.durable.record = own;
+        for durable in others {
+            let place = Place { node: 2, store: [0; 16] };
+            owner.syncs.push(Sync { durable: *durable, ..Sync::new(place, (0, 0), Throttle::default()) });
+        }
+        owner
+    }
+
+    #[cfg_attr(not(feature = "planted"), test)]
+    fn the_mark_is_what_a_majority_has_and_never_an_older_epochs_alone() {
+        for (own, others, mark) in [
+            (20, vec![15, 12], 15),
+            (20, vec![0, 0], 0),
+            (20, vec![20, 0], 20),
+            // The epoch's own record is number 10: a mark of 10 would count older ones alone.
+            (20, vec![10, 10], 0),
+            (20, vec![11, 0], 11),
+            // Others may have more than is durable here; the mark is not above this log.
+            (12, vec![30, 30], 12),
+            (20, vec![18, 17, 16, 1], 17),
+        ] {
+            let mut owner = owner(own, &others);
+            assert_eq!((owner.raise_mark(), owner.mark_record), (mark > 0, mark), "{own} {others:?}");
+            assert!(!owner.raise_mark(), "only once");
+        }
+    }
+
+    /// Raft, figure 8: an older epoch's record on a majority may still be cut off.
+    #[cfg(feature = "planted")]
+    #[test]
+    fn an_older_epoch_that_counts_alone_is_noticed() {
+        use ringfence_log::planted::plant;
+        the_mark_is_what_a_majority_has_and_never_an_older_epochs_alone();
+        plant(Some(Bug::OlderEpochCounts));
+        let found = std::panic::catch_unwind(the_mark_is_what_a_majority_has_and_never_an_older_epochs_alone);
+        plant(None);
+        assert!(found.is_err());
+    }
+
+    #[test]
+    fn learners_and_lost_sessions_do_not_take_part_in_what_is_there() {
+        let mut owner = owner(20, &[20, 0]);
+        owner.syncs[0].level = true;
+        owner.syncs[1].change = 5;
+        owner.syncs[1].durable = 20;
+        owner.syncs[1].level = true;
+        assert_eq!(owner.there(), 2);
+        owner.syncs[0].end_session(0, "gone");
+        assert_eq!((owner.there(), owner.syncs[0].durable), (1, 20));
+    }
+
+    #[test]
+    fn a_throttle_holds_back_what_was_there_at_the_start_and_nothing_else() {
+        let mut throttle = Throttle::new(1000, 50, 0);
+        assert!(throttle.allows(50, 1 << 20, 0), "behind the start");
+        assert!(!throttle.allows(0, 400, 100));
+        assert!(throttle.allows(0, 400, 400));
+        throttle.spend(400);
+        assert!(!throttle.allows(0, 400, 500));
+        assert!(throttle.allows(0, 400, 60_000));
+        throttle.spend(400);
+        assert!(!throttle.allows(0, 400, 60_001), "nothing is saved up over a pause");
+        assert!(Throttle::new(0, 50, 0).allows(0, u64::MAX, 0));
+    }
+}

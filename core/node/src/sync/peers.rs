@@ -1,0 +1,203 @@
+//! Connections to other nodes' data planes, and what is under way on them. Pure: the runtime (or a simulator) connects.
+
+use std::collections::VecDeque;
+
+use ringfence_routing::IdMap;
+use ringfence_transport::Outbound;
+use ringfence_wire::{Opcode, RequestHeader};
+
+use crate::event::{Effects, Now};
+use crate::partition::At;
+
+/// What is to be done about another node.
+pub enum ToPeer {
+    /// Ends with a `PeerOpened` or a `PeerClosed`.
+    Connect {
+        node: u64,
+        address: String,
+    },
+    Send {
+        node: u64,
+        header: [u8; 128],
+        body: Outbound,
+    },
+    /// Ends with a `PeerClosed`.
+    Close {
+        node: u64,
+    },
+}
+
+/// One request that was not answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    pub at: At,
+    pub session: u64,
+    pub opcode: Opcode,
+    /// Of its body.
+    pub bytes: usize,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Link {
+    #[default]
+    Down,
+    Connecting,
+    Up,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    addresses: Vec<String>,
+    /// Which address is tried next.
+    turn: usize,
+    link: Link,
+    retry_at_ms: u64,
+    retry_ms: u64,
+    /// By request id.
+    sent: IdMap<Sent>,
+    sent_bytes: usize,
+    /// When an answer came last, or when the first of those that wait for one went out.
+    heard_ms: u64,
+    /// Partitions that wait for room in the window.
+    starved: VecDeque<At>,
+    is_wanted: bool,
+}
+
+#[derive(Debug)]
+pub struct Peers {
+    list: IdMap<Peer>,
+    next_request: u64,
+    /// Bytes that may be under way to one node.
+    pub window_bytes: usize,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self { list: IdMap::default(), next_request: 1, window_bytes: WINDOW_BYTES_MAX }
+    }
+}
+
+/// At 1 GB/s and 10 ms from one end to the other and back, 10 MB are under way; the rest is for what waits for a slow
+/// sync.
+pub const WINDOW_BYTES_MAX: usize = 64 << 20;
+/// A node that answers nothing for so long counts as gone: publishing goes on without it. A sync of a loaded disk takes
+/// tenths of a second; clients give up after tens of seconds.
+const SILENT_MS: u64 = 5_000;
+const RETRY_MS_MIN: u64 = 50;
+const RETRY_MS_MAX: u64 = 1_000;
+
+impl Peers {
+    /// Where the node is reached from now on. A standing connection stays.
+    pub fn locate(&mut self, node: u64, addresses: Vec<String>) {
+        let peer = self.list.entry(node).or_default();
+        if peer.addresses != addresses {
+            (peer.addresses, peer.turn, peer.retry_at_ms, peer.retry_ms) = (addresses, 0, 0, 0);
+        }
+    }
+
+    pub fn is_up(&self, node: u64) -> bool {
+        self.list.get(&node).is_some_and(|peer| peer.link == Link::Up)
+    }
+
+    /// Somebody syncs to it: connect, and again whenever it breaks.
+    pub fn want(&mut self, node: u64) {
+        self.list.entry(node).or_default().is_wanted = true;
+    }
+
+    pub fn opened(&mut self, node: u64, now: Now) {
+        let peer = self.list.entry(node).or_default();
+        (peer.link, peer.retry_ms, peer.heard_ms) = (Link::Up, 0, now.mono_ms);
+    }
+
+    pub fn closed(&mut self, node: u64, now: Now) {
+        let peer = self.list.entry(node).or_default();
+        peer.link = Link::Down;
+        peer.turn = peer.turn.wrapping_add(1);
+        peer.retry_ms = (peer.retry_ms * 2).clamp(RETRY_MS_MIN, RETRY_MS_MAX);
+        peer.retry_at_ms = now.mono_ms + peer.retry_ms;
+        peer.sent.clear();
+        peer.starved.clear();
+        peer.sent_bytes = 0;
+    }
+
+    /// True if more may be sent to it now.
+    pub fn has_room(&self, node: u64) -> bool {
+        self.list.get(&node).is_some_and(|peer| peer.link == Link::Up && peer.sent_bytes < self.window_bytes)
+    }
+
+    /// Look at this partition again when the node has answered something.
+    pub fn starve(&mut self, node: u64, at: At) {
+        if let Some(peer) = self.list.get_mut(&node)
+            && !peer.starved.contains(&at)
+        {
+            peer.starved.push_back(at);
+        }
+    }
+
+    pub fn next_starved(&mut self, node: u64) -> Option<At> {
+        if self.has_room(node) { self.list.get_mut(&node)?.starved.pop_front() } else { None }
+    }
+
+    /// Send a request; the caller has seen that the node [`Self::is_up`].
+    pub fn send(
+        &mut self,
+        node: u64,
+        header: RequestHeader,
+        body: Outbound,
+        sent: Sent,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(peer) = self.list.get_mut(&node).filter(|peer| peer.link == Link::Up) else { return };
+        let request_id = self.next_request;
+        self.next_request += 1;
+        if peer.sent.is_empty() {
+            peer.heard_ms = now.mono_ms;
+        }
+        peer.sent.insert(request_id, sent);
+        peer.sent_bytes += sent.bytes;
+        let header = RequestHeader { request_id, opcode: sent.opcode as u8, ..header };
+        effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
+    }
+
+    /// An answer has come; what it answers, unless that was given up.
+    pub fn answered(&mut self, node: u64, request_id: u64, now: Now) -> Option<Sent> {
+        let peer = self.list.get_mut(&node)?;
+        peer.heard_ms = now.mono_ms;
+        let sent = peer.sent.remove(&request_id)?;
+        peer.sent_bytes -= sent.bytes;
+        Some(sent)
+    }
+
+    /// Connect where that is wanted and due; close what is silent.
+    pub fn tick(&mut self, now: Now, effects: &mut Effects) {
+        for (node, peer) in &mut self.list {
+            match peer.link {
+                Link::Down if peer.is_wanted && now.mono_ms >= peer.retry_at_ms && !peer.addresses.is_empty() => {
+                    let address = peer.addresses[peer.turn % peer.addresses.len()].clone();
+                    peer.link = Link::Connecting;
+                    effects.peers.push(ToPeer::Connect { node: *node, address });
+                }
+                Link::Up if !peer.sent.is_empty() && now.mono_ms >= peer.heard_ms + SILENT_MS => {
+                    peer.heard_ms = now.mono_ms;
+                    effects.peers.push(ToPeer::Close { node: *node });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Requests that were not answered, over all nodes.
+    pub fn unanswered(&self) -> usize {
+        self.list.values().map(|peer| peer.sent.len()).sum()
+    }
+
+    /// Their bytes.
+    pub fn unanswered_bytes(&self) -> usize {
+        self.list.values().map(|peer| peer.sent_bytes).sum()
+    }
+
+    pub fn up(&self) -> usize {
+        self.list.values().filter(|peer| peer.link == Link::Up).count()
+    }
+}

@@ -1,0 +1,243 @@
+//! Replication: three engines on three disks. What is acknowledged survives any one crash, logs become equal, and who is
+//! too few refuses before it stores.
+
+// With faults planted the others would meet them, too: the switch is one for the process.
+#![cfg_attr(feature = "planted", allow(dead_code))]
+
+#[path = "replication/checks.rs"]
+mod checks;
+#[path = "replication/cluster.rs"]
+mod cluster;
+#[path = "replication/staged.rs"]
+mod staged;
+mod support;
+
+use cluster::Cluster;
+use ringfence_wire::Code;
+
+fn opened(seed: u64) -> Cluster {
+    let mut cluster = Cluster::new(seed);
+    cluster.open(0);
+    cluster.calm(10);
+    assert!(cluster.is_open, "{:?}", cluster.outcomes);
+    cluster
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn rows_are_on_all_three_and_acknowledged_by_a_majority() {
+    let mut cluster = opened(1);
+    for rows in [1, 40, 3_000, 7] {
+        cluster.publish(rows);
+        cluster.calm(4);
+    }
+    assert_eq!(cluster.acked.len(), 4);
+    cluster.check_equal();
+    let roles: Vec<_> = (0..3).map(|at| cluster.status(at).unwrap().role).collect();
+    assert_eq!(roles, ["owner", "follower", "follower"]);
+    assert_eq!(cluster.status(0).unwrap().replicas, 3);
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn with_one_dead_it_goes_on_and_with_two_it_refuses_before_the_append() {
+    let mut cluster = opened(2);
+    cluster.power_cut(1);
+    cluster.publish(5);
+    cluster.calm(4);
+    assert_eq!(cluster.acked.len(), 1);
+    cluster.power_cut(2);
+    let before = cluster.status(0).unwrap().records;
+    cluster.publish(5);
+    cluster.calm(4);
+    assert_eq!((cluster.acked.len(), cluster.status(0).unwrap().records), (1, before));
+    assert_eq!(cluster.refused.keys().copied().collect::<Vec<_>>(), [Code::TooFewReplicas as u16]);
+    cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn nothing_is_acknowledged_or_shown_before_a_second_disk_has_it() {
+    let mut cluster = opened(3);
+    cluster.publish(5);
+    for _ in 0..5 {
+        cluster.work(0);
+        cluster.collect(0);
+    }
+    let status = cluster.status(0).unwrap();
+    assert_eq!((cluster.acked.len(), status.end_offset), (0, 0), "durable here alone");
+    // Both replicas have received it, neither has synced it.
+    for _ in 0..40 {
+        cluster.deliver();
+    }
+    assert_eq!((cluster.acked.len(), cluster.status(0).unwrap().end_offset), (0, 0), "received is not durable");
+    cluster.calm(3);
+    assert_eq!((cluster.acked.len(), cluster.status(0).unwrap().end_offset), (1, 5));
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn what_was_appended_without_a_quorum_is_unknown_after_its_deadline() {
+    let mut cluster = opened(4);
+    cluster.publish(5);
+    cluster.power_cut(1);
+    cluster.power_cut(2);
+    for _ in 0..200 {
+        cluster.work(0);
+        cluster.pass(20);
+    }
+    assert_eq!(cluster.acked.len(), 0);
+    assert_eq!(cluster.refused.keys().copied().collect::<Vec<_>>(), [Code::UnknownOutcome as u16]);
+    cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_log_that_went_another_way_is_cut_where_the_epochs_part() {
+    let mut cluster = opened(5);
+    cluster.publish(5);
+    cluster.calm(4);
+    // Node 0 stores two batches that nobody else gets.
+    cluster.publish(6);
+    cluster.publish(7);
+    cluster.work(0);
+    cluster.cut(0, 1);
+    cluster.cut(0, 2);
+    let lonely = cluster.status(0).unwrap().records;
+    cluster.open(1);
+    cluster.calm(30);
+    assert!(cluster.is_open);
+    assert!(cluster.status(0).unwrap().records < lonely, "its tail is cut");
+    cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_replica_that_missed_much_catches_up_from_disk() {
+    let mut cluster = opened(6);
+    cluster.power_cut(2);
+    for _ in 0..60 {
+        cluster.publish(400);
+        cluster.calm(2);
+    }
+    let end = cluster.status(0).unwrap().records;
+    cluster.start(2);
+    cluster.calm(60);
+    let told = cluster.status(2).unwrap();
+    assert_eq!((told.records, told.chain), (end, cluster.status(0).unwrap().chain));
+    let copied = cluster.sites[0].node.counters().into_iter().find(|(name, _)| *name == "copied_bytes").unwrap();
+    assert!(copied.1 > 60 * 400 * 16, "{copied:?}");
+    cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_longer_log_that_went_another_way_counts_for_nothing() {
+    let mut cluster = opened(7);
+    cluster.publish(5);
+    cluster.calm(4);
+    for rows in [6, 7, 8, 9] {
+        cluster.publish(rows);
+    }
+    cluster.work(0);
+    cluster.cut(0, 1);
+    cluster.cut(0, 2);
+    cluster.power_cut(2);
+    cluster.open(1);
+    // Node 0 says where its log ends, and then its disk does nothing more: it has not one record of the new epoch.
+    // It is heard before the owner's own disk has the epoch's record: what follows looks at the mark again.
+    for round in 0..40 {
+        if round < 10 {
+            cluster.sites[1].node.turn().unwrap();
+            cluster.fence_only(0);
+        } else {
+            cluster.work(1);
+        }
+        cluster.collect(1);
+        for _ in 0..5 {
+            cluster.deliver();
+        }
+        cluster.pass(20);
+    }
+    assert!(!cluster.is_open, "opened on the word of a log that lacks its epoch");
+    cluster.check_equal();
+}
+
+/// A walk of `steps`; `crashes` at a time at most.
+fn walk(seed: u64, steps: usize) {
+    let mut cluster = opened(seed);
+    for _ in 0..steps {
+        let at = usize::try_from(cluster.random.below(3)).unwrap();
+        match cluster.random.below(100) {
+            0..18 => {
+                let rows = u32::try_from(1 + cluster.random.below(60)).unwrap();
+                cluster.publish(rows);
+            }
+            18..19 => cluster.publish(3_000),
+            19..22 => cluster.publish_again(),
+            22..50 => {
+                cluster.work(at);
+                cluster.collect(at);
+            }
+            50..88 => {
+                cluster.deliver();
+            }
+            88..92 => cluster.pass(20),
+            92..94 => {
+                let to = usize::try_from(cluster.random.below(3)).unwrap();
+                cluster.cut(at, to);
+            }
+            94..95 => {
+                if cluster.sites.iter().all(|site| site.up) {
+                    cluster.power_cut(at);
+                }
+            }
+            95..97 => {
+                if !cluster.sites[at].up {
+                    cluster.start(at);
+                }
+                if at == cluster.owner && !cluster.is_open {
+                    cluster.fail_over();
+                }
+            }
+            97..98 => {
+                cluster.fail_over();
+            }
+            _ => {
+                if !cluster.sites[cluster.owner].up {
+                    cluster.fail_over();
+                }
+            }
+        }
+        for at in 0..3 {
+            cluster.collect(at);
+        }
+    }
+    cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_walk_of_losses_and_power_cuts_loses_nothing_acknowledged() {
+    let seeds = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let from = std::env::var("FROM").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    for seed in from..=seeds {
+        println!("seed {seed}");
+        walk(seed, 1_500);
+    }
+}
+
+#[cfg(feature = "planted")]
+mod planted {
+    use std::panic::catch_unwind;
+
+    use ringfence_log::planted::{Bug, plant};
+
+    /// Each story fails when its fault is planted, and only then.
+    #[test]
+    fn each_planted_fault_is_found() {
+        let stories: [(Bug, fn()); 2] = [
+            (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
+            (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
+        ];
+        for (bug, story) in stories {
+            story();
+            plant(Some(bug));
+            let found = catch_unwind(story).is_err();
+            plant(None);
+            assert!(found, "{bug:?} is not found");
+        }
+    }
+}

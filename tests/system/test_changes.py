@@ -1,0 +1,143 @@
+"""Partitions change their owners under load, planned and not, and no producer sees more than a pause."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+from ringfence.native import messages, wire
+from ringfence.native.messages import TopicInfo
+from tests.system.cluster import Three
+from tests.system.harness import SCHEMA, batch, check_identity, cli, read_ids, until
+from tests.system.load import Load
+from tests.system.raw import RawClient, RawTopic
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    cluster = Three(tmp_path)
+    try:
+        yield cluster.start()
+    finally:
+        cluster.kill_all()
+
+
+def create(three: Three, partitions: int, replication: int) -> TopicInfo:
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+        return client.create_topic(
+            "t", schema=SCHEMA, key=["id"], partitions=partitions, replication=replication
+        )
+
+
+def publishing(three: Three, places: list[int]) -> list[Load]:
+    loads = [Load(three.nodes[place].address, "t", place).start() for place in places]
+    until(lambda: all(len(load.acknowledged) > 500 for load in loads), what="rows")
+    return loads
+
+
+def moved(three: Three, *arguments: str) -> dict[str, Any]:
+    """A run of moves by the command line, to its end; it must be done."""
+    done = cli(*arguments, "--control", three.controls[0], "--wait", "--json", timeout_s=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["outcome"] == "DONE", told
+    return told
+
+
+def grown(loads: list[Load], rows: int) -> Callable[[], bool]:
+    """Whether each producer got so many more rows acknowledged since now, or has failed."""
+    before = [len(load.acknowledged) for load in loads]
+    return lambda: all(
+        load.errors or len(load.acknowledged) > count + rows
+        for load, count in zip(loads, before, strict=True)
+    )
+
+
+def pause_ms(loads: list[Load], since_s: float) -> float:
+    return max(load.pause_s(since_s) for load in loads) * 1000
+
+
+def check(three: Three, loads: list[Load], place: int) -> int:
+    """No producer saw an error; every acknowledged row once and in order, read from the node at `place`."""
+    for load in loads:
+        load.finish()
+    assert [load.errors for load in loads] == [[] for _ in loads]
+    with ringfence.connect(three.nodes[place].address, timeout_s=30) as client:
+        rows = read_ids(client, "t")
+    acknowledged = {load.producer: load.acknowledged for load in loads}
+    check_identity(rows, acknowledged, {load.producer: load.sent for load in loads})
+    return sum(map(len, acknowledged.values()))
+
+
+def check_redirect(three: Three, topic: int, index: int, old: int, new: int) -> None:
+    """The old owner takes nothing more, and names the new one of just this partition."""
+    with RawClient(three.nodes[old].address) as client:
+        raw = RawTopic.existing(client, topic, "t")
+        answer = raw.publish(batch(0, 1, producer=99), 0, index)
+    assert (answer.status, answer.reason) == (wire.Status.REDIRECT, wire.RedirectReason.NOT_OWNER)
+    body = answer.read(messages.Redirected)
+    assert (body.owner, body.addresses) == (three.id(new), [three.nodes[new].address])
+
+
+def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
+    """One replica: the target copies, and the source gives its rows back."""
+    topic = create(three, 3, 1)
+    loads = publishing(three, [0, 1])
+    part = topic.partitions[0]
+    home = next(place for place in range(3) if three.id(place) == part.owner)
+    away = (home + 1) % 3
+    for source, target in ((home, away), (away, home)):
+        began_s = time.monotonic()
+        told = moved(three, "rebalance", "start", "move", "--move", f"{part.partition}:{three.id(target)}")
+        until(grown(loads, 500), what="more rows")
+        [move] = told["moves"]
+        print(
+            f"move of {move['rows']} rows, {move['bytes']} bytes: {told['ended_ms'] - told['started_ms']} ms,"
+            f" longest pause of a producer {pause_ms(loads, began_s):.0f} ms"
+        )
+        check_redirect(three, topic.topic, 0, source, target)
+    print(f"{check(three, loads, 2)} rows acknowledged, each stored once and in order")
+
+
+def test_a_node_is_drained_under_load(three: Three) -> None:
+    create(three, 6, 1)
+    loads = publishing(three, [0, 1])
+    began_s = time.monotonic()
+    told = moved(three, "node", "drain", str(three.id(1)))
+    print(
+        f"drain: {len(told['moves'])} moves, {told['ended_ms'] - told['started_ms']} ms,"
+        f" longest pause of a producer {pause_ms(loads, began_s):.0f} ms"
+    )
+    with ringfence.connect(three.nodes[1].address, timeout_s=30) as client:
+        owners = {part.owner for part in client.topic("t").partitions}
+    assert owners == {three.id(0), three.id(2)}
+    until(grown(loads, 500), what="rows after the drain")
+    print(f"{check(three, loads, 1)} rows acknowledged, each stored once and in order")
+
+
+def test_an_owner_is_killed_and_its_partitions_go_on_elsewhere(three: Three) -> None:
+    """Three replicas: whoever has every acknowledged row takes over under a new epoch."""
+    before = {part.partition: part for part in create(three, 3, 3).partitions}
+    leader = three.leader()
+    victim = next(place for place in range(3) if place != leader)
+    others = [place for place in range(3) if place != victim]
+    loads = publishing(three, others)
+    began_s = time.monotonic()
+    three.nodes[victim].kill()
+    until(grown(loads, 1_000), what="rows after the kill")
+    print(f"kill -9 of an owner: longest pause of a producer {pause_ms(loads, began_s):.0f} ms")
+    rows = check(three, loads, others[0])
+    with ringfence.connect(three.nodes[others[0]].address, timeout_s=30) as client:
+        after = {part.partition: part for part in client.topic("t").partitions}
+    lost = [number for number, part in before.items() if part.owner == three.id(victim)]
+    assert lost
+    for number in lost:
+        assert after[number].owner != three.id(victim)
+        assert after[number].epoch > before[number].epoch
+    print(f"{rows} rows acknowledged, each stored once and in order")

@@ -1,0 +1,120 @@
+"""Three real processes, one topic on all of them: what is acknowledged is on two disks, whoever dies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+from ringfence.native import _node
+from ringfence.native.errors import RingfenceError
+from tests.system.cluster import Three
+from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
+
+ROWS = 500
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    cluster = Three(tmp_path)
+    try:
+        yield cluster.start()
+    finally:
+        for place in range(3):
+            if cluster.alive(place):
+                cluster.nodes[place].kill()
+
+
+class Story:
+    """One producer of one topic with one partition; it knows what was acknowledged."""
+
+    def __init__(self, cluster: Three) -> None:
+        self.cluster = cluster
+        with ringfence.connect(cluster.nodes[0].address, timeout_s=30) as client:
+            info = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3)
+        assert info.replication == 3
+        owner = info.partitions[0].owner
+        self.owner = next(place for place in range(3) if cluster.id(place) == owner)
+        self.others = [place for place in range(3) if place != self.owner]
+        self.acknowledged: list[int] = []
+        self.next = 0
+
+    def client(self, timeout_s: float) -> ringfence.Client:
+        return ringfence.connect(self.cluster.nodes[self.owner].address, timeout_s=timeout_s)
+
+    def send(self, producer: ringfence.Producer, timeout_s: float = 30) -> None:
+        """A batch, acknowledged; raises what the client raises."""
+        start, self.next = self.next, self.next + ROWS
+        producer.send(batch(start, ROWS)).result(timeout_s)
+        self.acknowledged += range(start, start + ROWS)
+
+    def publish(self, timeout_s: float = 30) -> None:
+        """A batch of a producer of its own."""
+        with self.client(timeout_s) as client, client.producer("t", timeout_s=timeout_s) as producer:
+            self.send(producer, timeout_s)
+
+    def check(self) -> None:
+        with self.client(30) as client:
+            rows = read_ids(client, "t")
+        check_identity(rows, {0: self.acknowledged}, {0: self.next})
+
+    def level(self) -> bool:
+        """All replicas take the owner's records."""
+        try:
+            self.publish(timeout_s=5)
+        except RingfenceError:
+            return False
+        return True
+
+    def logs(self) -> list[dict[str, Any]]:
+        """Of the stopped nodes: where each one's copy ends, and its chain."""
+        found = []
+        for node in self.cluster.nodes:
+            node.stop()
+            parts = _node.fsck(str(node.data / "log"))["partitions"]
+            found += [{name: part[name] for name in ("records", "end_offset", "chain")} for part in parts]
+        return found
+
+
+def level(story: Story, producer: ringfence.Producer) -> bool:
+    try:
+        story.send(producer)
+    except RingfenceError:
+        return False
+    return True
+
+
+def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three: Three) -> None:
+    story = Story(three)
+    first, second = story.others
+    # Its id is drawn while there is a majority to draw from.
+    with story.client(30) as client:
+        producer = client.producer("t", timeout_s=4)
+        until(lambda: level(story, producer), what="publishing")
+        three.nodes[first].kill()
+        story.send(producer)
+        story.send(producer)
+        three.nodes[second].kill()
+        with pytest.raises(RingfenceError, match="no try of it can be stored"):
+            story.send(producer)
+        with contextlib.suppress(RingfenceError):
+            producer.close()
+    three.nodes[first].start()
+    three.nodes[second].start()
+    until(story.level, what="publishing with all three")
+    story.check()
+    three.nodes[story.owner].kill()
+    three.nodes[story.owner].start()
+    until(story.level, what="publishing after the owner's restart")
+    story.check()
+    three.kill_all()
+    three.restart_all()
+    until(story.level, what="publishing after a restart of all")
+    story.check()
+    logs = story.logs()
+    assert len(logs) == 3
+    assert logs[0] == logs[1] == logs[2]
