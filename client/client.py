@@ -318,7 +318,10 @@ class Client:
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
-        found = spans(link, layout, chosen(layout, partition), start, follow=follow, deadline=self._deadline)
+        found = spans(
+            link, self._tables, layout, chosen(layout, partition), start, follow=follow,
+            deadline=self._deadline,
+        )  # fmt: skip
         return Reader(
             link,
             self._tables,
@@ -335,15 +338,14 @@ class Client:
         """Log start and mark of each partition, by its id."""
         link = self._link
         layout = self._tables.get(topic, self._deadline)
-        return {
-            found.partition: found for found in ends(link, layout, chosen(layout, partition), self._deadline)
-        }
+        asked = ends(link, self._tables, layout, chosen(layout, partition), self._deadline)
+        return {found.partition: found for found in asked}
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
         link = self._link
         layout = self._tables.get(topic, self._deadline)
-        found = offsets_at(link, layout, chosen(layout, None), time, self._deadline)
+        found = offsets_at(link, self._tables, layout, chosen(layout, None), time, self._deadline)
         return {partition: position.offset for partition, position in found.items()}
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ringfence.ask import Ask
 from ringfence.native import wire
-from ringfence.native.errors import InvalidArgumentError, NotFoundError
+from ringfence.native.errors import InvalidArgumentError, NotFoundError, RerouteError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ringfence.codec import Answer
     from ringfence.link import Link
     from ringfence.routing import Layout
+    from ringfence.tables import Tables
 
+REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
 
 OFFSET_MAX = 2**63 - 1  # of a row, as the journal counts; epochs are indexes and far below
 
@@ -86,26 +88,26 @@ def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
     return wanted
 
 
-def ends(link: Link, layout: Layout, partitions: Iterable[int], deadline: float) -> list[Ends]:
+def ends(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+) -> list[Ends]:
     """Log start and mark of each partition, asked for at once."""
-    asked = [(one, _ask(link, layout, one, wire.Opcode.END_OFFSETS, 0, deadline)) for one in partitions]
-    return [
-        Ends(one, future.result().header.first_offset, future.result().header.end_offset)
-        for one, future in asked
-    ]
+    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
+    return [Ends(one, header.first_offset, header.end_offset) for one, header in found.items()]
 
 
 def spans(
-    link: Link, layout: Layout, partitions: list[int], start: Start, *, follow: bool, deadline: float
-) -> list[Span]:
+    link: Link, tables: Tables, layout: Layout, partitions: list[int], start: Start, *, follow: bool,
+    deadline: float,
+) -> list[Span]:  # fmt: skip
     """One span a partition: from `start` to the mark of now, or for ever.
 
     Raises:
         InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
             mark, where no row is that a reader could have read.
     """
-    marks = ends(link, layout, partitions, deadline)
-    positions = _positions(link, layout, marks, start, deadline)
+    marks = ends(link, tables, layout, partitions, deadline)
+    positions = _positions(link, tables, layout, marks, start, deadline)
     for position in positions.values():
         _check(position)
     for mark in marks:
@@ -123,7 +125,7 @@ def spans(
 
 
 def _positions(
-    link: Link, layout: Layout, marks: list[Ends], start: Start, deadline: float
+    link: Link, tables: Tables, layout: Layout, marks: list[Ends], start: Start, deadline: float
 ) -> dict[int, Position]:
     """Where to begin; a partition that is left out begins at its log start."""
     if start is None or start == "earliest":
@@ -131,7 +133,7 @@ def _positions(
     if start == "latest":
         return {mark.partition: Position(mark.partition, mark.end) for mark in marks}
     if isinstance(start, dt.datetime):
-        return offsets_at(link, layout, [mark.partition for mark in marks], start, deadline)
+        return offsets_at(link, tables, layout, [mark.partition for mark in marks], start, deadline)
     if isinstance(start, int) and not isinstance(start, bool):
         if len(marks) != 1:
             raise InvalidArgumentError(
@@ -178,7 +180,7 @@ def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> Non
 
 
 def offsets_at(
-    link: Link, layout: Layout, partitions: Iterable[int], start: dt.datetime, deadline: float
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], start: dt.datetime, deadline: float
 ) -> dict[int, Position]:
     """The first batch at or after a time, in each partition; the mark where there is none yet.
 
@@ -190,12 +192,40 @@ def offsets_at(
             "a start time needs a time zone: datetime.now(timezone.utc), say", start=start.isoformat()
         )
     time_ms = max(0, int(start.timestamp() * 1000))
-    asked = [
-        (one, _ask(link, layout, one, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)) for one in partitions
-    ]
-    return {
-        partition: Position(partition, future.result().header.first_offset) for partition, future in asked
-    }
+    found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
+    return {partition: Position(partition, header.first_offset) for partition, header in found.items()}
+
+
+def redirect_delay_s(redirects: int, error: RerouteError) -> float:
+    """How long to wait after so many redirects in a row: a new owner takes ms when planned, else seconds."""
+    return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
+
+
+def _asked(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode, sequence: int,
+    deadline: float,
+) -> dict[int, wire.AnswerHeader]:  # fmt: skip
+    """Each partition's answer, asked for at once; redirects are followed until the deadline."""
+    wanted = list(partitions)
+    found: dict[int, wire.AnswerHeader] = {}
+    left, redirects = wanted, 0
+    while left:
+        asked = [(one, _ask(link, layout, one, opcode, sequence, deadline)) for one in left]
+        left, last = [], None
+        for one, future in asked:
+            try:
+                found[one] = future.result().header
+            except RerouteError as error:
+                left.append(one)
+                last = error
+        if last is not None:
+            redirects += 1
+            delay_s = redirect_delay_s(redirects, last)
+            if time.monotonic() + delay_s >= deadline:
+                raise last
+            time.sleep(delay_s)
+            layout = tables.get_by_id(layout.topic, deadline, layout.name)
+    return {one: found[one] for one in wanted}
 
 
 def _ask(

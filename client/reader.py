@@ -21,7 +21,7 @@ from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
 from ringfence.native import wire
 from ringfence.native.errors import RerouteError, RingfenceError, TruncatedError
-from ringfence.places import Position, Span
+from ringfence.places import Position, Span, redirect_delay_s
 from ringfence.staged_rows import StagedFetch, places
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 Mi
 FETCH_BYTES = 4_194_304  # one answer: large enough that its round trip is small beside its bytes
 POLL_S = 5.0  # a long poll; the node confirms what is older than 2 s
 POLL_SHORT_S = 0.05  # when there are more partitions than lanes, none may hold its lane for long
-REDIRECTS_MAX = 16  # as for a producer
 
 
 class Cursor:
@@ -56,7 +55,9 @@ class Cursor:
         "first",
         "offset",
         "partition",
+        "redirected_s",
         "redirects",
+        "resume_s",
         "under_way",
     )
 
@@ -66,7 +67,8 @@ class Cursor:
         self.fetched, self.fetched_epoch = span.start, span.epoch  # of the next row to fetch
         self.end = span.end  # None: never
         self.first = span.from_log_start  # nothing read yet: a log start that moves on is followed
-        self.redirects = 0
+        self.redirects = 0  # in a row, since `redirected_s`
+        self.redirected_s = self.resume_s = 0.0
         self.batches: Iterator[tuple[Place, pa.RecordBatch]] | None = None
         self.asked, self.under_way = span.start, False  # the offset of the last FETCH; it has no answer yet
 
@@ -107,6 +109,7 @@ class Reader:
         )
         self._poll_s = (POLL_S if len(spans) <= self._lanes else POLL_SHORT_S) if follow else 0.0
         self._to_fetch = deque(cursor for cursor in self._cursors.values() if cursor.wants_more)
+        self._paused: list[Cursor] = []  # redirected: asked again at their `resume_s`
         self._under_way = 0
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]]] = queue.SimpleQueue()
         self._waiting: deque[tuple[Cursor, Answer]] = deque()  # answers behind batches of the same partition
@@ -125,6 +128,7 @@ class Reader:
         Raises:
             TruncatedError: rows were given up by retention before they were read; it says which.
             ConnectError: no node answered within the reader's `timeout_s`.
+            RerouteError: a partition had no owner for so long.
 
         After an error the next call tries again, from the row behind the last one that was handed out.
         """
@@ -147,10 +151,15 @@ class Reader:
                 cursor.offset, cursor.epoch = self.place.first_offset + self.place.rows, self.place.epoch
                 return batch
             self._fetch()
-            if not self._under_way:
+            if not self._under_way and not self._paused:
                 self.close()
                 break
-            self._take(*self._arrived.get())
+            patience_s = max(0.0, self._resumed_at() - time.monotonic()) if self._paused else None
+            try:
+                arrived = self._arrived.get(timeout=patience_s)
+            except queue.Empty:
+                continue
+            self._take(*arrived)
         raise StopIteration
 
     def _take_waiting(self, cursor: Cursor) -> None:
@@ -180,6 +189,7 @@ class Reader:
         """Fetch no more. What is under way is dropped when it comes."""
         self._closed = True
         self._to_fetch.clear()
+        self._paused.clear()
         self._handing_out.clear()
         self._waiting.clear()
 
@@ -195,6 +205,9 @@ class Reader:
 
     def _fetch(self) -> None:
         """Keep every lane busy. A partition whose answers wait to be handed out fetches no further."""
+        if self._paused and self._resumed_at() <= (now := time.monotonic()):
+            self._to_fetch.extend(cursor for cursor in self._paused if cursor.resume_s <= now)
+            self._paused = [cursor for cursor in self._paused if cursor.resume_s > now]
         for _ in range(len(self._to_fetch)):
             if self._under_way >= self._lanes:
                 return
@@ -237,14 +250,7 @@ class Reader:
             self._truncated(cursor, error)
             return
         except RerouteError as error:
-            self._to_fetch.append(cursor)
-            cursor.redirects += 1
-            if cursor.redirects > REDIRECTS_MAX:
-                raise
-            time.sleep(min(1.0, max(0.01 * 2**cursor.redirects, error.details.get("retry_after_s", 0.0))))
-            self._layout = self._tables.get_by_id(
-                self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
-            )
+            self._redirected(cursor, error)
             return
         except RingfenceError:  # the next call tries again: a partition never ends because of an error
             self._to_fetch.append(cursor)
@@ -258,6 +264,23 @@ class Reader:
             self._hand_out(cursor, answer)
         else:
             self._waiting.append((cursor, answer))
+
+    def _redirected(self, cursor: Cursor, error: RerouteError) -> None:
+        """Ask the owner that a newer table names; the other partitions go on meanwhile."""
+        now = time.monotonic()
+        if not cursor.redirects:
+            cursor.redirected_s = now
+        elif now - cursor.redirected_s > self._timeout_s:
+            cursor.redirects = 0
+            self._to_fetch.append(cursor)
+            raise error
+        cursor.redirects += 1
+        cursor.resume_s = now + redirect_delay_s(cursor.redirects, error)
+        self._paused.append(cursor)
+        self._layout = self._tables.get_by_id(self._layout.topic, now + self._timeout_s, self._layout.name)
+
+    def _resumed_at(self) -> float:
+        return min(cursor.resume_s for cursor in self._paused)
 
     def _hand_out(self, cursor: Cursor, answer: Answer) -> None:
         if answer.body:

@@ -12,7 +12,15 @@ from ringfence.ask import Ask
 from ringfence.budget import Budget
 from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
 from ringfence.native import wire
-from ringfence.native.errors import ClosedError, RerouteError, RingfenceError, WaitTimeoutError
+from ringfence.native.errors import (
+    ClosedError,
+    ConnectError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+    UnknownOutcomeError,
+    WaitTimeoutError,
+)
 from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ TOKEN_BYTES = 16
 IDENTITY = struct.Struct("<QQQII16s")  # scope, driver, epoch, writer, zero, token
 BATCHES_MAX = 256  # under way at once; more of them only wait in line, with their bytes
 REROUTE = Backoff(first_s=0.02, cap_s=2.0)
+# At one owner; then a newer table is asked for: it may have died, and another one have its partitions.
+TRY_S = 5.0
 
 
 Parts = dict[tuple[int, int], int]  # (topic id, partition) -> rows
@@ -159,7 +169,7 @@ class Stager:
         ask = Ask(
             wire.Opcode.STAGE,
             body.data,
-            batch.deadline,
+            min(batch.deadline, time.monotonic() + TRY_S),
             topic=batch.name,
             fields={
                 "topic": batch.topic,
@@ -182,13 +192,12 @@ class Stager:
     def _answered(self, batch: _Batch, redirects: int, future: Future[Answer]) -> None:
         try:
             answer = future.result()
-        except RerouteError as error:
+        except (RerouteError, RetriableError, ConnectError, UnknownOutcomeError) as error:
+            # Whatever became of this try: the same sequence of the same token is stored once.
             if time.monotonic() >= batch.deadline:
                 self._ended(batch, error)
                 return
-            after = REROUTE.delay_s(
-                redirects + 1, self._link.jitter(), error.details.get("retry_after_s", 0.0)
-            )
+            after = REROUTE.delay_s(redirects + 1, self._link.jitter(), getattr(error, "retry_after_s", 0.0))
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
         except RingfenceError as error:
             self._ended(batch, error)

@@ -14,6 +14,7 @@ from ringfence.ask import Ask
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.errors import ProtocolError, RerouteError
+from ringfence.places import redirect_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 HEAD = struct.Struct("<QQQ")  # scope, epoch, number of batches
 ENTRY = struct.Struct("<QII")  # record number, rows, zero
-TRIES_MAX = 16  # redirects of one request, as for a producer
-AGAIN_S_MAX = 1.0
 
 
 class StagedPlace(NamedTuple):
@@ -139,14 +138,17 @@ class StagedFetch:
         return self._link.ask_owner(ask, self._layout, self._partition)
 
     def _answer(self, asked: Future[Answer], record: int) -> Answer:
-        for redirects in range(TRIES_MAX):
+        """Follows a partition that moves until the caller's deadline."""
+        deadline = time.monotonic() + self._timeout_s
+        redirects = 0
+        while True:
             try:
                 return asked.result()
             except RerouteError as error:
-                if redirects == TRIES_MAX - 1:
+                redirects += 1
+                delay_s = redirect_delay_s(redirects, error)
+                if time.monotonic() + delay_s >= deadline:
                     raise
-                after = max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))
-                time.sleep(min(AGAIN_S_MAX, after))
+                time.sleep(delay_s)
                 self._layout = self._refreshed()
                 asked = self._ask(record)
-        raise AssertionError("the loop returns or raises")

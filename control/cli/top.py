@@ -17,10 +17,14 @@ from ringfence.control.cli.output import emit, json_option, shown_bytes
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
 RATES: Final = ("rows", "bytes", "acknowledged", "reads", "refused")
 """Counters that are shown as so much a second."""
+UNDER_WAY: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING"})
+MOVES_SHOWN: Final = 10
+"""Of those under way: a terminal has so many lines."""
 ASK_S: Final = 2.0
 """How long a node may take to answer; one that takes longer is shown as silent."""
 
@@ -31,6 +35,8 @@ class Seen:
 
     at_s: dict[int, float] = field(default_factory=dict)
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
+    copied: dict[int, tuple[float, int]] = field(default_factory=dict)
+    """When, and how many bytes of each move's copy."""
 
 
 @click.command()
@@ -42,7 +48,7 @@ class Seen:
 def command(
     *, interval_s: float, count: int, http: str | None, token_file: Path | None, as_json: bool
 ) -> int:
-    """Show nodes, partitions and rates of the cluster until Ctrl-C.
+    """Show nodes, rates, moves and loads of the cluster until Ctrl-C.
 
     Every node is asked at the address that the metadata names; --json gives one object a look.
 
@@ -61,11 +67,11 @@ def command(
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     if not sys.stdout.isatty():
         for look in looks:
-            console.print(_table(look))
+            console.print(_shown(look))
         return Exit.OK
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for look in looks:
-            live.update(_table(look), refresh=True)
+            live.update(_shown(look), refresh=True)
     return Exit.OK
 
 
@@ -76,11 +82,28 @@ def _looks(admin: Admin, token_file: Path | None, interval_s: float, count: int)
         shown = [_node(node, token_file, seen) for node in nodes["nodes"]]
         total = {f"{name}_s": sum(node.get(f"{name}_s") or 0.0 for node in shown) for name in RATES}
         yield {"time_ms": time.time_ns() // 1_000_000, "leader": nodes["leader"], "term": nodes["term"],
-               "nodes": shown, "total": total}  # fmt: skip
+               "nodes": shown, "total": total, **_moving(admin, seen)}  # fmt: skip
         done += 1
         if count and done >= count:
             return
         time.sleep(interval_s)
+
+
+def _moving(admin: Admin, seen: Seen) -> dict[str, Any]:
+    """The run with the moves that are under way, what partitions cost, and what the policy makes of it."""
+    try:
+        told = admin.get("/admin/rebalance")
+    except RingfenceError as error:
+        return {"rebalance": None, "moves": [], "loads": [], "policy": str(error)[:200]}
+    now, moves = time.monotonic(), []
+    for move in told["moves"]:
+        if move["state"] in UNDER_WAY:
+            at_s, size = seen.copied.get(move["partition"], (now, move["bytes"]))
+            rate = round(max(0, move["bytes"] - size) / (now - at_s), 1) if now > at_s else None
+            moves.append({**move, "bytes_s": rate})
+    seen.copied = {move["partition"]: (now, move["bytes"]) for move in moves}
+    run = {name: told[name] for name in ("run", "action", "node", "state", "outcome", "counts", "eta_s")}
+    return {"rebalance": run, "moves": moves, "loads": told["loads"], "policy": told["policy"]}
 
 
 def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str, Any]:
@@ -104,6 +127,43 @@ def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str
         "connections": counters.get("connections", 0), "pool_free_bytes": counters.get("pool_free_bytes", 0),
         "unacknowledged": counters.get("unacknowledged", 0), **rates,
     }  # fmt: skip
+
+
+def _shown(look: dict[str, Any]) -> Group:
+    from rich.console import Group  # noqa: PLC0415 - as above
+
+    return Group(_table(look), *_moves(look))
+
+
+def _moves(look: dict[str, Any]) -> Iterator[Table | str]:
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    run = look["rebalance"]
+    if run is not None and run["run"]:
+        counts = ", ".join(f"{count} {state}" for state, count in run["counts"].items()) or "no moves"
+        eta = f", about {run['eta_s']:g} s left" if run["eta_s"] is not None else ""
+        yield f"\nrebalance {run['run']}: {run['action']} {run['outcome'] or run['state']}: {counts}{eta}"
+    if look["moves"]:
+        table = Table(box=None, pad_edge=False)
+        for name in ("partition", "from", "to", "state", "rows", "copied", "bytes/s", "try"):
+            table.add_column(name, justify="left" if name in {"from", "to", "state"} else "right")
+        for move in look["moves"][:MOVES_SHOWN]:
+            table.add_row(
+                str(move["partition"]), _list(move["from"]), _list(move["to"]), move["state"],
+                f"{move['rows']:,}", shown_bytes(move["bytes"]),
+                "-" if move["bytes_s"] is None else shown_bytes(move["bytes_s"]), str(move["attempts"]),
+            )  # fmt: skip
+        yield table
+    for load in look["loads"]:
+        busiest = ", ".join(f"{one['partition']} {shown_bytes(one['bytes_s'])}/s" for one in load["busiest"])
+        rate = f"{shown_bytes(load['bytes_s'])}/s and {load['requests_s']:,} batches/s appended"
+        yield f"node {load['node']}: {rate}" + (f"; busiest {busiest}" if busiest else "")
+    if look["policy"]:
+        yield f"policy: {look['policy']}"
+
+
+def _list(nodes: list[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 def _table(look: dict[str, Any]) -> Table:

@@ -10,6 +10,7 @@ What is soft is here and is forgotten with the leadership: nothing but the log i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ringfence.control.machines.change_orders import Answer, Order
@@ -55,7 +56,8 @@ class Coordinator:
         self._memory: Memory | None = None
         self._release_ms = 0
         self._kept_ms: dict[tuple[PartitionId, ChangeId], int] = {}
-        self.loads: dict[PartitionId, float] = {}
+        self.loads: Mapping[PartitionId, float] = {}
+        self.unnamed: Mapping[NodeId, float] = {}
         self.decision: Decision | None = None
 
     def begin(self, now_ms: int) -> None:
@@ -124,7 +126,7 @@ class Coordinator:
     def _policy(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         if self._memory is None:
             return ()
-        decision, self._memory = decide(state, self.loads, now_ms, self._memory)
+        decision, self._memory = decide(state, self.loads, now_ms, self._memory, self.unnamed)
         if decision is None:
             return ()
         self.decision = decision

@@ -9,7 +9,7 @@ topic: applying it decides nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import zip_longest
 from typing import Any
@@ -57,8 +57,10 @@ def place(
     return tuple(part.nodes for part in even_owners(able, placed, owned))
 
 
-def place_in(state: MetadataState, count: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
-    """`place` for a new topic in this state: what `CreateTopic.nodes` should be.
+def place_in(
+    state: MetadataState, count: int, replication: int, *, but: Collection[NodeId] = ()
+) -> tuple[tuple[NodeId, ...], ...]:
+    """`place` for a new topic in this state: what `CreateTopic.nodes` should be; on other nodes than `but`.
 
     Raises:
         TooFewNodesError: as `place`, or the cluster is below its minimum size.
@@ -66,7 +68,8 @@ def place_in(state: MetadataState, count: int, replication: int) -> tuple[tuple[
     if not state.ring.is_formed:
         ready = sum(node.takes_partitions for node in state.nodes.values())
         raise TooFewNodesError(too_few_nodes(state, ready).message)
-    return place(members_of(state), count, replication, owned=owned_in(state), held=held_in(state))
+    members = [member for member in members_of(state) if member.node not in but]
+    return place(members, count, replication, owned=owned_in(state), held=held_in(state))
 
 
 def _dealt(able: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:

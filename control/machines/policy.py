@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -47,7 +48,11 @@ class Decision(NamedTuple):
 
 
 def decide(
-    state: MetadataState, loads: Mapping[PartitionId, float], now_ms: int, memory: Memory
+    state: MetadataState,
+    loads: Mapping[PartitionId, float],
+    now_ms: int,
+    memory: Memory,
+    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
 ) -> tuple[Decision | None, Memory]:
     """A decision, or None while there is nothing to decide yet."""
     if not limit(state, "policy_enabled"):
@@ -65,22 +70,31 @@ def decide(
     if memory.moved_ms is not None and now_ms - memory.moved_ms < cooldown_ms:
         left_s = (cooldown_ms - (now_ms - memory.moved_ms)) // 1_000
         return Decision(None, f"cooling down for {left_s} s more"), memory
-    decision = judge(state, loads)
+    decision = judge(state, loads, unnamed)
     if decision.start is not None:
         memory = msgspec.structs.replace(memory, moved_ms=now_ms)
     return decision, memory
 
 
-def judge(state: MetadataState, loads: Mapping[PartitionId, float]) -> Decision:
-    """What to move for these loads, whatever the clock says."""
+def judge(
+    state: MetadataState,
+    loads: Mapping[PartitionId, float],
+    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
+) -> Decision:
+    """What to move for these loads, whatever the clock says.
+
+    `unnamed` is a node's load of partitions that are not in `loads`: it counts for the node, moves nowhere.
+    """
     able = [member.node for member in members_of(state) if member.part is Part.TAKES]
     if len(able) < 2:
         return Decision(None, f"{len(able)} nodes take partitions; there is nothing to even out")
     owned = _owned(state, able, loads)
-    totals = {node: sum(load for _, _, load in parts) for node, parts in owned.items()}
+    totals = {
+        node: sum(load for _, _, load in parts) + unnamed.get(node, 0.0) for node, parts in owned.items()
+    }
     ratio = ratio_of(totals)
     top = limit(state, "policy_imbalance_percent") / PERCENT
-    told = ", ".join(f"node {node}: {total:g}" for node, total in sorted(totals.items())[:20])
+    told = ", ".join(f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())[:20])
     if not ratio > top:
         return Decision(None, f"loads {told}: max/min {ratio:g} is not above {top:g}")
     moves = _moves(state, owned, totals, top)

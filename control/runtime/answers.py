@@ -57,9 +57,9 @@ class Answers:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         return await self._change_node.obey(term, order)
 
-    def hosted_here(self) -> list[dict[str, Any]]:
-        """Figures of this node's partitions; none before it serves."""
-        return [] if self._driver is None else list(self._hosted(0).values)
+    def counted_here(self) -> list[dict[str, Any]]:
+        """Counters of this node's partitions; none before it serves."""
+        return [] if self._driver is None else self._driver.node.partitions()
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""

@@ -11,15 +11,15 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from ringfence.control.machines.change_orders import Answer, LookOpen, Order, Sync
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.coordinator import Coordinator
+from ringfence.control.machines.loads import Board
 from ringfence.control.model.commands import Command
-from ringfence.control.model.ids import PartitionId
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
 
@@ -32,46 +32,16 @@ PAUSE_MAX_S: Final = 1.0
 POLL_S: Final = 0.05
 """Between two questions how far a copy is, or whether somebody was acknowledged."""
 
-LOADS_S: Final = 2.0
-"""Between two looks at what owners append, while the policy is on."""
-
-Figures = Callable[[], Awaitable[list[dict[str, Any]]]]
-"""What nodes tell of their partitions: topic, partition, end_offset."""
 Ask = Callable[[int, Order], Awaitable[Answer]]
 """(term, order): the node that it is for answers, or RequestRefused."""
-
-
-class Loads:
-    """Rows per second appended to each partition: differences of what was told, smoothed over some looks."""
-
-    def __init__(self) -> None:
-        self._before: dict[PartitionId, tuple[int, float]] = {}
-        self._rates: dict[PartitionId, float] = {}
-
-    def of(self, figures: list[dict[str, Any]], now_s: float) -> dict[PartitionId, float]:
-        ends: dict[PartitionId, int] = {}
-        for known in figures:
-            number = PartitionId(known["partition"])
-            ends[number] = max(ends.get(number, 0), known["end_offset"])
-        rates = {}
-        for number, end in ends.items():
-            before, at_s = self._before.get(number, (end, now_s))
-            if now_s > at_s:
-                rate = max(0, end - before) / (now_s - at_s)
-                rates[number] = (self._rates.get(number, rate) + rate) / 2
-        self._before = {number: (end, now_s) for number, end in ends.items()}
-        self._rates = rates
-        return dict(rates)
 
 
 class ChangeLeader:
     """Runs beside the members on every node; it sleeps where this node does not lead."""
 
-    def __init__(self, proposer: RaftProposer, ask: Ask, figures: Figures) -> None:
-        self._proposer, self._ask, self._figures = proposer, ask, figures
-        self._loads = Loads()
-        self._looking: asyncio.Task[None] | None = None
-        self._looked_s = 0.0
+    def __init__(self, proposer: RaftProposer, ask: Ask, board: Board) -> None:
+        """`board` has the loads that heartbeats carried, while this node leads."""
+        self._proposer, self._ask, self._board = proposer, ask, board
         self.coordinator = Coordinator()
         self._term = 0
         self._wake = asyncio.Event()
@@ -82,6 +52,7 @@ class ChangeLeader:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
+        self._proposer.replica.needs(self._task)
 
     def poke(self) -> None:
         """Something was applied."""
@@ -89,10 +60,11 @@ class ChangeLeader:
 
     async def close(self) -> None:
         self._forget()
-        for task in [*self._proposing, *(task for task in (self._task, self._looking) if task)]:
+        tasks = {*self._proposing, *([self._task] if self._task else [])}
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)  # one that failed was told of
 
     async def _run(self) -> None:
         while True:
@@ -114,7 +86,9 @@ class ChangeLeader:
             self._forget()
             self._term = replica.term
             self.coordinator.begin(now_ms)
-        self._look_at_loads()
+        if limit(self._proposer.state, "policy_enabled"):
+            self.coordinator.loads = self._board.by_partition(now_ms)
+            self.coordinator.unnamed = self._board.unnamed(now_ms)
         wanted = self.coordinator.step(self._proposer.state, now_ms)
         for order in [order for order in self._asking if order not in wanted.orders]:
             self._asking.pop(order).cancel()
@@ -125,18 +99,6 @@ class ChangeLeader:
             task = asyncio.get_running_loop().create_task(self._propose(command))
             self._proposing.add(task)
             task.add_done_callback(self._proposing.discard)
-
-    def _look_at_loads(self) -> None:
-        """Loads are soft: nobody asks for them while nothing is decided by them."""
-        now_s = time.monotonic()
-        is_due = now_s - self._looked_s >= LOADS_S and (self._looking is None or self._looking.done())
-        if is_due and limit(self._proposer.state, "policy_enabled"):
-            self._looked_s = now_s
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-
-    async def _look(self) -> None:
-        figures = await self._figures()
-        self.coordinator.loads = self._loads.of(figures, time.monotonic())
 
     def _forget(self) -> None:
         for task in self._asking.values():

@@ -121,10 +121,13 @@ class Cluster:
         peers.attach(replica)
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
-        self._members = Members(self.proposer, peers, here, self._health, contested=self.hub.contested)
+        self._members = Members(
+            self.proposer, peers, here, self._health, contested=self.hub.contested,
+            silence_ms=self.hub.silence_ms, figures=self._counted,
+        )  # fmt: skip
         self._answers = Answers(self.proposer, self._members, event_files)
-        self.others = Others(self.hub, peers, self.proposer, here.node)
-        self._changes = ChangeLeader(self.proposer, self._ask_change, self._figures)
+        self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
+        self._changes = ChangeLeader(self.proposer, self._ask_change, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -143,9 +146,8 @@ class Cluster:
         assert self._changes is not None, "the cluster is not open"
         return self._changes
 
-    async def _figures(self) -> list[dict[str, Any]]:
-        """Of all partitions, by those nodes that answer."""
-        return [*await self.others.hosted(), *self.answers.hosted_here()]
+    def _counted(self) -> list[dict[str, Any]]:
+        return self.answers.counted_here()
 
     async def _ask_change(self, term: int, order: Order) -> Answer:
         """An order to the node that it is for, which may be this one. RequestRefused."""

@@ -7,10 +7,9 @@ and a way into the log. One that is lost or refused is taken again on the newer 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterable
-from typing import Annotated, Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Final
 
 import msgspec
 import structlog
@@ -23,6 +22,7 @@ from ringfence.control.machines.agreement import Agreement, Diverged
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.digests import StateDigests
 from ringfence.control.machines.liveness import Heartbeat, Liveness
+from ringfence.control.machines.loads import Board, Meter, Told
 from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, next_change
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
@@ -39,18 +39,25 @@ CAUGHT_UP_ENTRIES: Final = 64
 CHANGE_S: Final = 1.0
 """The next change of the configuration is not tried sooner: the last one is being applied."""
 
+SILENT_MS: Final = 1_000
+"""Five heartbeats of 200 ms: a new topic goes to other nodes then, if there are any."""
+
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`at` and `digest` are the newest index that was hashed, and the state's hash there."""
+    """`at` and `digest` are the newest index that was hashed, and the state's hash there.
+
+    `loads` goes to the leader every few seconds, else it is None.
+    """
 
     store: Bytes16
     index: Number
     started: Number
     at: Number
     digest: Bytes16
+    loads: Told | None = None
 
 
 _BEATS: Final = msgspec.msgpack.Decoder(Beat)
@@ -67,10 +74,17 @@ class Members:
         health: Health,
         *,
         contested: Callable[[], Iterable[int]] = tuple,
+        silence_ms: Callable[[int], int | None] = lambda _: None,
+        figures: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
     ) -> None:
-        """`contested` gives the nodes that two processes speak for."""
+        """`contested` gives nodes that two processes speak for, `silence_ms` how long one was not heard.
+
+        `figures` are counters of partitions here.
+        """
+        self._figures, self._meter, self.board = figures, Meter(), Board()
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._told_twice = contested, set[int]()
+        self._silence_ms = silence_ms
         self._liveness = Liveness(here.node)
         self._agreement, self._digests = Agreement(), StateDigests()
         self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
@@ -80,17 +94,30 @@ class Members:
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="members")
+        self._proposer.replica.needs(self._task)
 
     async def close(self) -> None:
-        for task in [*self._proposing, *([self._task] if self._task else [])]:
+        tasks = {*self._proposing, *([self._task] if self._task else [])}
+        for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)  # one that failed was told of
 
     @property
     def digest(self) -> tuple[Index, bytes]:
         """The newest index that was hashed, and the hash."""
         return self._newest
+
+    def silent(self) -> frozenset[NodeId]:
+        """Nodes that beat to this one, and have not for a while: they may have died, though still LIVE."""
+        replica, now_ms = self._proposer.replica, _now_ms()
+        if replica.leads:
+            known = {node: self._liveness.silence_ms(node, now_ms) for node in self._proposer.state.nodes}
+        else:
+            voters = replica.configuration.voters
+            known = {NodeId(node): self._silence_ms(node) for node in voters if replica.id in voters}
+        known.pop(self._here.node, None)
+        return frozenset(node for node, silence in known.items() if (silence or 0) >= SILENT_MS)
 
     def hash_if_due(self, index: Index) -> None:
         """Called for every applied entry: all nodes hash at the same indexes."""
@@ -113,6 +140,8 @@ class Members:
             )
             return
         self._health.mend(f"stranger {sender}")
+        if beat.loads is not None and self._proposer.replica.leads:
+            self.board.hear(node, beat.loads, _now_ms())
         if beat.at:
             self._compare(self._agreement.heard(node, Index(beat.at), beat.digest))
 
@@ -138,10 +167,14 @@ class Members:
         else:
             self._health.mend("journal full")
         self._tell_contests()
+        loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if not replica.leads:
             self._liveness.end()
-            self._send_beats()
+            self.board.clear()
+            self._send_beats(loads)
             return
+        if loads is not None:
+            self.board.hear(self._here.node, loads, _now_ms())
         if replica.term > self._liveness.term:
             self._liveness.begin(replica.term, _now_ms())
         for command in self._liveness.tick(state, _now_ms()):
@@ -149,16 +182,18 @@ class Members:
         if time.monotonic() - self._changed_s >= CHANGE_S:
             self._change_voters()
 
-    def _send_beats(self) -> None:
+    def _send_beats(self, loads: Told | None) -> None:
         """To the leader, and among voters to all: each must know which process speaks for another's vote."""
         replica, state = self._proposer.replica, self._proposer.state
         me = state.nodes.get(self._here.node)
         at, digest = self._newest
         started = Index(0) if me is None else me.started
-        beat = msgspec.msgpack.encode(Beat(self._here.store, replica.applied.index, started, at, digest))
+        beat = Beat(self._here.store, replica.applied.index, started, at, digest)
+        plain = msgspec.msgpack.encode(beat)
+        told = plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
         voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
         for node in ({replica.leader} | (voters if replica.id in voters else set())) - {0, replica.id}:
-            self._peers.send(node, Kind.BEAT, beat)
+            self._peers.send(node, Kind.BEAT, told if node == replica.leader else plain)
 
     def _tell_contests(self) -> None:
         contested = set(self._contested())
@@ -188,6 +223,7 @@ class Members:
         task = asyncio.get_running_loop().create_task(self._proposed(command))
         self._proposing.add(task)
         task.add_done_callback(self._proposing.discard)
+        self._proposer.replica.needs(task)
 
     async def _proposed(self, command: Command) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -28,8 +28,13 @@ FIGURES_S: Final = 1.0
 class Others:
     """Asks. A node that does not answer is a refusal, or a missing figure: the caller says which."""
 
-    def __init__(self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId) -> None:
+    def __init__(
+        self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId,
+        silent: Callable[[], frozenset[NodeId]] = frozenset,
+    ) -> None:  # fmt: skip
+        """`silent` gives nodes that should have been heard and were not."""
         self._hub, self._peers, self._proposer, self.here = hub, peers, proposer, here
+        self.silent = silent
 
     async def ask(self, node: NodeId, call: calls.Call, timeout_s: float) -> calls.Reply:
         """One question.
@@ -70,7 +75,10 @@ class Others:
         return list(reply.faults) if isinstance(reply, calls.Done) else []
 
     async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
-        """Figures of the partitions of a topic, or of all, that live nodes other than this one have."""
+        """Figures of the partitions of a topic, or of all, that live nodes other than this one have.
+
+        Each with its `node`: replicas and old copies are told, too.
+        """
         nodes = [
             number
             for number, node in sorted(self._proposer.state.nodes.items())
@@ -79,7 +87,12 @@ class Others:
         replies = await asyncio.gather(
             *(self.ask(node, calls.Hosted(topic=topic), FIGURES_S) for node in nodes), return_exceptions=True
         )
-        return [figures for reply in replies if isinstance(reply, calls.Figures) for figures in reply.values]
+        return [
+            {**figures, "node": node}
+            for node, reply in zip(nodes, replies, strict=True)
+            if isinstance(reply, calls.Figures)
+            for figures in reply.values
+        ]
 
     async def carried(self) -> dict[NodeId, int]:
         """Up to which index live nodes have carried out their orders; who does not answer is missing."""

@@ -121,6 +121,7 @@ class RaftProposer(Listener):
     def start(self) -> None:
         self.replica.start()
         self._looker = asyncio.get_running_loop().create_task(self._look(), name="proposals")
+        self.replica.needs(self._looker)
 
     def use_session(self, session: SessionId) -> None:
         """From now on proposals belong to this session, which an applied entry has opened."""
@@ -191,8 +192,7 @@ class RaftProposer(Listener):
             if unanswered and (self.replica.leader or self.replica.is_alone):
                 await asyncio.wait(unanswered, timeout=CLOSE_S)
             looker.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await looker
+            await asyncio.wait({looker})  # if it failed, that was told
         if self._opening is not None:
             self._opening.cancel()
         for pending in self._pending.values():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any, Final
+
+import msgspec
 
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.machines.holdings import replicas_of
+from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.rebalance_plans import Chosen, Preview, preview
 from ringfence.control.model.changes import Kept
@@ -30,6 +34,8 @@ from ringfence.native.wire import Code
 SHOW_S: Final = 1.0
 """How long the leader may take to tell how far copies are; then the log's view must do."""
 STEERS: Final = ("pause", "resume", "cancel")
+BUSIEST_SHOWN: Final = 5
+"""Partitions of each node whose load is shown."""
 MOVES_SHOWN: Final = 1_000
 """Moves in one answer: control answers are limited; the counts are of all of them."""
 
@@ -37,8 +43,11 @@ MOVES_SHOWN: Final = 1_000
 class Rebalances:
     """Handlers; they raise RequestRefused."""
 
-    def __init__(self, proposer: RaftProposer, others: Others, coordinator: Coordinator) -> None:
+    def __init__(
+        self, proposer: RaftProposer, others: Others, coordinator: Coordinator, board: Board
+    ) -> None:
         self._proposer, self._others, self._coordinator = proposer, others, coordinator
+        self._board = board
 
     async def show(self) -> dict[str, Any]:
         """As the leader sees it, or else as this node's log has it."""
@@ -62,6 +71,7 @@ class Rebalances:
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
             "reverse_hold_s": limit(state, "reverse_hold_s"),
             "reversible": [_shown_kept(state, kept) for _, kept in sorted(state.kept.items())[:MOVES_SHOWN]],
+            "loads": self._shown_loads(),
             "policy": None if decision is None else decision.why,
         }
 
@@ -108,6 +118,16 @@ class Rebalances:
         started = (await self._proposer.propose(plan.command)).result
         assert isinstance(started, RebalanceStarted), started
         return {"run": started.run, **shown_plan(plan)}
+
+    def _shown_loads(self) -> list[dict[str, Any]]:
+        """What owners told the leader last; a node that does not lead has nothing to tell."""
+        return [
+            {
+                "node": node, "bytes_s": told.bytes_s, "requests_s": told.requests_s,
+                "busiest": [msgspec.structs.asdict(load) for load in told.parts[:BUSIEST_SHOWN]],
+            }
+            for node, told in self._board.by_node(time.monotonic_ns() // 1_000_000).items()
+        ]  # fmt: skip
 
     def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -159,7 +159,7 @@ class Replica:
             loop.create_task(self._tick(), name="ticks"),
         ]
         for task in self._tasks:
-            task.add_done_callback(self._ended)
+            self.needs(task)
         self._pump()
         if self.is_alone:
             # Nobody else could lead: there is nothing to wait for. Consensus refuses while a change of the
@@ -384,6 +384,10 @@ class Replica:
         self._fail(
             StorageError(f"an invariant of consensus is broken: {error}; `ringfence debug replay {where}`")
         )
+
+    def needs(self, task: asyncio.Task[None]) -> None:
+        """A node that lost this task would go on without what it does: an error of it ends the node."""
+        task.add_done_callback(self._ended)
 
     def recording(self, why: str) -> Recording:
         """The last steps with where they began, for `ringfence debug replay`."""

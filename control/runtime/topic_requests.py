@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from ringfence.control.machines.placement import TooFewNodesError, place_in
@@ -25,8 +26,6 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 """Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
-OWNERS: Final = frozenset({"owner", "alone"})
-"""Roles of a partition on a node whose figures count."""
 
 
 class TopicRequests:
@@ -49,7 +48,11 @@ class TopicRequests:
                 return await self._existing(raced, request)
             raise
         assert isinstance(applied.result, TopicCreated), applied.result
-        topic = self._proposer.state.topics[applied.result.topic]
+        topic = self._proposer.state.topics.get(applied.result.topic)
+        if topic is None:
+            # Entries are applied in batches: the deletion may stand in the same one.
+            message = f"topic {request.name!r} was created, and somebody has deleted it since"
+            raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
         return await self.info(topic, created=True)
 
@@ -205,8 +208,12 @@ class TopicRequests:
 
     def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
         """The replicas of a new topic's partitions, owners first, spread over zones and nodes."""
+        state = self._proposer.state
+        # A node that died a moment ago is LIVE in the log still: its partitions would wait for its return.
+        with contextlib.suppress(TooFewNodesError):
+            return place_in(state, partitions, replication, but=self._others.silent())
         try:
-            return place_in(self._proposer.state, partitions, replication)
+            return place_in(state, partitions, replication)
         except TooFewNodesError as error:
             raise RequestRefused(Code.TOO_FEW_REPLICAS, str(error), retry_after_ms=1_000) from error
 
@@ -232,9 +239,19 @@ class TopicRequests:
         """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
         told = await self._others.hosted(0 if topic is None else topic.topic)
         mine = self._node.partitions()
-        # What a replica knows of the mark is older than what the owner knows.
-        found = sorted((*told, *mine), key=lambda known: known.get("role", "owner") in OWNERS)
-        return {(known["topic"], known["partition"]): known for known in found}
+        # What a replica knows of the mark is older than what the owner knows, and an old copy, which is kept
+        # after a move, knows nothing of what came since.
+        found = (*told, *({**known, "node": self._others.here} for known in mine))
+        return {
+            (known["topic"], known["partition"]): known
+            for known in found
+            if known["node"] == self._owner(known["topic"], known["partition"])
+        }
+
+    def _owner(self, topic: int, partition: int) -> int:
+        known = self._proposer.state.topics.get(TopicId(topic))
+        assignment = None if known is None else known.assignments.get(PartitionId(partition))
+        return 0 if assignment is None else assignment.owner.node
 
 
 def full_name(name: str) -> str:

@@ -289,6 +289,10 @@ class Hub:
         """Nodes that two processes have lately spoken for."""
         return self._lives.contested(_now_ms())
 
+    def silence_ms(self, node: int) -> int | None:
+        """How long ago `node` was heard; None if it never was."""
+        return self._lives.silence_ms(node, _now_ms())
+
     async def _serve(self, asker: bytes, envelope: Envelope) -> None:
         body = await self._on_ask(envelope)
         assert len(body) <= ANSWER_BYTES_MAX, f"an answer of {len(body)} bytes"

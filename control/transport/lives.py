@@ -83,6 +83,11 @@ class Lives:
         known.contested_ms = now_ms
         return Verdict.FENCED
 
+    def silence_ms(self, node: int, now_ms: int) -> int | None:
+        """How long ago the life that speaks for `node` was heard; None if it never was."""
+        known = self._known.get(node)
+        return None if known is None else now_ms - known.heard_ms
+
     def contested(self, now_ms: int) -> list[int]:
         """Nodes that two processes have lately spoken for."""
         return [node for node, known in self._known.items() if now_ms - known.contested_ms < CONTEST_MS]

@@ -14,6 +14,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
@@ -102,7 +103,7 @@ class Small:
         self.lefts: list[ChangesLeft] = []
         for number in numbers:
             NativeModel(self.disks, number)
-        self.leader = ChangeLeader(log, self._ask, self._figures)
+        self.leader = ChangeLeader(log, self._ask, Board())
 
     async def __aenter__(self) -> Self:
         for number in self.disks.nodes:
@@ -159,10 +160,6 @@ class Small:
     def rows(self, node: int, partition: int = 0) -> list[int]:
         log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
         return [] if log is None else [value for _, value in log.records if value]
-
-    async def _figures(self) -> list[dict[str, Any]]:
-        await asyncio.sleep(0)
-        return [figures for native in self.disks.nodes.values() for figures in native.partitions()]
 
     async def _ask(self, term: int, order: Order) -> Answer:
         await asyncio.sleep(0)

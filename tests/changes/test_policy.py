@@ -12,7 +12,6 @@ from ringfence.control.machines.policy import Memory, decide, judge, ratio_of
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action, PlannedMove
-from ringfence.control.runtime.changes_leader import Loads
 from tests.changes.lab import Lab
 from tests.changes.test_rebalance import Leader, started
 
@@ -119,16 +118,12 @@ def test_every_decision_evens_the_loads_and_leaves_each_node_something(
     lab.must(decision.start)
 
 
-def test_loads_are_rows_per_second_of_whoever_tells_most() -> None:
-    loads = Loads()
-
-    def told(end: int) -> list[dict[str, int]]:
-        return [
-            {"topic": 1, "partition": 7, "end_offset": end},
-            {"topic": 1, "partition": 7, "end_offset": 0},
-        ]
-
-    assert loads.of(told(100), 1.0) == {}
-    assert loads.of(told(300), 3.0) == {PartitionId(7): 100.0}
-    assert loads.of(told(300), 5.0) == {PartitionId(7): 50.0}
-    assert loads.of([], 7.0) == {}
+def test_what_is_not_named_counts_for_its_node_and_moves_nowhere() -> None:
+    lab = even(2, 4)
+    one, two = sorted(owned(lab))
+    loads = dict.fromkeys(owned(lab)[one], 10.0) | dict.fromkeys(owned(lab)[two], 10.0)
+    assert judge(lab.state, loads).start is None
+    decision = judge(lab.state, loads, {NodeId(one): 100.0})
+    assert decision.start is not None
+    assert {move.before[0] for move in decision.start.moves} == {one}
+    assert f"node {one}: 120 B/s" in decision.why

@@ -207,6 +207,21 @@ def test_redirects_are_capped_and_end_in_a_typed_error() -> None:
     assert (count, effects[0]) == (17, Refused(0, error))
 
 
+def test_an_owner_that_is_not_there_yet_is_waited_for_until_the_deadline() -> None:
+    machine = Inflight(Identity(1, 1), redirects_max=2)
+    machine.submit(0, 0, 1_000.0)
+    error = RerouteError("nobody", reason=RedirectReason.CLOSED, partition=0)
+    outcomes = []
+    for now in range(0, 1_100, 50):
+        outcomes += [one for one in machine.expire(float(now)) if isinstance(one, Refused)]
+        if outcomes:
+            break
+        machine.redirected(0, sent(machine, now=float(now)).attempt, error, 1, float(now))
+        machine.table_arrived([0])
+    assert now == 1_000
+    assert len(outcomes) == 1
+
+
 def test_a_partition_that_is_gone_ends_its_batches() -> None:
     machine = Inflight(Identity(1, 1))
     machine.submit(0, 0, 100.0)

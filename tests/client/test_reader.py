@@ -11,7 +11,7 @@ import pytest
 import ringfence
 from ringfence.decode import Decoder
 from ringfence.native._node import schema_message
-from ringfence.native.wire import Code, Opcode, RedirectReason
+from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
 from ringfence.places import Position
 from tests.client.fake_node import Fault, Redirect, Refuse
 from tests.client.helpers import SCHEMA, node_with_topic, rows, until
@@ -160,6 +160,44 @@ def test_reads_go_on_through_refusals_and_redirects() -> None:
         node.hook = lambda header: planted.pop() if header.opcode == Opcode.FETCH and planted else None
         assert sum(batch.num_rows for batch in client.read("t")) == 200
         assert planted == []
+
+
+def test_places_are_asked_for_again_where_the_owner_is() -> None:
+    planted: list[Fault] = [Redirect(RedirectReason.NOT_OWNER), Redirect(RedirectReason.CLOSED)] * 2
+    with node_with_topic() as (node, client):
+        fill(client)
+        node.hook = lambda header: planted.pop() if header.opcode == Opcode.END_OFFSETS and planted else None
+        assert client.count("t") == 200
+        assert planted == []
+
+
+def test_places_whose_redirects_never_end_say_so() -> None:
+    with node_with_topic() as (node, _), ringfence.connect(node.address, timeout_s=0.5) as hasty:
+        closed = Redirect(RedirectReason.CLOSED)
+        node.hook = lambda header: closed if header.opcode == Opcode.END_OFFSETS else None
+        with pytest.raises(ringfence.RerouteError):
+            hasty.count("t")
+
+
+def test_a_partition_without_an_owner_does_not_hold_up_the_others() -> None:
+    with node_with_topic() as (node, client):
+        fill(client)
+        lost = min(node.topic_of("t").logs)
+        others, away = 200 - client.count("t", partition=lost), True
+
+        def hook(header: RequestHeader) -> Fault | None:
+            is_lost = header.opcode == Opcode.FETCH and header.partition == lost
+            return Redirect(RedirectReason.CLOSED) if is_lost and away else None
+
+        node.hook = hook
+        reader = client.read("t")
+        rows = 0
+        for batch in reader:
+            assert reader.place is not None
+            assert (reader.place.partition == lost) == (rows >= others)
+            rows += batch.num_rows
+            away = rows < others
+        assert rows == 200
 
 
 def test_a_reader_whose_redirects_never_end_says_so() -> None:

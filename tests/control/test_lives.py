@@ -20,7 +20,9 @@ def test_a_restart_waits_until_the_life_before_was_quiet() -> None:
     lives = Lives()
     assert lives.judge(3, ORIGINAL, 0) is Verdict.TAKE
     assert lives.judge(3, COPY, QUIET_MS - 1) is Verdict.WAIT
+    assert (lives.silence_ms(3, QUIET_MS), lives.silence_ms(4, QUIET_MS)) == (QUIET_MS, None)
     assert lives.judge(3, COPY, QUIET_MS) is Verdict.TAKE
+    assert lives.silence_ms(3, QUIET_MS) == 0
     assert lives.contested(QUIET_MS) == []
 
 

@@ -11,11 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ringfence.control.runtime import retries
-from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.proposals import Applied
-from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.settings import Settings
 from ringfence.native import _node, messages
 from ringfence.native._node import schema_message
@@ -414,33 +410,6 @@ def test_a_journal_that_fails_while_the_node_starts_ends_the_start(
             await asyncio.wait_for(node.start(), 60)
 
     asyncio.run(work())
-
-
-def test_a_start_that_finds_no_space_for_its_entry_waits_for_some(tmp_path: Path, monkeypatch: Patch) -> None:
-    refused: list[Code] = []
-    propose, catch_up = RaftProposer.propose, Cluster.catch_up
-
-    async def told(self: RaftProposer, *args: Any, **options: Any) -> Applied:
-        try:
-            return await propose(self, *args, **options)
-        except RequestRefused as refusal:
-            # There is room again when the start has heard that there is none.
-            refused.append(refusal.code)
-            self.replica.disk_full = False
-            raise
-
-    async def full(self: Cluster) -> None:
-        await catch_up(self)
-        self.proposer.replica.disk_full = True
-
-    monkeypatch.setattr(RaftProposer, "propose", told)
-    monkeypatch.setattr(Cluster, "catch_up", full)
-
-    async def work(bench: Bench) -> None:
-        assert refused == [Code.DISK_FULL]
-        assert bench.node.health.state == "serving"
-
-    run(tmp_path, monkeypatch, work)
 
 
 def test_a_partition_that_could_not_be_opened_is_tried_again_until_it_is(

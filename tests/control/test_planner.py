@@ -386,6 +386,9 @@ def test_a_topic_is_placed_on_the_ring_of_a_state_where_there_is_least() -> None
     state = cluster(3)
     five = max(state.nodes)
     assert place_in(state, 6, 1) == ((ONE,), (TWO,), (five,), (ONE,), (TWO,), (five,))
+    assert place_in(state, 4, 1, but={TWO}) == ((ONE,), (five,), (ONE,), (five,))
+    with pytest.raises(TooFewNodesError):
+        place_in(state, 1, 1, but={ONE, TWO, five})
     state, _ = apply(state, entry(20, create(partitions=2, nodes=((1,), (2,)))))
     assert place_in(state, 1, 1) == ((five,),)
     state, _ = apply(state, entry(21, SetNode(node=five, draining=True)))

@@ -128,6 +128,9 @@ class Admin(Customer):
         machine.call(lambda: machine.spawn(look()))
 
     def _created(self, ticket: int, answer: Answer | None) -> None:
+        if answer is not None and answer.header.code == Code.UNKNOWN_TOPIC:
+            self._history.unknown(ticket)  # it was created, and is deleted already
+            return
         self._ended(ticket, answer, lambda body: body.control(messages.TopicInfo).topic, None)
 
     def _ended(self, ticket: int, answer: Answer | None, result: Any, nothing: Any) -> None:

@@ -46,6 +46,18 @@ def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three
         assert sum(partition.end_offset for partition in client.topic("t").partitions) == 3_000
     check_identity(rows, {0: range(3_000)}, {0: 3_000})
     three.until_equal()
+    owned = {partition.partition: partition.owner for partition in created.partitions}
+    with ringfence.connect(three.nodes[1].address) as client, client.producer("t") as producer:
+
+        def all_tell() -> bool:
+            """Heartbeats carry what each owner appends to the leader, whoever is asked."""
+            producer.send(batch(3_000, 1_000))
+            done = cli("rebalance", "status", "--control", three.controls[2], "--json")
+            loads = json.loads(done.stdout)["loads"]
+            named = {one["partition"]: load["node"] for load in loads for one in load["busiest"]}
+            return len(loads) == 3 and named == owned and all(load["requests_s"] for load in loads)
+
+        until(all_tell, what="loads of all nodes")
 
 
 def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:

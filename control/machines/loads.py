@@ -1,0 +1,158 @@
+"""What partitions cost: rates out of counters at their owners, and all nodes' rates at the leader. Pure.
+
+    Meter       an owner: counters in, a bounded `Told` out, which a heartbeat carries
+    Board       the leader: what nodes told, how old it is, who has what load
+
+Loads are soft state: they advise the policy and people, and nothing is wrong when they are lost (F25).
+Bytes are those of stored records, requests are batches appended; reads are not counted by partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from ringfence.control.model.ids import NodeId, PartitionId
+
+PARTS_MAX: Final = 256
+"""Partitions that one node tells of, the busiest ones: 5 KB at most. The sum of the others goes with them."""
+LOOK_MS: Final = 2_000
+"""Between two looks at counters: shorter than a policy's interval, longer than a group commit by far."""
+LOOK_MS_PER_PARTITION: Final = 1
+"""A look costs 2 us a partition on the node's loop: with this 0.2 % of it, however many there are."""
+STALE_MS: Final = 30_000
+"""What a node told before that is no load any more: three looks of a node with 10,000 partitions."""
+
+Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class Load(msgspec.Struct, frozen=True, array_like=True):
+    """One partition at its owner: bytes and batches appended per second."""
+
+    partition: Number
+    bytes_s: Number
+    requests_s: Number
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What one node tells. `others_*` are sums over the partitions that are not named."""
+
+    parts: Annotated[tuple[Load, ...], Meta(max_length=PARTS_MAX)] = ()
+    others_bytes_s: Number = 0
+    others_requests_s: Number = 0
+
+    @property
+    def bytes_s(self) -> int:
+        return self.others_bytes_s + sum(load.bytes_s for load in self.parts)
+
+    @property
+    def requests_s(self) -> int:
+        return self.others_requests_s + sum(load.requests_s for load in self.parts)
+
+
+class _Counted(NamedTuple):
+    records: int
+    start: int
+    end: int
+    bytes: int
+    at_ms: int
+
+
+class Meter:
+    """Rates of one node's own partitions, smoothed: half of the last look, half of what was."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, _Counted] = {}
+        self._rates: dict[int, tuple[float, float]] = {}
+        self._next_ms = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        return now_ms >= self._next_ms
+
+    def look(self, figures: Iterable[Mapping[str, Any]], now_ms: int) -> Told:
+        """What to tell now.
+
+        Args:
+            figures: of partitions, as the native node gives them: partition, open, records, start_offset,
+                end_offset, bytes. Those that are not open are a follower's, or nobody's: the owner tells.
+            now_ms: of a monotonic clock.
+        """
+        now: dict[int, _Counted] = {}
+        rates: dict[int, tuple[float, float]] = {}
+        for known in figures:
+            if not known.get("open"):
+                continue
+            number = int(known["partition"])
+            counted = now[number] = _Counted(
+                int(known["records"]), int(known["start_offset"]), int(known["end_offset"]),
+                int(known["bytes"]), now_ms,
+            )  # fmt: skip
+            before = self._before.get(number)
+            if before is not None and now_ms > before.at_ms:
+                rates[number] = _mean(self._rates.get(number), _rate(before, counted))
+        self._before, self._rates = now, rates
+        self._next_ms = now_ms + max(LOOK_MS, LOOK_MS_PER_PARTITION * len(now))
+        return _told(rates)
+
+
+def _rate(before: _Counted, now: _Counted) -> tuple[float, float]:
+    seconds = (now.at_ms - before.at_ms) / 1_000
+    size = now.bytes - before.bytes
+    rows = max(0, now.end - before.end)
+    if now.start != before.start or size < 0:
+        # Retention took bytes away meanwhile: so many rows of the usual size came.
+        size = round(rows * now.bytes / (now.end - now.start)) if now.end > now.start else 0
+    return max(0, size) / seconds, max(0, now.records - before.records) / seconds
+
+
+def _mean(one: tuple[float, float] | None, other: tuple[float, float]) -> tuple[float, float]:
+    return other if one is None else ((one[0] + other[0]) / 2, (one[1] + other[1]) / 2)
+
+
+def _told(rates: Mapping[int, tuple[float, float]]) -> Told:
+    busy = sorted(
+        (Load(number, round(size), round(count)) for number, (size, count) in rates.items()),
+        key=lambda load: (-load.bytes_s, -load.requests_s, load.partition),
+    )
+    named = tuple(load for load in busy[:PARTS_MAX] if load.bytes_s or load.requests_s)
+    rest = busy[len(named) :]
+    return Told(named, sum(load.bytes_s for load in rest), sum(load.requests_s for load in rest))
+
+
+class Board:
+    """What the nodes told the leader; one that is silent for `STALE_MS` is not on it."""
+
+    def __init__(self) -> None:
+        self._told: dict[NodeId, tuple[int, Told]] = {}
+
+    def hear(self, node: NodeId, told: Told, now_ms: int) -> None:
+        self._told[node] = (now_ms, told)
+
+    def clear(self) -> None:
+        self._told.clear()
+
+    def by_node(self, now_ms: int) -> dict[NodeId, Told]:
+        self._told = {node: one for node, one in self._told.items() if now_ms - one[0] < STALE_MS}
+        return {node: told for node, (_, told) in sorted(self._told.items())}
+
+    def by_partition(self, now_ms: int) -> dict[PartitionId, float]:
+        """Bytes per second; of one that two nodes tell of, because it has just moved, the newer word."""
+        loads: dict[PartitionId, tuple[int, float]] = {}
+        self.by_node(now_ms)
+        for at_ms, told in self._told.values():
+            for load in told.parts:
+                known = loads.get(PartitionId(load.partition))
+                if known is None or known[0] < at_ms:
+                    loads[PartitionId(load.partition)] = (at_ms, float(load.bytes_s))
+        return {number: value for number, (_, value) in loads.items()}
+
+    def unnamed(self, now_ms: int) -> dict[NodeId, float]:
+        """Bytes per second of each node that no partition's name stands for."""
+        return {
+            node: float(told.others_bytes_s)
+            for node, told in self.by_node(now_ms).items()
+            if told.others_bytes_s
+        }

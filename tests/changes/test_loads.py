@@ -1,0 +1,66 @@
+"""Loads: rates out of counters, bounded on the wire, forgotten when they are old."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from ringfence.control.machines.loads import PARTS_MAX, STALE_MS, Board, Load, Meter, Told
+from ringfence.control.model.ids import NodeId, PartitionId
+
+ONE, TWO = NodeId(1), NodeId(2)
+
+
+def counted(partition: int, records: int, size: int, **more: Any) -> dict[str, Any]:
+    rows = {"start_offset": 0, "end_offset": 10 * records}
+    return {"partition": partition, "open": True, "records": records, "bytes": size, **rows, **more}
+
+
+def test_rates_are_of_what_came_between_two_looks_and_smoothed() -> None:
+    meter = Meter()
+    assert meter.is_due(0)
+    assert meter.look([counted(7, 10, 1_000)], 0) == Told()
+    assert not meter.is_due(1_999)
+    assert meter.is_due(2_000)
+    assert meter.look([counted(7, 30, 5_000)], 2_000) == Told((Load(7, 2_000, 10),))
+    assert meter.look([counted(7, 30, 5_000)], 4_000) == Told((Load(7, 1_000, 5),))
+    assert meter.look([counted(7, 30, 5_000, open=False)], 6_000) == Told(), "a follower tells nothing"
+    assert meter.look([counted(7, 90, 9_000)], 8_000) == Told(), "what came meanwhile was another owner's"
+
+
+def test_retention_takes_no_load_away() -> None:
+    meter = Meter()
+    meter.look([counted(7, 10, 1_000)], 0)
+    shorter = counted(7, 30, 500, start_offset=250)  # 50 rows of 10 bytes each are left, 200 came
+    assert meter.look([shorter], 2_000) == Told((Load(7, 1_000, 10),))
+    meter = Meter()
+    meter.look([counted(7, 10, 1_000)], 0)
+    assert meter.look([counted(7, 30, 0, start_offset=300)], 2_000) == Told((Load(7, 0, 10),))
+
+
+def test_a_node_tells_of_its_busiest_partitions_and_the_sum_of_the_others() -> None:
+    meter, count = Meter(), 3 * PARTS_MAX
+    meter.look([counted(number, 0, 0) for number in range(count)], 0)
+    told = meter.look([counted(number, 2, 2 * number) for number in range(count)], 2_000)
+    assert [load.partition for load in told.parts] == list(range(count - 1, count - 1 - PARTS_MAX, -1))
+    assert (told.bytes_s, told.requests_s) == (sum(range(count)), count)
+    assert len(msgspec.msgpack.encode(told)) < 8_000
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(Told((Load(1, 1, 1),) * (PARTS_MAX + 1))), type=Told)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.msgpack.decode(msgspec.msgpack.encode([[[1, -5, 1]], 0, 0]), type=Told)
+
+
+def test_the_board_knows_the_newest_word_and_forgets_the_silent() -> None:
+    board = Board()
+    board.hear(ONE, Told((Load(7, 100, 1), Load(8, 50, 1)), 5), 0)
+    board.hear(TWO, Told((Load(7, 30, 1),)), 1_000)
+    assert board.by_partition(1_000) == {PartitionId(7): 30.0, PartitionId(8): 50.0}, "7 has moved"
+    assert board.unnamed(1_000) == {ONE: 5.0}
+    assert [told.bytes_s for told in board.by_node(1_000).values()] == [155, 30]
+    assert set(board.by_node(STALE_MS)) == {TWO}
+    assert board.by_partition(STALE_MS) == {PartitionId(7): 30.0}
+    board.clear()
+    assert board.by_node(1_000) == {}

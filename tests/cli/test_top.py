@@ -1,0 +1,77 @@
+"""`ringfence top`: what is under way and what it costs, out of what the admin API tells."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ringfence.control.cli import top
+from ringfence.control.cli.program import run
+from ringfence.native.errors import RetriableError
+
+MOVE = {"partition": 7, "from": [1], "to": [2], "rows": 10, "attempts": 1, "error": "", "gap_us": None}
+
+
+def told(size: int) -> dict[str, Any]:
+    return {
+        "run": 4, "action": "drain", "node": 1, "state": "RUNNING", "outcome": "", "eta_s": 3.0,
+        "counts": {"COMMITTED": 1, "DUAL_WRITE": 1},
+        "moves": [{**MOVE, "state": "COPYING", "bytes": size}, {**MOVE, "state": "COMMITTED", "bytes": 9}],
+        "loads": [{"node": 1, "bytes_s": 2_000_000, "requests_s": 30,
+                   "busiest": [{"partition": 7, "bytes_s": 1_500_000, "requests_s": 20}]}],
+        "policy": "loads node 1: 2e+06 B/s: max/min inf is above 2",
+    }  # fmt: skip
+
+
+class Fake:
+    """An admin API whose copy goes on by a megabyte a look."""
+
+    size = 0
+
+    def __init__(self, *_: Any) -> None:
+        """Any address will do."""
+
+    def get(self, path: str) -> dict[str, Any]:
+        if path == "/admin/nodes":
+            return {"leader": 1, "term": 2, "nodes": []}
+        assert path == "/admin/rebalance"
+        Fake.size += 1_000_000
+        return told(Fake.size)
+
+
+def test_moves_are_shown_with_their_rates_and_loads_with_the_busiest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(top, "Admin", Fake)
+    assert run(["top", "--count", "2", "--interval", "0.2", "--json"]) == 0
+    first, second = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (first["moves"][0]["bytes_s"], len(first["moves"])) == (None, 1)
+    assert 0 < second["moves"][0]["bytes_s"] <= 1_000_000 / 0.2
+    assert (second["rebalance"]["counts"], second["policy"]) == (told(0)["counts"], told(0)["policy"])
+    assert run(["top", "--count", "1"]) == 0
+    said = capsys.readouterr().out
+    for part in (
+        "rebalance 4: drain RUNNING",
+        "COPYING",
+        "busiest 7 1.5 MB/s",
+        "30 batches/s",
+        "max/min inf",
+    ):
+        assert part in said, said
+
+
+def test_a_cluster_that_tells_of_no_moves_is_shown_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Silent(Fake):
+        def get(self, path: str) -> dict[str, Any]:
+            if path == "/admin/rebalance":
+                raise RetriableError("the node is starting")
+            return super().get(path)
+
+    monkeypatch.setattr(top, "Admin", Silent)
+    assert run(["top", "--count", "1", "--json"]) == 0
+    look = json.loads(capsys.readouterr().out)
+    assert (look["rebalance"], look["moves"], look["policy"]) == (None, [], "the node is starting")

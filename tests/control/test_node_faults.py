@@ -1,0 +1,90 @@
+"""The runtime when something goes wrong meanwhile: tasks that die, no space, an overtaken answer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringfence.control.model.commands import DeleteTopic
+from ringfence.control.model.results import TopicCreated
+from ringfence.control.runtime.cluster import Cluster
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.proposals import Applied
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.native.wire import Code, Opcode
+from tests.control.test_node import CREATE, Bench, run
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "members.Members._round",
+        "changes_leader.ChangeLeader._round",
+        "raft_proposer.RaftProposer._flush_soon",
+    ],
+)
+def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(
+    tmp_path: Path, monkeypatch: Patch, place: str
+) -> None:
+    def broken(_: object) -> None:
+        raise AssertionError("a rule does not hold")
+
+    async def work(bench: Bench) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"ringfence.control.runtime.{place}", broken)
+            error = await asyncio.wait_for(asyncio.shield(bench.node.failed), 30)
+        assert "a rule does not hold" in str(error)
+
+    run(tmp_path, monkeypatch, work)
+
+
+def test_a_start_that_finds_no_space_for_its_entry_waits_for_some(tmp_path: Path, monkeypatch: Patch) -> None:
+    refused: list[Code] = []
+    propose, catch_up = RaftProposer.propose, Cluster.catch_up
+
+    async def told(self: RaftProposer, *args: Any, **options: Any) -> Applied:
+        try:
+            return await propose(self, *args, **options)
+        except RequestRefused as refusal:
+            # There is room again when the start has heard that there is none.
+            refused.append(refusal.code)
+            self.replica.disk_full = False
+            raise
+
+    async def full(self: Cluster) -> None:
+        await catch_up(self)
+        self.proposer.replica.disk_full = True
+
+    monkeypatch.setattr(RaftProposer, "propose", told)
+    monkeypatch.setattr(Cluster, "catch_up", full)
+
+    async def work(bench: Bench) -> None:
+        assert refused == [Code.DISK_FULL]
+        assert bench.node.health.state == "serving"
+
+    run(tmp_path, monkeypatch, work)
+
+
+def test_a_topic_that_is_deleted_before_its_creation_is_answered_is_told_of(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    # Found by a simulated cluster: both entries came with one batch.
+    propose = RaftProposer.propose
+
+    async def both(self: RaftProposer, command: Any, **options: Any) -> Applied:
+        applied = await propose(self, command, **options)
+        if isinstance(applied.result, TopicCreated):
+            await propose(self, DeleteTopic(topic=applied.result.topic))
+        return applied
+
+    monkeypatch.setattr(RaftProposer, "propose", both)
+
+    async def work(bench: Bench) -> None:
+        assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.UNKNOWN_TOPIC
+
+    run(tmp_path, monkeypatch, work)
