@@ -20,8 +20,8 @@ from ringfence.ask import Ask
 from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
 from ringfence.native import wire
-from ringfence.native.errors import RerouteError, RingfenceError, TruncatedError
-from ringfence.places import Position, Span, redirect_delay_s
+from ringfence.native.errors import RerouteError, RetriableError, RingfenceError, TruncatedError
+from ringfence.places import TRY_S, Position, Span, redirect_delay_s
 from ringfence.staged_rows import StagedFetch, places
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class Reader:
             "owner_epoch": cursor.fetched_epoch,
             "layout_version": self._layout.version,
         }
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + min(self._timeout_s, self._poll_s + TRY_S)
         ask = Ask(
             wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields,
             held=self._layout.generation,
@@ -249,7 +249,7 @@ class Reader:
         except TruncatedError as error:
             self._truncated(cursor, error)
             return
-        except RerouteError as error:
+        except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
         except RingfenceError:  # the next call tries again: a partition never ends because of an error
@@ -265,8 +265,8 @@ class Reader:
         else:
             self._waiting.append((cursor, answer))
 
-    def _redirected(self, cursor: Cursor, error: RerouteError) -> None:
-        """Ask the owner that a newer table names; the other partitions go on meanwhile."""
+    def _redirected(self, cursor: Cursor, error: RerouteError | RetriableError) -> None:
+        """Ask the owner that a newer table names; the other partitions go on meanwhile. It may have died, too."""
         now = time.monotonic()
         if not cursor.redirects:
             cursor.redirected_s = now

@@ -14,7 +14,6 @@ from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
-    ConnectError,
     RerouteError,
     RetriableError,
     RingfenceError,
@@ -119,13 +118,12 @@ class Stager:
                 for body in encoder.bodies(chunk, extension=self._extension):
                     self._submit(layout, body)
 
-    def finish(self) -> StagedRows:
-        """Wait until everything is on disk.
+    def flush(self) -> None:
+        """Wait until everything that was sent is on disk.
 
         Raises:
-            RingfenceError: the first refusal. Nothing of the attempt must be committed then.
+            RingfenceError: the first refusal.
         """
-        self._closed = True
         deadline = time.monotonic() + self._timeout_s
         with self._changed:
             while self._under_way and self._error is None:
@@ -134,6 +132,15 @@ class Stager:
                     raise WaitTimeoutError("staged batches have no answer yet", batches=self._under_way)
                 self._changed.wait(left)
         self._check()
+
+    def finish(self) -> StagedRows:
+        """Wait until everything is on disk.
+
+        Raises:
+            RingfenceError: the first refusal. Nothing of the attempt must be committed then.
+        """
+        self._closed = True
+        self.flush()
         return StagedRows(self.token, {} if self._already else dict(self._parts), self._already)
 
     def _check(self) -> None:
@@ -192,12 +199,13 @@ class Stager:
     def _answered(self, batch: _Batch, redirects: int, future: Future[Answer]) -> None:
         try:
             answer = future.result()
-        except (RerouteError, RetriableError, ConnectError, UnknownOutcomeError) as error:
+        except (RerouteError, RetriableError, UnknownOutcomeError) as error:
             # Whatever became of this try: the same sequence of the same token is stored once.
             if time.monotonic() >= batch.deadline:
                 self._ended(batch, error)
                 return
-            after = REROUTE.delay_s(redirects + 1, self._link.jitter(), getattr(error, "retry_after_s", 0.0))
+            wait_s = getattr(error, "retry_after_s", error.details.get("retry_after_s", 0.0))
+            after = REROUTE.delay_s(redirects + 1, self._link.jitter(), wait_s)
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
         except RingfenceError as error:
             self._ended(batch, error)

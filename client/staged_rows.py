@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.ask import Ask
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
-from ringfence.native.errors import ProtocolError, RerouteError
-from ringfence.places import redirect_delay_s
+from ringfence.native.errors import ProtocolError, RerouteError, RetriableError
+from ringfence.places import TRY_S, redirect_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ class StagedFetch:
         ask = Ask(
             wire.Opcode.FETCH,
             b"",
-            time.monotonic() + self._timeout_s,
+            time.monotonic() + min(TRY_S, self._timeout_s),
             topic=self._layout.name,
             fields={
                 "topic": self._layout.topic,
@@ -144,7 +144,7 @@ class StagedFetch:
         while True:
             try:
                 return asked.result()
-            except RerouteError as error:
+            except (RerouteError, RetriableError) as error:
                 redirects += 1
                 delay_s = redirect_delay_s(redirects, error)
                 if time.monotonic() + delay_s >= deadline:

@@ -75,6 +75,15 @@ class Transaction:
         if not self.already:
             self._attempt.send(name, batch)
 
+    def flush(self) -> None:
+        """Wait until everything that was sent is on disk; no reader sees it yet.
+
+        Raises:
+            RingfenceError: a batch was refused.
+        """
+        if not self._ended and not self.already:
+            self._attempt.flush()
+
     def commit(self) -> None:
         """Put all of it into the log. Every row can be read when this returns.
 

@@ -13,6 +13,7 @@ import pytest
 import ringfence
 from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
+from tests.system.cluster import Three
 from tests.system.harness import NodeProcess
 
 
@@ -176,3 +177,39 @@ def test_a_commit_whose_asker_died_is_published_all_the_same(tmp_path: Path) -> 
         if client.count("orphan") == 0:  # the kill came before the entry: the driver would ask again
             client.scopes.commit(begun, 1, [staged])
         assert sorted(ids_of(client, "orphan")) == list(range(200))
+
+
+def test_a_transaction_outlives_the_owners_of_its_rows(tmp_path: Path) -> None:
+    """Rows are staged on two disks at least: whoever takes a partition over has them, and publishes them."""
+    three = Three(tmp_path).start()
+    try:
+        addresses = ",".join(node.address for node in three.nodes)
+        with ringfence.connect(addresses, timeout_s=60) as client:
+            client.create_topic("kept", schema=SCHEMA, key=["id"], partitions=6, replication=3)
+            with client.producer("kept", timeout_s=60) as producer:
+                producer.send(rows(0, 60)).result(60)
+            with client.transaction("kept", scope="kept", epoch=1, timeout_s=60) as transaction:
+                for start in range(1000, 2000, 100):
+                    transaction.send(rows(start, 100))
+                transaction.flush()
+                owners = {part.owner for part in client.topic("kept").partitions}
+                assert len(owners) > 1
+                killed = next(place for place in (1, 2) if three.id(place) in owners)
+                three.nodes[killed].kill()
+                for start in range(2000, 3000, 100):
+                    transaction.send(rows(start, 100))
+            assert (transaction.rows, transaction.already) == (2000, False)
+            expected = [*range(60), *range(1000, 3000)]
+            assert sorted(ids_of(client, "kept")) == expected
+            with client.transaction("kept", scope="kept", epoch=1) as again:
+                again.send(rows(5000, 10))
+            assert again.already
+            three.nodes[killed].start()
+            until(lambda: three.life(killed, seen_by=0) == "LIVE", timeout_s=60)
+            other = 3 - killed
+            three.nodes[other].kill()
+            assert sorted(ids_of(client, "kept")) == expected
+    finally:
+        for place in range(3):
+            if three.alive(place):
+                three.nodes[place].kill()
