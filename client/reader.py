@@ -266,7 +266,7 @@ class Reader:
             self._waiting.append((cursor, answer))
 
     def _redirected(self, cursor: Cursor, error: RerouteError | RetriableError) -> None:
-        """Ask the owner that a newer table names; the other partitions go on meanwhile. It may have died, too."""
+        """Ask the owner that a newer table names; the other partitions go on meanwhile."""
         now = time.monotonic()
         if not cursor.redirects:
             cursor.redirected_s = now

@@ -1,4 +1,4 @@
-"""`ringfence fsck`: every record of a stopped node's data directory, changing nothing."""
+"""`ringfence fsck`: a stopped node's data directory, or a whole cluster; nothing is changed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
+from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.raft_store import RaftStore
@@ -18,19 +20,55 @@ from ringfence.native.errors import RecordError
 
 
 @click.command()
-@click.option("--data", "data_dir", required=True, type=click.Path(path_type=Path, file_okay=False),
-              help="The data directory; its node must be stopped.")  # fmt: skip
+@click.option("--data", "data_dirs", multiple=True, type=click.Path(path_type=Path, file_okay=False),
+              help="A stopped node's data directory; with --cluster repeat it for each.")  # fmt: skip
+@click.option("--cluster", is_flag=True, help="Check what the nodes of a cluster have together.")
+@control_option
+@http_options
+@timeout_option
 @json_option
-def command(data_dir: Path, as_json: bool) -> int:  # noqa: FBT001 - click's
+def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, http: str | None,
+            token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
     """Check identity, metadata and every record of the log, changing nothing.
 
     Ends with 0 when all is sound, with 6 when something is damaged; each damage is named with its file,
     position, topic and partition.
 
+    With --cluster: that metadata is sound and equal everywhere (I1), only owners take appends (I4), what they
+    have is on a majority (I5), replicas have equal chains (I11), no partition is missing or unknown (I16). A
+    running cluster is asked through --http or --control, a stopped one is named by all its directories. Ends
+    with 9 when a node was not heard, or something could not be proven.
+
     \b
     Example:
       ringfence fsck --data ./data
+      ringfence fsck --cluster --http http://127.0.0.1:7412
+      ringfence fsck --cluster --data ./a --data ./b --data ./c
     """  # noqa: D301
+    if cluster:
+        from ringfence.control.cli import fsck_cluster  # noqa: PLC0415 - only this way needs it
+
+        if data_dirs and (control or http_is_named()):
+            raise click.UsageError("--data is for stopped nodes, --http and --control for running ones")
+        report = (
+            fsck_cluster.stopped(data_dirs)
+            if data_dirs
+            else fsck_cluster.running(control, http, token_file, timeout_s)
+        )
+        return fsck_cluster.tell(report, as_json=as_json)
+    if len(data_dirs) != 1:
+        raise click.UsageError("name one data directory by --data, or check a cluster with --cluster")
+    return one(data_dirs[0], as_json=as_json)
+
+
+def http_is_named() -> bool:
+    """Whether --http is on the command line, not in the environment."""
+    source = click.get_current_context().get_parameter_source("http")
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def one(data_dir: Path, *, as_json: bool) -> int:
+    """Every record of one directory."""
     directory = open_existing(data_dir)
     try:
         metadata, damage = _metadata(directory)

@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
     "debug": ("ringfence.control.cli.debug", "Record what consensus did, and run it again."),
     "bench": ("ringfence.control.cli.bench", "Measure a quick load against a running node."),
-    "fsck": ("ringfence.control.cli.fsck", "Check every record of a stopped node's data directory."),
+    "fsck": ("ringfence.control.cli.fsck", "Check a stopped node's records, or a whole cluster."),
 }
 
 OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -50,6 +50,11 @@ def _reads(desk: Desk) -> APIRouter:
         """Owner, replicas and open change; of a failover what each replica answered, and would lose."""
         return await desk.node.partitions.show(PartitionId(partition))
 
+    @reads.get("/admin/fsck", operation_id="fsck")
+    async def fsck() -> dict[str, Any]:
+        """Whether the cluster keeps I1, I4, I5, I11 and I16: every node is asked, some seconds long."""
+        return await desk.node.inspections.inspect()
+
     return reads
 
 

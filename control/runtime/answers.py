@@ -19,6 +19,7 @@ from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.raft_proposer import RaftProposer
@@ -42,13 +43,17 @@ class Answers:
         self._change_node: ChangeNode | None = None
         self._rebalancing: Rebalances | None = None
         self._partitions: Partitions | None = None
+        self._inspections: Inspections | None = None
 
     def serve_data(self, follower: Follower, driver: Driver) -> None:
         """From now on orders are carried out here."""
         self._follower, self._driver = follower, driver
 
-    def serve_changes(self, node: ChangeNode, rebalances: Rebalances, partitions: Partitions) -> None:
+    def serve_changes(
+        self, node: ChangeNode, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
+    ) -> None:
         """From now on orders of changes are obeyed here."""
+        self._inspections = inspections
         self._change_node, self._rebalancing, self._partitions = node, rebalances, partitions
 
     async def obey(self, term: int, order: Order) -> Answer:
@@ -108,7 +113,9 @@ class Answers:
                 return calls.Obeyed(answer=await self.obey(term, order))
             case calls.ShowRebalance() | calls.SteerRebalance():
                 return await self._steer(call)
-            case calls.ShowPartition() | calls.ForcePartition():
+            case calls.Inspect() | calls.InspectAll():
+                return await self._inspect(call)
+            case _:
                 return await self._partition(call)
 
     async def _join(self, call: calls.Join) -> calls.Joined:
@@ -201,6 +208,13 @@ class Answers:
         applied = await self._proposer.propose(command)
         _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
         return calls.Told(value={"index": applied.index})
+
+    async def _inspect(self, call: calls.Inspect | calls.InspectAll) -> calls.Inspected | calls.Told:
+        if self._inspections is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        if isinstance(call, calls.Inspect):
+            return await self._inspections.here(call.after)
+        return calls.Told(value=await self._inspections.inspect())
 
     def _no_tokens(self, what: str) -> None:
         """Who asks here shows no token, so nothing is changed for him once there are any."""

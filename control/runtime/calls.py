@@ -107,6 +107,16 @@ class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
     accepts: Annotated[str, Meta(max_length=1_000)]
 
 
+class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):
+    """What this store has of partitions behind `after`."""
+
+    after: Number = 0
+
+
+class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
+    """Whether the cluster keeps its invariants: this node asks all."""
+
+
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
@@ -125,6 +135,8 @@ Call = (
     | SteerRebalance
     | ShowPartition
     | ForcePartition
+    | Inspect
+    | InspectAll
 )
 
 
@@ -202,13 +214,28 @@ class Told(_Reply, frozen=True, kw_only=True, tag="told"):
     value: dict[str, Any]
 
 
+class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
+    """One page of a store: figures of partitions in their order, and whether there are more.
+
+    `at` and `digest` are of the newest metadata that was hashed; `broken` says what the node's metadata
+    breaks, and is looked at for the first page.
+    """
+
+    store: Id
+    at: int
+    digest: str
+    broken: str | None
+    values: tuple[dict[str, Any], ...]
+    more: bool
+
+
 class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
     """Where they are, on the node that answered."""
 
     path: str
 
 
-Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar | Obeyed | Told
+Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar | Obeyed | Told | Inspected
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)

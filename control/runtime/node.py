@@ -30,6 +30,7 @@ from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
@@ -146,7 +147,10 @@ class Node:
         self.rebalances = Rebalances(*asked, self._cluster.members.board)
         self.partitions = Partitions(*asked)
         obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
-        self._cluster.answers.serve_changes(obeys, self.rebalances, self.partitions)
+        self.inspections = Inspections(
+            self.proposer, self._cluster.others, self._cluster.members, self._driver
+        )
+        self._cluster.answers.serve_changes(obeys, self.rebalances, self.partitions, self.inspections)
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()

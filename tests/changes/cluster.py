@@ -41,7 +41,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self.state, self.index = state, index
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
         self.replica: Any = SimpleNamespace(
-            leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1
+            leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1, needs=lambda _: None
         )
 
     @property

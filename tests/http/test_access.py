@@ -57,6 +57,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("POST", "/admin/rebalance", {"action": "balance"}, "admin"),
     ("POST", "/admin/rebalance/cancel", None, "admin"),
     ("GET", "/admin/partitions/7", None, "viewer"),
+    ("GET", "/admin/fsck", None, "viewer"),
     ("POST", "/admin/partitions/7/force-owner", FORCE, "admin"),
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),

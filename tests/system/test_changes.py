@@ -28,10 +28,15 @@ def three(tmp_path: Path) -> Iterator[Three]:
         cluster.kill_all()
 
 
-def create(three: Three, partitions: int, replication: int) -> TopicInfo:
+def create(three: Three, partitions: int, replication: int, retention_bytes: int | None = None) -> TopicInfo:
     with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
         return client.create_topic(
-            "t", schema=SCHEMA, key=["id"], partitions=partitions, replication=replication
+            "t",
+            schema=SCHEMA,
+            key=["id"],
+            partitions=partitions,
+            replication=replication,
+            retention_bytes=retention_bytes,
         )
 
 
@@ -113,6 +118,36 @@ def test_a_partition_moves_under_load_and_comes_back(three: Three) -> None:
         check_redirect(three, topic.topic, 0, source, target)
         assert sum(copied) <= end, "the rows of the first way are there already"
     print(f"{check(three, loads, 2)} rows acknowledged, each stored once and in order")
+    # What came back is on the disk that it had left before.
+    three.nodes[home].kill()
+    three.nodes[home].start()
+    check(three, loads, 2)
+
+
+def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
+    """Head and producer table travel: the producer goes on; what is left is read, also after a restart."""
+    topic = create(three, 1, 1, retention_bytes=1 << 20)
+    [load] = publishing(three, [0])
+    [part] = topic.partitions
+    home = next(place for place in range(3) if three.id(place) == part.owner)
+    away = (home + 1) % 3
+
+    def begin() -> int:
+        with ringfence.connect(three.nodes[away].address, timeout_s=30) as client:
+            return client.end_offsets("t")[part.partition].start
+
+    until(lambda: begin() > 0, what="a log start that moved")
+    moved(three, "rebalance", "start", "move", "--move", f"{part.partition}:{three.id(away)}")
+    until(grown([load], 1_000), what="rows after the move")
+    load.finish()
+    assert load.errors == []
+    for _ in range(2):
+        with ringfence.connect(three.nodes[home].address, timeout_s=30) as client:
+            rows = [row for _, row in read_ids(client, "t")[part.partition]]
+        assert rows[0] > 0
+        assert rows == list(range(rows[0], load.sent)), "what is left has neither gaps nor repeats"
+        three.nodes[away].kill()
+        three.nodes[away].start()
 
 
 def test_a_node_is_drained_under_load(three: Three) -> None:

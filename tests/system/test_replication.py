@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import ringfence
+from ringfence.control.runtime import calls
+from ringfence.control.transport.question import put
 from ringfence.native import _node
 from ringfence.native.errors import RingfenceError
 from tests.system.cluster import Three
@@ -70,6 +72,15 @@ class Story:
             return False
         return True
 
+    def ends(self) -> list[int]:
+        """Where the rows end that each node knows to be on two disks."""
+        found = []
+        for control in self.cluster.controls:
+            reply = calls.decode_reply(put(control, calls.encode(calls.Hosted(topic=0)), 2.0))
+            assert isinstance(reply, calls.Figures)
+            found += [known["end_offset"] for known in reply.values]
+        return found
+
     def logs(self) -> list[dict[str, Any]]:
         """Of the stopped nodes: where each one's copy ends, and its chain."""
         found = []
@@ -115,6 +126,7 @@ def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three
     three.restart_all()
     until(story.level, what="publishing after a restart of all")
     story.check()
+    until(lambda: len(set(story.ends())) == 1 and len(story.ends()) == 3, what="equal ends")
     logs = story.logs()
     assert len(logs) == 3
     assert logs[0] == logs[1] == logs[2]

@@ -119,7 +119,7 @@ impl Group {
 
     /// Copy a record: `staging_has` its bytes. `header` is complete but for the physical part and the chain, which
     /// are set. Returns the record's position.
-    pub fn put_copy(&mut self, header: &mut RecordHeader, previous_chain: u64, parts: &[&[u8]]) -> u64 {
+    pub fn put_copy(&mut self, header: &mut RecordHeader, previous_chain: Option<u64>, parts: &[&[u8]]) -> u64 {
         let position = self.begin + self.bytes;
         let record_bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
         let span = align_up(record_bytes, BODY_ALIGN_BYTES);
@@ -143,7 +143,7 @@ impl Group {
     }
 
     /// Take over a record whose body lies in its block at `RECORD_HEADER_BYTES`; the rest as [`Self::put_copy`].
-    pub fn put_block(&mut self, header: &mut RecordHeader, previous_chain: u64, mut block: Block) -> u64 {
+    pub fn put_block(&mut self, header: &mut RecordHeader, previous_chain: Option<u64>, mut block: Block) -> u64 {
         self.end_slice();
         let position = self.begin + self.bytes;
         let record_bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
@@ -197,7 +197,7 @@ impl Group {
             group: self.number,
             ..Default::default()
         };
-        seal(&mut header, 0, head);
+        seal(&mut header, Some(0), head);
         self.staging.to += span;
         self.staging.last = None;
         self.bytes += span as u64;
@@ -228,15 +228,17 @@ impl Group {
     }
 }
 
-/// Write the 192 bytes: `chain` continues `previous_chain` for log kinds, is 0 for local ones.
-fn seal(header: &mut RecordHeader, previous_chain: u64, out: &mut [u8]) {
+/// Write the 192 bytes: `chain` continues `previous_chain` for log kinds (`None`: it is the header's own), is 0 for local
+/// ones.
+fn seal(header: &mut RecordHeader, previous_chain: Option<u64>, out: &mut [u8]) {
     let out: &mut [u8; RecordHeader::SIZE] =
         (&mut out[..RecordHeader::SIZE]).try_into().expect("a header is 192 bytes");
     header.magic = RECORD_MAGIC;
-    header.chain = 0;
+    let given = std::mem::take(&mut header.chain);
     header.write(out);
     if is_log(header.kind) {
-        header.chain = xxh3_64_with_seed(&out[RecordHeader::LOGICAL], previous_chain);
+        let chain = |previous| xxh3_64_with_seed(&out[RecordHeader::LOGICAL], previous);
+        header.chain = previous_chain.map_or(given, chain);
         out[RecordHeader::CHAIN_AT..].copy_from_slice(&header.chain.to_le_bytes());
     }
     header.header_crc = crc_of(&out[8..]);

@@ -135,6 +135,11 @@ impl Index {
         self.sparse.front().map(|entry| entry.record)
     }
 
+    /// Number and offset of the first record that can be found.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.sparse.front().map(|entry| (entry.record, entry.offset))
+    }
+
     /// Bytes of all records that this index ever saw and did not lose by a cut.
     pub fn bytes(&self) -> u64 {
         self.bytes

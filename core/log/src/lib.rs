@@ -89,7 +89,7 @@ pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check,
 pub use report::{Damage, PartitionReport, Report};
 pub use retain::{Retention, retain};
 pub use shard::Shard;
-pub use state::LogState;
+pub use state::{LogState, read_anchor, write_anchor};
 pub use storage::{Disk, Storage, StorageError};
 pub use terms::{Body, Options, Placed, Progress, Refusal, Refused, Status};
 pub use writer::Writer;

@@ -95,7 +95,30 @@ impl Shard {
     pub fn append_drop(&mut self, pool: &mut Pool, log: &mut PartitionLog) -> Result<Placed, Refusal> {
         let placed = self.put_state(pool, log, LogState { dropped: true, ..log.state() }, &[])?;
         log.mark_dropped();
+        log.dropped_at = placed.position;
         log.starts.push((placed.group, log.head.next_offset));
+        Ok(placed)
+    }
+
+    /// Begin anew at `head`, whose chain is not known, with what another replica's log goes on with. What was here counts
+    /// no more; `blob` is the node's part of that replica.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed.
+    pub fn append_anchor(
+        &mut self,
+        pool: &mut Pool,
+        log: &mut PartitionLog,
+        head: PartitionHead,
+        blob: &[u8],
+    ) -> Result<Placed, Refusal> {
+        if log.damage.is_some() {
+            return Err(Refusal::Quarantined);
+        }
+        let state = LogState { head, start_offset: head.next_offset, anchored: true, ..log.state() };
+        let placed = self.put_state(pool, log, state, blob)?;
+        log.anchor(head);
+        log.starts.push((placed.group, head.next_offset));
         Ok(placed)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringfence_wire::{RecordHeader, RecordKind};
 
 use crate::files::FilePin;
-use crate::head::PartitionHead;
+use crate::head::{Mismatch, PartitionHead};
 use crate::index::Index;
 use crate::position::Position;
 use crate::report::{Damage, PartitionReport};
@@ -24,6 +24,10 @@ pub struct PartitionLog {
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
     pub(crate) dropped: bool,
+    /// The next record's chain is taken as it comes: what was before it is not known here.
+    pub(crate) anchored: bool,
+    /// Where the record stands that dropped it, in this run.
+    pub(crate) dropped_at: Position,
     /// Files with records of it, oldest first.
     pub(crate) touches: Vec<Touch>,
     /// (group, file) of state records, oldest first; the first may be durable.
@@ -71,6 +75,8 @@ impl PartitionLog {
             fence: 0,
             damage: None,
             dropped: false,
+            anchored: false,
+            dropped_at: Position::NOWHERE,
             touches: Vec::new(),
             states: Vec::new(),
             starts: Vec::new(),
@@ -124,6 +130,11 @@ impl PartitionLog {
         Arc::strong_count(&self.readers) > 1
     }
 
+    /// Nothing has followed the head that it began anew at.
+    pub fn is_anchored(&self) -> bool {
+        self.anchored
+    }
+
     pub fn is_dropped(&self) -> bool {
         self.dropped
     }
@@ -165,7 +176,13 @@ impl PartitionLog {
             start_offset: self.start_offset,
             dropped: self.dropped,
             released: false,
+            anchored: self.anchored,
         }
+    }
+
+    /// Where a replica that lacks the beginning begins: number and offset of the first record that is here, or the end.
+    pub fn first(&self) -> (u64, u64) {
+        self.index.first().unwrap_or((self.head.next_record, self.head.next_offset))
     }
 
     /// The log start that retention asks for, if it is above the present one: exact to one index interval, at most
@@ -216,9 +233,24 @@ impl PartitionLog {
         }
     }
 
+    /// Begin at what another replica's log goes on with.
+    pub(crate) fn anchor(&mut self, head: PartitionHead) {
+        self.begin_anew();
+        (self.head, self.start_offset, self.anchored) = (head, head.next_offset, true);
+    }
+
+    /// Check a log record that comes numbered.
+    pub(crate) fn accept(&self, header: &RecordHeader) -> Result<(), Mismatch> {
+        match self.head.accept(header) {
+            Err(Mismatch::Chain { .. }) if self.anchored => Ok(()),
+            accepted => accepted,
+        }
+    }
+
     /// Take in a log record that is placed.
     pub(crate) fn take(&mut self, header: &RecordHeader, position: Position) {
         self.see_staged(header);
+        self.anchored &= !crate::head::is_log(header.kind);
         self.head.advance(header, position);
         self.index.add(header, position);
     }
@@ -245,6 +277,22 @@ impl PartitionLog {
         self.damage = None;
         self.index.clear();
         self.start_offset = self.head.next_offset;
+    }
+
+    /// Behind its drop the partition has records again: of another log. Files with the old one go by the same rules; what
+    /// dropped it outlives them.
+    pub(crate) fn begin_anew(&mut self) {
+        let mut touches = std::mem::take(&mut self.touches);
+        for touch in &mut touches {
+            (touch.live, touch.end_offset) = (None, 0);
+        }
+        if let Some(last) = touches.last_mut() {
+            last.has_cut = true;
+        }
+        let (states, buried) = (std::mem::take(&mut self.states), std::mem::take(&mut self.buried));
+        let (fence, place, readers) = (self.fence, self.place, self.readers.clone());
+        let new = Self::new(self.topic, self.partition);
+        *self = Self { fence, touches, states, buried, place, readers, ..new };
     }
 
     pub fn report(&self) -> PartitionReport {

@@ -21,14 +21,16 @@ const ALIGN: u64 = 4096;
 pub struct PunchPlan {
     pub topic: u64,
     pub partition: u64,
+    /// Where it was dropped: what stands behind is of another life of the partition on this store.
+    until: Position,
     pins: Vec<FilePin>,
 }
 
 impl PunchPlan {
     /// The same, one file each: a walk through one takes as long as reading it, and reads wait meanwhile.
     pub fn files(self) -> impl Iterator<Item = Self> {
-        let (topic, partition) = (self.topic, self.partition);
-        self.pins.into_iter().map(move |pin| Self { topic, partition, pins: vec![pin] })
+        let (topic, partition, until) = (self.topic, self.partition, self.until);
+        self.pins.into_iter().map(move |pin| Self { topic, partition, until, pins: vec![pin] })
     }
 }
 
@@ -42,7 +44,7 @@ impl PartitionLog {
             return None;
         }
         let pins = self.touches.iter().map(|touch| touch.pin.clone()).collect();
-        Some(PunchPlan { topic: self.topic, partition: self.partition, pins })
+        Some(PunchPlan { topic: self.topic, partition: self.partition, until: self.dropped_at, pins })
     }
 }
 
@@ -59,6 +61,9 @@ impl<S: Storage> Reader<S> {
             let mut position = Position::new(pin.number, ALIGN);
             // To the first position without a sound header: the file's end, or damage that is left alone.
             while let Some(header) = self.window.header(position, AHEAD_BYTES)? {
+                if position >= plan.until {
+                    break;
+                }
                 let from = (position.bytes() + 192).next_multiple_of(ALIGN);
                 let until = (position.bytes() + u64::from(header.span_bytes)) / ALIGN * ALIGN;
                 let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);

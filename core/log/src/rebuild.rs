@@ -94,12 +94,15 @@ impl Rebuild {
         }
         let bad_body = (!item.is_body_sound).then(|| at("the body is damaged".to_owned()));
         self.report.damage.extend(bad_body.clone());
+        if self.part(header.topic, header.partition).log.dropped {
+            // Nothing of a log follows its drop: the partition came back to this store, and begins anew.
+            let key = (header.topic, header.partition);
+            self.report.damage.retain(|damage| (damage.topic, damage.partition) != key);
+            self.part(key.0, key.1).log.begin_anew();
+            self.report.damage.extend(bad_body.clone());
+        }
         let part = self.part(header.topic, header.partition);
         let position = Position::new(context.pin.number, item.position);
-        if part.log.dropped && header.kind != RecordKind::State as u8 {
-            part.log.touch(context.pin, None);
-            return;
-        }
         let problem = if is_log(header.kind) {
             part.log_record(context, header, position, kept, bad_body.is_some())
         } else if bad_body.is_some() {
@@ -223,7 +226,8 @@ impl Part {
         let log = &mut self.log;
         log.touch(context.pin, Some(header.first_offset + offsets_of(header)));
         let mut problem = None;
-        let accepted = log.head.accept(header);
+        let accepted = log.accept(header);
+        log.anchored = false;
         #[cfg(feature = "planted")]
         let accepted = accepted.or_else(|mismatch| {
             if crate::planted::is_on(crate::planted::Bug::RecycledBytes) { Ok(()) } else { Err(mismatch) }
@@ -298,7 +302,13 @@ impl Part {
             context.visitor.dropped(log.topic, log.partition);
             return None;
         }
-        if state.released {
+        if state.anchored {
+            (self.damage, self.missing_before, self.suspicion) = (None, None, None);
+            if !state.head.same_log(&log.head) {
+                log.anchor(state.head);
+            }
+            log.anchored = true;
+        } else if state.released {
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
             if !state.head.same_log(&log.head) {
                 log.index.gap();

@@ -81,7 +81,7 @@ impl Shard {
         header: RecordHeader,
         body: Body<'a>,
     ) -> Result<Placed, Refused<'a>> {
-        match log.head.accept(&header) {
+        match log.accept(&header) {
             Ok(()) => self.admit(pool, log, header, body, 0),
             Err(mismatch) => Err(Refused { refusal: Refusal::Mismatch(mismatch), body }),
         }
@@ -131,7 +131,7 @@ impl Shard {
         if let Err(refusal) = self.make_room(pool, bytes, is_small, is_rows) {
             return Err(Refused { refusal, body });
         }
-        let chain = log.head.chain;
+        let chain = (!log.anchored).then_some(log.head.chain);
         let group = self.open.as_mut().expect("make_room opened it");
         match body {
             Body::Copy(parts) if is_small => Ok(group.put_copy(header, chain, parts)),

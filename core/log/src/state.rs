@@ -4,6 +4,7 @@
 //! that the log ends at. Fence and start records carry all they say in their headers.
 
 use crate::head::PartitionHead;
+use crate::partition::PartitionLog;
 use crate::position::Position;
 
 /// All that the log itself needs to recover one partition from here on.
@@ -18,6 +19,9 @@ pub struct LogState {
     pub dropped: bool,
     /// An operator ended the quarantine: damage before this record is known and accepted.
     pub released: bool,
+    /// The log begins at the head with what another replica's log goes on with; nothing before this record counts. The
+    /// chain before is not known: the first record's own covers it.
+    pub anchored: bool,
 }
 
 /// Bytes of a head in a body.
@@ -27,6 +31,7 @@ pub const STATE_BYTES: usize = 128;
 
 const FLAG_DROPPED: u64 = 1;
 const FLAG_RELEASED: u64 = 2;
+const FLAG_ANCHORED: u64 = 4;
 
 /// The head as bytes, position included: it is this store's own, as the record is.
 #[must_use]
@@ -57,7 +62,9 @@ pub fn read_head(bytes: &[u8]) -> Option<PartitionHead> {
 impl LogState {
     #[must_use]
     pub fn write(&self) -> [u8; STATE_BYTES] {
-        let flags = u64::from(self.dropped) * FLAG_DROPPED + u64::from(self.released) * FLAG_RELEASED;
+        let flags = u64::from(self.dropped) * FLAG_DROPPED
+            + u64::from(self.released) * FLAG_RELEASED
+            + u64::from(self.anchored) * FLAG_ANCHORED;
         let mut bytes = [0; STATE_BYTES];
         bytes[..HEAD_BYTES].copy_from_slice(&write_head(&self.head));
         for (word, out) in
@@ -77,14 +84,34 @@ impl LogState {
             Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
         };
         let flags = word(2)?;
-        (flags & !(FLAG_DROPPED | FLAG_RELEASED) == 0).then_some(Self {
+        (flags & !(FLAG_DROPPED | FLAG_RELEASED | FLAG_ANCHORED) == 0).then_some(Self {
             head: read_head(bytes)?,
             fence: word(0)?,
             start_offset: word(1)?,
             dropped: flags & FLAG_DROPPED != 0,
             released: flags & FLAG_RELEASED != 0,
+            anchored: flags & FLAG_ANCHORED != 0,
         })
     }
+}
+
+/// What another replica begins with that lacks what is gone here: a state's bytes before the node's part.
+#[must_use]
+pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
+    let (next_record, next_offset) = log.first();
+    let head = if next_record == log.head().next_record {
+        PartitionHead { last_position: Position::NOWHERE, ..*log.head() }
+    } else {
+        PartitionHead { next_record, next_offset, ..PartitionHead::default() }
+    };
+    LogState { head, start_offset: next_offset, anchored: true, ..LogState::default() }.write().to_vec()
+}
+
+/// The head to begin at, and the node's part. `None` if it is no such state.
+#[must_use]
+pub fn read_anchor(body: &[u8]) -> Option<(PartitionHead, &[u8])> {
+    let state = LogState::read(body)?;
+    (state.anchored && !state.dropped && !state.released).then_some((state.head, &body[STATE_BYTES..]))
 }
 
 #[cfg(test)]
@@ -101,7 +128,7 @@ mod tests {
             last_position: Position::new(5, 64),
             owner_epoch: 6,
         };
-        let state = LogState { head, fence: 7, start_offset: 8, dropped: false, released: true };
+        let state = LogState { head, fence: 7, start_offset: 8, dropped: false, released: true, anchored: false };
         assert_eq!(LogState::read(&state.write()), Some(state));
         assert_eq!(read_head(&write_head(&head)), Some(head));
         assert_eq!(LogState::read(&state.write()[..STATE_BYTES - 1]), None);

@@ -37,7 +37,7 @@ impl Epochs {
     /// The greatest epoch up to `bound` and the end of its records, in a log that ends at `end`; (0, 0) if there is
     /// none.
     pub fn last_upto(&self, bound: u64, end: u64) -> (u64, u64) {
-        let after = self.starts.partition_point(|start| start.epoch <= bound);
+        let after = self.starts.partition_point(|start| start.epoch <= bound && start.record < end);
         let Some(last) = after.checked_sub(1) else { return (0, 0) };
         (self.starts[last].epoch, self.starts.get(after).map_or(end, |next| next.record))
     }

@@ -155,10 +155,17 @@ impl Engine {
         if partition.dropped {
             return Err(format!("partition {id} is being dropped").into());
         }
+        if partition.log.is_anchored() {
+            return Err(
+                format!("partition {id}: nothing of its log is on this store yet, it cannot go on with it").into()
+            );
+        }
         let newest = partition.log.head().owner_epoch.max(partition.opening);
         if epoch <= newest {
             return Err(format!("partition {id}: epoch {epoch} is not above {newest}; draw a newer one").into());
         }
+        self.end_incomplete(at, pool)?;
+        let partition = &mut self.partitions[at];
         let mut fence = partition.gate.fence();
         fence.raise(epoch).map_err(|stale| format!("partition {id}: {stale}"))?;
         let record = RecordHeader {
@@ -334,7 +341,7 @@ impl Engine {
             return Ok(Step::Done(Finished::Done));
         }
         let mut bytes = Vec::new();
-        blob::write(&partition.epochs, &partition.producers, &partition.stages, &mut bytes);
+        blob::write(partition, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
         partition.damage = None;

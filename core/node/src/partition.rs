@@ -42,6 +42,8 @@ pub struct Partition {
     pub rest: Rest,
     /// What this store is to it in this run.
     pub role: Role,
+    /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
+    pub known_upto: u64,
     /// The store lost a torn tail at its start, and this log was not level with an owner's since.
     pub cut: bool,
 }
@@ -82,6 +84,7 @@ impl Partition {
             dropped: false,
             rest: Rest::Quiet,
             role: Role::None,
+            known_upto: 0,
             cut: false,
         }
     }
@@ -103,6 +106,18 @@ impl Partition {
     /// What an end of the log waits for besides this store's disk.
     pub fn shared(&self, end: End) -> Option<Shared> {
         if let Role::Owner(owner) = &self.role { Some(Shared { end, epoch: owner.epoch }) } else { None }
+    }
+
+    /// Records from this number on, and rows from this offset on, never were.
+    pub fn cut_tables(&mut self, next_record: u64, next_offset: u64) {
+        self.producers.cut(next_offset);
+        self.epochs.cut(next_record);
+        self.known_upto = self.known_upto.min(next_record);
+        if let Err(why) = self.stages.cut(next_record, next_offset) {
+            // Not served: what it would say of scopes is not known. It must be filled anew.
+            self.damage.get_or_insert(why);
+        }
+        self.settle_stages();
     }
 
     /// Why the partition must not be served, if so.

@@ -5,7 +5,7 @@ use ringfence_log::{PartitionLog, Visitor};
 use ringfence_routing::PairMap;
 use ringfence_wire::{ExtensionKind, RecordHeader, RecordKind, extension};
 
-use crate::blob;
+use crate::blob::{self, Tables};
 use crate::dedupe::{Identity, Producers, TableLimits};
 use crate::epochs::Epochs;
 use crate::partition::Partition;
@@ -17,6 +17,8 @@ struct Found {
     epochs: Epochs,
     producers: Producers,
     stages: Stages,
+    /// As of [`Partition::known_upto`].
+    known_upto: u64,
     /// Records from this number on are void: the next one, or the log's end, says from which offset.
     cut_at_record: Option<u64>,
     damage: Option<String>,
@@ -49,6 +51,7 @@ impl Rebuild {
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
             partition.settle_stages();
             (partition.damage, partition.dropped) = (found.damage, dropped);
+            partition.known_upto = found.known_upto;
             partition
         };
         logs.into_iter().map(build).collect()
@@ -63,6 +66,7 @@ impl Found {
             }
             self.producers.cut(end_offset);
             self.epochs.cut(record);
+            self.known_upto = self.known_upto.min(record);
         }
     }
 }
@@ -71,7 +75,9 @@ impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
         *found = match blob::read(blob) {
-            Ok((epochs, producers, stages)) => Found { epochs, producers, stages, ..Found::default() },
+            Ok(Tables { epochs, producers, stages, known_upto }) => {
+                Found { epochs, producers, stages, known_upto, ..Found::default() }
+            }
             Err(why) => {
                 Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
             }
@@ -82,7 +88,9 @@ impl Visitor for Rebuild {
         let found = self.found.entry((header.topic, header.partition)).or_default();
         found.cut(header.first_offset);
         let Found { epochs, producers, stages, .. } = found;
-        if let Err(why) = learn(producers, epochs, stages, header, bytes) {
+        if header.record_number >= found.known_upto
+            && let Err(why) = learn(producers, epochs, stages, header, bytes)
+        {
             found.damage.get_or_insert(why);
         }
         if found.producers.is_over(self.limits) {

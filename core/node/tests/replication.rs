@@ -13,7 +13,9 @@ mod staged;
 mod support;
 
 use cluster::Cluster;
+use ringfence_node::Order;
 use ringfence_wire::Code;
+use support::{PARTITION, TOPIC};
 
 fn opened(seed: u64) -> Cluster {
     let mut cluster = Cluster::new(seed);
@@ -124,6 +126,83 @@ fn a_replica_that_missed_much_catches_up_from_disk() {
     cluster.check_equal();
 }
 
+/// Node 2 slept while the others wrote and gave up what it lacks.
+fn far_behind(seed: u64) -> Cluster {
+    let mut cluster = opened(seed);
+    cluster.publish(7);
+    cluster.calm(4);
+    cluster.power_cut(2);
+    for _ in 0..200 {
+        cluster.publish(400);
+        cluster.calm(2);
+    }
+    let before_offset = cluster.status(0).unwrap().end_offset - 20_000;
+    for at in 0..2 {
+        cluster.order(at, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset });
+    }
+    cluster.calm(80);
+    let told = cluster.status(0).unwrap();
+    assert_eq!((told.start_offset, cluster.acked.len()), (before_offset, 201));
+    cluster
+}
+
+/// All three logs end alike, and this owner knows each producer's last batches.
+fn check_taken_over(cluster: &mut Cluster, owner: usize) {
+    cluster.calm(60);
+    let ends: Vec<_> = (0..3).map(|at| cluster.status(at).map(|told| (told.records, told.chain))).collect();
+    assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?} {:#?}", cluster.sites[cluster.owner].node.syncs());
+    cluster.open(owner);
+    cluster.calm(30);
+    assert!(cluster.is_open);
+    let (records, last) = (cluster.status(owner).unwrap().records, cluster.sent.len() as u64 - 1);
+    for sequence in [last - 40, last - 1, last] {
+        // Another offset than the first one is an assertion in `answered`.
+        cluster.send(sequence);
+        cluster.calm(4);
+    }
+    assert_eq!(cluster.status(owner).unwrap().records, records, "I6: a repeated batch was stored again");
+    assert_eq!(cluster.refused, std::collections::BTreeMap::new());
+    cluster.publish(9);
+    cluster.calm(8);
+    assert_eq!(cluster.acked.len(), cluster.sent.len());
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_replica_that_lacks_what_was_given_up_begins_anew_and_knows_the_producers() {
+    let mut cluster = far_behind(8);
+    cluster.start(2);
+    check_taken_over(&mut cluster, 2);
+    let told = cluster.status(2).unwrap();
+    assert!(told.start_offset > 7 && told.start_offset <= cluster.status(0).unwrap().start_offset, "{told:?}");
+    // And after its restart: what it knew ahead of its log is not learned twice.
+    cluster.power_cut(2);
+    cluster.start(2);
+    check_taken_over(&mut cluster, 0);
+    check_taken_over(&mut cluster, 2);
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_replica_that_stops_half_way_begins_anew_with_the_next_owner() {
+    for seed in 9..14 {
+        let mut cluster = far_behind(seed);
+        cluster.start(2);
+        let rounds = usize::try_from(seed - 8).unwrap();
+        for _ in 0..rounds * 4 {
+            for at in 0..3 {
+                cluster.work(at);
+                cluster.collect(at);
+            }
+            cluster.deliver();
+            cluster.deliver();
+            cluster.pass(5);
+        }
+        cluster.power_cut(2);
+        cluster.start(2);
+        cluster.open(1);
+        check_taken_over(&mut cluster, 2);
+    }
+}
+
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_longer_log_that_went_another_way_counts_for_nothing() {
     let mut cluster = opened(7);
@@ -154,6 +233,79 @@ fn a_longer_log_that_went_another_way_counts_for_nothing() {
     }
     assert!(!cluster.is_open, "opened on the word of a log that lacks its epoch");
     cluster.check_equal();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn nobody_is_level_with_an_owner_that_has_synced_nothing() {
+    let mut cluster = Cluster::new(20);
+    cluster.open(0);
+    for _ in 0..20 {
+        cluster.sites[0].node.turn().unwrap();
+        cluster.collect(0);
+        for at in 1..3 {
+            cluster.work(at);
+            cluster.collect(at);
+        }
+        for _ in 0..10 {
+            cluster.deliver();
+        }
+        cluster.pass(20);
+        assert_eq!(cluster.status(0).unwrap().replicas, 1);
+    }
+    cluster.calm(10);
+    assert_eq!(cluster.status(0).unwrap().replicas, 3);
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn what_a_wiped_store_had_counts_no_more() {
+    let mut cluster = opened(21);
+    cluster.publish(5);
+    cluster.calm(4);
+    let had = |cluster: &Cluster| {
+        let syncs = cluster.sites[0].node.syncs();
+        syncs.iter().find(|sync| sync.node == 3).map(|sync| sync.records).unwrap()
+    };
+    assert_eq!(had(&cluster), 2);
+    cluster.power_cut(2);
+    cluster.wipe(2);
+    cluster.start(2);
+    cluster.calm(10);
+    assert_eq!((had(&cluster), cluster.status(0).unwrap().replicas), (0, 2));
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_read_that_an_older_session_began_cuts_nothing() {
+    let mut cluster = opened(22);
+    cluster.publish(5);
+    cluster.calm(4);
+    cluster.publish(6);
+    cluster.publish(7);
+    cluster.work(0);
+    cluster.cut(0, 1);
+    cluster.cut(0, 2);
+    cluster.open(1);
+    for reads in 1..=2 {
+        // Node 0's readers stand still: each session's read waits.
+        for _ in 0..100 {
+            cluster.work(1);
+            cluster.collect(1);
+            cluster.fence_only(0);
+            for _ in 0..5 {
+                cluster.deliver();
+            }
+            if cluster.sites[0].node.jobs().unwrap().1.len() == reads {
+                break;
+            }
+            cluster.pass(20);
+        }
+        assert_eq!(cluster.sites[0].node.jobs().unwrap().1.len(), reads);
+        if reads == 1 {
+            cluster.cut(1, 0);
+        }
+    }
+    cluster.calm(10);
+    let ends: Vec<_> = (0..2).map(|at| cluster.status(at).map(|told| (told.records, told.chain))).collect();
+    assert_eq!(ends[0], ends[1], "{:#?}", cluster.sites[1].node.syncs());
 }
 
 /// A walk of `steps`; `crashes` at a time at most.

@@ -1,18 +1,20 @@
-//! The replica's side: answers an owner's FENCE, cuts its log where the two part, appends what comes.
+//! The replica's side: answers an owner's FENCE, appends what comes.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Body, From, PartitionHead, PlanError, Position, Refusal as LogRefusal};
+use ringfence_log::{Body, Refusal as LogRefusal};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Outbound, Payload};
 use ringfence_wire::{
     ANSWER_FLAG_CUT, AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, Status,
     crc_of,
 };
 
-use super::{Read, Role};
+use super::Role;
+use super::anchor::beginning;
+use super::cut::Begin;
 use crate::acks::{Due, What};
 use crate::answers::{length, send};
 use crate::engine::Engine;
-use crate::event::{Effects, Now, ReadEnd, ReadJob};
+use crate::event::{Effects, Now};
 use crate::ingest::{Stop, quarantined, stop_of};
 use crate::park::{OwnedBody, Parked, bytes_of};
 use crate::partition::{At, Rest};
@@ -27,14 +29,24 @@ pub struct Follower {
     /// (change, attempt) while it is not adopted.
     pub learner: Option<(u64, u32)>,
     /// The connection that its session was begun over (S4).
-    source: Option<Connection>,
-    /// The log is being cut for a session that begins.
-    cutting: bool,
+    pub(super) source: Option<Connection>,
+    /// Over which FENCE came last.
+    fenced: Option<Connection>,
+    /// The read that ends with the log being cut for a session that begins; of older sessions none counts.
+    pub(super) cutting: Option<u64>,
 }
 
 impl Follower {
     pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>) -> Self {
-        Self { epoch, owner, learner, source: None, cutting: false }
+        Self { epoch, owner, learner, source: None, fenced: None, cutting: None }
+    }
+
+    pub(super) fn may_begin_anew(&self, from: Connection) -> bool {
+        self.fenced == Some(from) && self.source.is_none() && self.cutting.is_none()
+    }
+
+    pub(super) fn begun(&mut self, from: Connection) {
+        self.source = Some(from);
     }
 }
 
@@ -48,16 +60,6 @@ pub struct ReplicaDue {
     mark: u64,
     end: u64,
 }
-
-/// A session that begins behind record `number - 1` of a longer log.
-#[derive(Debug)]
-pub(super) struct Begin {
-    connection: Connection,
-    header: RequestHeader,
-}
-
-/// A head's worth of bytes.
-const HEAD_BYTES: usize = 4096;
 
 impl Engine {
     /// The partition, if it follows the owner of this epoch.
@@ -116,10 +118,11 @@ impl Engine {
         partition.gate.set_fence(fence);
         if let Role::Follower(follower) = &mut partition.role {
             // What an older connection still holds is void from here on.
-            (follower.source, follower.cutting) = (None, false);
+            (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
         }
         let head = partition.log.head();
-        let (epoch, end) = partition.epochs.last_upto(header.sequence, head.next_record);
+        let found = partition.epochs.last_upto(header.sequence, head.next_record);
+        let (epoch, end) = if partition.is_incomplete() { (0, 0) } else { found };
         answer.status = Status::Ok as u8;
         (answer.owner_epoch, answer.sequence, answer.end_offset) = (epoch, end, head.next_offset);
         answer.send = if end == head.next_record { head.chain } else { 0 };
@@ -216,10 +219,13 @@ impl Engine {
         if header.body_bytes == 0 {
             return self.begin_or_beat(at, from, header, pool, effects);
         }
+        if let Some(content) = beginning(header, body.as_ref().map_or(&[][..], bytes_of))? {
+            return self.take_anchor(at, from, header, content, pool, effects);
+        }
         let partition = &self.partitions[at];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
         let next = partition.log.head().next_record;
-        if follower.source != Some(from) || follower.cutting || header.sequence > next {
+        if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
@@ -311,7 +317,9 @@ impl Engine {
         let before = partition.producers.bytes();
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
         let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
-        if let Err(why) = learn(producers, epochs, stages, record, told) {
+        if record.record_number >= partition.known_upto
+            && let Err(why) = learn(producers, epochs, stages, record, told)
+        {
             partition.damage.get_or_insert(why);
         }
         if record.kind == RecordKind::Publish as u8 {
@@ -330,7 +338,7 @@ impl Engine {
     }
 
     /// Durable below this number, once it is.
-    fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+    pub(super) fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         let mut answer = self.echo(header);
         let partition = &self.partitions[at];
         let head = partition.log.head();
@@ -352,14 +360,13 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Stop> {
         let partition = &mut self.partitions[at];
-        let head = *partition.log.head();
+        let (head, incomplete) = (*partition.log.head(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
-        if follower.source != Some(from) && number < next && !follower.cutting {
-            follower.cutting = true;
+        if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {
             return self.begin_cut(at, Begin { connection: from, header: *header }, pool, effects);
         }
-        if follower.cutting || number != next {
+        if follower.cutting.is_some() || number != next {
             let what = format!("partition {}: the log ends at {next}, not at {number}", header.partition);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
@@ -368,104 +375,6 @@ impl Engine {
         self.acknowledge(at, from, header, effects);
         Ok(())
     }
-
-    /// Find the record before the cut; the rest follows when it is read.
-    fn begin_cut(&mut self, at: At, begin: Begin, pool: &mut Pool, effects: &mut Effects) -> Result<(), Stop> {
-        let number = begin.header.sequence;
-        if number == 0 {
-            self.cut(at, &begin, PartitionHead::default(), pool, effects);
-            return Ok(());
-        }
-        let partition = &mut self.partitions[at];
-        let end = partition.log.head().next_record;
-        let plan = match partition.log.plan_records(number - 1, end, HEAD_BYTES) {
-            Ok(mut plan) => {
-                plan.head_only = true;
-                debug_assert!(matches!(plan.from, From::Record(_)));
-                plan
-            }
-            Err(error) => {
-                if let Role::Follower(follower) = &mut partition.role {
-                    follower.cutting = false;
-                }
-                return Err(cannot_cut(number, &error).into());
-            }
-        };
-        let Some(block) = pool.take(HEAD_BYTES) else {
-            if let Role::Follower(follower) = &mut partition.role {
-                follower.cutting = false;
-            }
-            return Err(Refusal::new(Code::Overloaded, "no block to read into").into());
-        };
-        let ticket = self.reads.ticket();
-        self.sync.reads.insert(ticket, Read::Cut { at, begin: Box::new(begin) });
-        effects.reads.push(ReadJob { ticket, plan, block });
-        Ok(())
-    }
-
-    pub(super) fn cut_read(&mut self, at: At, begin: &Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
-        let Some(partition) = self.partitions.get(at) else { return };
-        // Another session has begun meanwhile, or another role: the owner asks again.
-        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting) {
-            return;
-        }
-        let read = end.result.as_ref().ok().filter(|done| done.records == 1);
-        let found = read.and_then(|_| record_at(&end.block, 0).ok());
-        match found {
-            Some(record) if record.record_number + 1 == begin.header.sequence => {
-                let to = PartitionHead::after(&record, Position(record.previous_position));
-                self.cut(at, begin, to, pool, effects);
-            }
-            _ => {
-                let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
-                self.end_cut(at, begin, &Refusal::new(Code::Internal, why), effects);
-            }
-        }
-    }
-
-    fn end_cut(&mut self, at: At, begin: &Begin, refusal: &Refusal, effects: &mut Effects) {
-        if let Role::Follower(follower) = &mut self.partitions[at].role {
-            follower.cutting = false;
-        }
-        self.refuse(begin.connection, &begin.header, refusal, effects);
-    }
-
-    /// The log ends at `to` from here on, durably; then the session has begun.
-    fn cut(&mut self, at: At, begin: &Begin, to: PartitionHead, pool: &mut Pool, effects: &mut Effects) {
-        let partition = &mut self.partitions[at];
-        let (start, mark) = (partition.log.start_offset(), partition.mark);
-        if to.next_offset < start || to.next_offset < mark {
-            let what = format!(
-                "partition {}: an owner wants its log cut at row {}, below its mark {mark} or start {start}",
-                partition.log.partition, to.next_offset
-            );
-            return self.end_cut(at, begin, &Refusal::new(Code::Conflict, what), effects);
-        }
-        let before = partition.producers.bytes();
-        let shard = &mut self.shards[usize::from(partition.shard)];
-        match shard.append_truncate(pool, &mut partition.log, to) {
-            Ok(placed) => partition.last_group = placed.group,
-            Err(refusal) => {
-                let code = if refusal == LogRefusal::Busy { Code::Overloaded } else { Code::StorageFailed };
-                let refusal = Refusal::new(code, format!("the log cannot be cut: {refusal:?}"));
-                return self.end_cut(at, begin, &refusal, effects);
-            }
-        }
-        partition.producers.cut(to.next_offset);
-        partition.epochs.cut(to.next_record);
-        if let Err(why) = partition.stages.cut(to.next_record, to.next_offset) {
-            // Not served: what it would say of scopes is not known. It must be filled anew.
-            partition.damage.get_or_insert(why);
-        }
-        partition.settle_stages();
-        (partition.rest, partition.cut) = (Rest::Fresh, false);
-        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
-        if let Role::Follower(follower) = &mut partition.role {
-            (follower.source, follower.cutting) = (Some(begin.connection), false);
-        }
-        self.counters.cuts += 1;
-        self.acknowledge(at, begin.connection, &begin.header, effects);
-    }
 }
 
 /// True if its body is an Arrow message behind an extension.
@@ -473,11 +382,7 @@ fn is_rows(record: &RecordHeader) -> bool {
     record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8
 }
 
-fn cannot_cut(number: u64, error: &PlanError) -> Refusal {
-    Refusal::new(Code::Internal, format!("the record before {number} is not found in this log: {error:?}"))
-}
-
-fn record_at(bytes: &[u8], at: usize) -> Result<RecordHeader, Refusal> {
+pub(super) fn record_at(bytes: &[u8], at: usize) -> Result<RecordHeader, Refusal> {
     let short = || Refusal::new(Code::BadBody, "a record ends within its header");
     let bytes = bytes.get(at..at + RecordHeader::SIZE).ok_or_else(short)?;
     let bytes = bytes.try_into().map_err(|_| short())?;

@@ -161,6 +161,8 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         let sync = &mut owner.syncs[index];
         if body != sync.place.store {
+            // What the lost store had is nowhere.
+            sync.durable = 0;
             sync.end_session(now.mono_ms + RETRY_LATE_MS, "the node has another store: it was wiped or replaced");
             self.has_business(at);
             return self.tell_syncs(at, effects);
@@ -175,6 +177,12 @@ impl Engine {
         if common > 0 && known != epoch {
             // It has an epoch that this log has not: nothing of that one counts, and of older ones only what both have.
             return self.ask(at, index, known, now, effects);
+        }
+        if common < partition.log.first().0 {
+            let Role::Owner(owner) = &mut partition.role else { return };
+            (owner.syncs[index].stage, owner.syncs[index].anew) = (Stage::Copying, true);
+            self.has_business(at);
+            return self.tell_syncs(at, effects);
         }
         self.begin(at, index, common, now, effects);
     }

@@ -30,8 +30,10 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out; `follow.rs` the
-//! replica's side; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! replica's side; `cut.rs` where its log ends; `anchor.rs` a replica that begins behind what is gone; `roles.rs` orders; `peers.rs` connections to other nodes.
 
+mod anchor;
+mod cut;
 mod follow;
 mod lead;
 mod owner;
@@ -92,5 +94,5 @@ enum Read {
     /// The next piece for a replica that is copying.
     Copy { at: At, session: u64 },
     /// A replica's own log: the record before which it is cut.
-    Cut { at: At, begin: Box<follow::Begin> },
+    Cut { at: At, begin: Box<cut::Begin> },
 }

@@ -73,6 +73,8 @@ pub struct Sync {
     pub durable: u64,
     /// It had everything once in this session: it counts as there.
     pub level: bool,
+    /// It lacks what is gone here: its log begins anew.
+    pub anew: bool,
     /// A read for it is under way.
     pub reading: bool,
     /// Block for the next read: larger after a record that did not fit.
@@ -135,6 +137,7 @@ impl Sync {
             next: 0,
             durable: 0,
             level: false,
+            anew: false,
             reading: false,
             read_bytes: READ_BYTES,
             told: 0,

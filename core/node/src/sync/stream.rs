@@ -69,7 +69,7 @@ impl Engine {
         let mut news = false;
         for sync in &mut owner.syncs {
             // A copy that has come up to this very record goes on from memory.
-            if sync.stage == Stage::Copying && !sync.reading && sync.next == number {
+            if sync.stage == Stage::Copying && !sync.reading && !sync.anew && sync.next == number {
                 news |= !sync.level;
                 (sync.stage, sync.level) = (Stage::Live, true);
             }
@@ -192,6 +192,16 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         let until = owner.durable.record;
         let sync = &mut owner.syncs[index];
+        if until == 0 {
+            // What this store itself has is not known before its first sync: nobody is level with that.
+            return;
+        }
+        if sync.anew && self.sync.peers.has_room(sync.place.node) {
+            return self.send_anchor(at, index, now, effects);
+        }
+        if sync.anew {
+            return self.sync.peers.starve(sync.place.node, at);
+        }
         if sync.next >= until {
             // Above: this store has not synced its own yet.
             if sync.next == until {
@@ -213,14 +223,15 @@ impl Engine {
         let plan = match partition.log.plan_records(sync.next, until, bytes) {
             Ok(plan) => plan,
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
-            Err(error) => {
-                let why = match error {
-                    PlanError::Retained { start_offset } => {
-                        format!("retention has given up what it lacks: the log begins at row {start_offset}")
-                    }
-                    _ => "the owner's log is damaged".to_owned(),
-                };
-                (sync.stage, sync.why, sync.level) = (Stage::Failed, why, false);
+            Err(PlanError::Retained { .. }) => {
+                // Retention has overtaken the copy: a new session finds where it may begin.
+                sync.end_session(now.mono_ms, "retention has given up what it lacks");
+                self.has_business(at);
+                return self.tell_syncs(at, effects);
+            }
+            Err(PlanError::Closed) => {
+                (sync.stage, sync.level) = (Stage::Failed, false);
+                "the owner's log is damaged".clone_into(&mut sync.why);
                 return self.tell_syncs(at, effects);
             }
         };

@@ -125,6 +125,13 @@ impl Cluster {
         }
     }
 
+    /// Another store, empty, in the place of a node that is down.
+    pub fn wipe(&mut self, at: usize) {
+        let disk = Faulty::new(at as u64 + 1_000);
+        let config = Config { store: [99; 16], ..config_of(at) };
+        self.sites[at] = Site { node: Stepped::new(config, disk.clone()).unwrap(), disk, up: false };
+    }
+
     /// The power goes; what was not synced is torn, lost, or there.
     pub fn power_cut(&mut self, at: usize) {
         self.sites[at].node.crash();
@@ -378,7 +385,7 @@ impl Cluster {
         }
     }
 
-    fn send(&mut self, sequence: u64) {
+    pub fn send(&mut self, sequence: u64) {
         let owner = self.owner;
         if !self.sites[owner].up {
             return;

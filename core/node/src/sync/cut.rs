@@ -1,0 +1,132 @@
+//! A replica's log is cut where it went another way than the owner's.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{From, PartitionHead, PlanError, Position, Refusal as LogRefusal};
+use ringfence_transport::Connection;
+use ringfence_wire::{Code, RequestHeader};
+
+use super::follow::record_at;
+use super::{Read, Role};
+use crate::engine::Engine;
+use crate::event::{Effects, ReadEnd, ReadJob};
+use crate::ingest::Stop;
+use crate::partition::{At, Rest};
+use crate::refusal::Refusal;
+
+/// A session that begins behind record `number - 1` of a longer log.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub connection: Connection,
+    pub header: RequestHeader,
+}
+
+/// A head's worth of bytes.
+const HEAD_BYTES: usize = 4096;
+impl Engine {
+    /// Find the record before the cut; the rest follows when it is read.
+    pub(super) fn begin_cut(
+        &mut self,
+        at: At,
+        begin: Begin,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) -> Result<(), Stop> {
+        let number = begin.header.sequence;
+        if number == 0 {
+            self.cut(at, &begin, PartitionHead::default(), pool, effects);
+            return Ok(());
+        }
+        let partition = &mut self.partitions[at];
+        let end = partition.log.head().next_record;
+        let plan = match partition.log.plan_records(number - 1, end, HEAD_BYTES) {
+            Ok(mut plan) => {
+                plan.head_only = true;
+                debug_assert!(matches!(plan.from, From::Record(_)));
+                plan
+            }
+            Err(error) => return Err(cannot_cut(number, &error).into()),
+        };
+        let Some(block) = pool.take(HEAD_BYTES) else {
+            return Err(Refusal::new(Code::Overloaded, "no block to read into").into());
+        };
+        let ticket = self.reads.ticket();
+        if let Role::Follower(follower) = &mut partition.role {
+            follower.cutting = Some(ticket);
+        }
+        self.sync.reads.insert(ticket, Read::Cut { at, begin: Box::new(begin) });
+        effects.reads.push(ReadJob { ticket, plan, block });
+        Ok(())
+    }
+
+    pub(super) fn cut_read(&mut self, at: At, begin: &Begin, end: &ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+        let Some(partition) = self.partitions.get(at) else { return };
+        // Another session has begun meanwhile, or another role: the owner asks again.
+        if !matches!(&partition.role, Role::Follower(follower) if follower.cutting == Some(end.ticket)) {
+            return;
+        }
+        let read = end.result.as_ref().ok().filter(|done| done.records == 1);
+        let found = read.and_then(|_| record_at(&end.block, 0).ok());
+        match found {
+            Some(record) if record.record_number + 1 == begin.header.sequence => {
+                let to = PartitionHead::after(&record, Position(record.previous_position));
+                self.cut(at, begin, to, pool, effects);
+            }
+            _ => {
+                let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
+                self.end_cut(at, begin, Some(&Refusal::new(Code::Internal, why)), effects);
+            }
+        }
+    }
+
+    fn end_cut(&mut self, at: At, begin: &Begin, refusal: Option<&Refusal>, effects: &mut Effects) {
+        if let Role::Follower(follower) = &mut self.partitions[at].role {
+            follower.cutting = None;
+            if refusal.is_none() {
+                follower.source = Some(begin.connection);
+            }
+        }
+        if let Some(refusal) = refusal {
+            return self.refuse(begin.connection, &begin.header, refusal, effects);
+        }
+        self.counters.cuts += 1;
+        self.acknowledge(at, begin.connection, &begin.header, effects);
+    }
+
+    /// The log ends at `to` from here on, durably; then the session has begun.
+    fn cut(&mut self, at: At, begin: &Begin, to: PartitionHead, pool: &mut Pool, effects: &mut Effects) {
+        if to.next_record == 0 && self.partitions[at].is_incomplete() {
+            return match self.begin_from_nothing(at, pool) {
+                Ok(()) => self.end_cut(at, begin, None, effects),
+                Err(refusal) => self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
+            };
+        }
+        let partition = &mut self.partitions[at];
+        let (start, mark) = (partition.log.start_offset(), partition.mark);
+        if to.next_offset < start || to.next_offset < mark {
+            let what = format!(
+                "partition {}: an owner wants its log cut at row {}, below its mark {mark} or start {start}",
+                partition.log.partition, to.next_offset
+            );
+            return self.end_cut(at, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
+        }
+        let before = partition.producers.bytes();
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        match shard.append_truncate(pool, &mut partition.log, to) {
+            Ok(placed) => partition.last_group = placed.group,
+            Err(refusal) => return self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
+        }
+        partition.cut_tables(to.next_record, to.next_offset);
+        (partition.rest, partition.cut) = (Rest::Fresh, false);
+        self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
+        self.end_cut(at, begin, None, effects);
+    }
+}
+
+fn cannot_end(refusal: &LogRefusal) -> Refusal {
+    let code = if *refusal == LogRefusal::Busy { Code::Overloaded } else { Code::StorageFailed };
+    Refusal::new(code, format!("the log cannot be cut: {refusal:?}"))
+}
+
+fn cannot_cut(number: u64, error: &PlanError) -> Refusal {
+    Refusal::new(Code::Internal, format!("the record before {number} is not found in this log: {error:?}"))
+}
