@@ -44,13 +44,15 @@ class _Door:
         assert self._control is not None
         return asked(self._control, calls.ShowPartition(partition=partition), self._timeout_s)
 
-    def force(self, partition: int, change: int, owner: int, accepts: str) -> None:
+    def force(self, partition: int, change: int, owner: int, accepts: str, replicas: tuple[int, ...]) -> None:
         if self._admin is not None:
-            given = {"change": change, "owner": owner, "accepts": accepts}
+            given = {"change": change, "owner": owner, "accepts": accepts, "replicas": list(replicas)}
             self._admin.change("POST", f"/admin/partitions/{partition}/force-owner", given)
             return
         assert self._control is not None
-        call = calls.ForcePartition(partition=partition, change=change, owner=owner, accepts=accepts)
+        call = calls.ForcePartition(
+            partition=partition, change=change, owner=owner, accepts=accepts, replicas=replicas
+        )
         asked(self._control, call, self._timeout_s)
 
 
@@ -81,20 +83,27 @@ def show(*, partition: int, control: str | None, http: str | None, token_file: P
 @command.command("force-owner")
 @click.argument("partition", type=click.IntRange(min=1))
 @click.option("--owner", type=click.IntRange(min=1), required=True, help="The node that becomes owner.")
+@click.option("--replica", "replicas", type=click.IntRange(min=1), multiple=True,
+              help="A node that has a replica from then on; name all of them, the owner too. Needed where "
+                   "a majority is lost for good: the owner serves only with one.")  # fmt: skip
 @click.option("--yes", is_flag=True, help="Do not ask: what may be lost is accepted.")
 @control_option
 @http_options
 @timeout_option
 @json_option
-def force_owner(*, partition: int, owner: int, yes: bool, control: str | None, http: str | None,
-                token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def force_owner(
+    *, partition: int, owner: int, replicas: tuple[int, ...], yes: bool, control: str | None,
+    http: str | None, token_file: Path | None, timeout_s: float, as_json: bool,
+) -> int:  # fmt: skip
     """Make a replica the owner although no majority answers. ROWS MAY BE LOST, acknowledged ones too.
 
-    Only for a failover that waits for replicas which never come back; it says first what may be lost.
+    Only for a failover that waits for replicas which never come back; it says first what may be lost. Other
+    nodes take their place by --replica, and copy what the owner has. Replicas that do come back keep what
+    they have, and count for nothing.
 
     \b
     Example:
-      ringfence partition force-owner 655360 --owner 4 --http http://127.0.0.1:7412
+      ringfence partition force-owner 655360 --owner 4 --replica 4 --replica 5 --replica 6
     """  # noqa: D301
     door = _Door(control, http, token_file, timeout_s)
     told = door.show(partition)
@@ -109,9 +118,10 @@ def force_owner(*, partition: int, owner: int, yes: bool, control: str | None, h
         )
     if not as_json:
         _show(told)
-    question = f"{chosen['may_lose']}.\nMake node {owner} the owner of partition {partition}?"
+    to = f" with replicas on nodes {', '.join(map(str, replicas))}" if replicas else ""
+    question = f"{chosen['may_lose']}.\nMake node {owner} the owner of partition {partition}{to}?"
     confirm(question, yes=yes)
-    door.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX])
+    door.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX], replicas)
     if as_json:
         emit({"partition": partition, "owner": owner, "change": change["change"],
               "accepted": chosen["may_lose"]})  # fmt: skip

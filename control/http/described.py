@@ -19,6 +19,7 @@ _WHY: Final = {
     409: "what the cluster is or has forbids it",
     412: "If-Match: it has another version by now",
     413: "the body is too large",
+    414: "the query is too long",
     422: "it is not as described, or a key was used for other content",
     429: "too many requests are under way; Retry-After says when",
     431: "too many headers",

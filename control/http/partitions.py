@@ -22,6 +22,9 @@ class ForceGiven(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     change: Number = Field(description="the number of the open failover: `change.change` of the partition")
     owner: Number
+    replicas: Annotated[list[Number], Field(max_length=5)] = Field(
+        default=[], description="nodes from then on, the owner among them; none: the same as before"
+    )
     accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
         description="what may be lost by it, as its candidate's `may_lose` says; log and audit keep it"
     )
@@ -67,7 +70,9 @@ def _changes(desk: Desk) -> APIRouter:
 
     async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
         await node.proposer.fresh()
-        command = node.partitions.force(PartitionId(partition), given.change, given.owner, given.accepts)
+        command = node.partitions.force(
+            PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
+        )
         return await node.admin.propose(command, asked)
 
     @changes.post(

@@ -81,8 +81,8 @@ def _reads(desk: Desk) -> APIRouter:
     async def preview(
         action: ActionName,
         number: Annotated[int | None, Query(alias="node", ge=1, le=NUMBER_MAX)] = None,
-        moves: Annotated[list[MoveText], Query(alias="move", max_length=256)] = [],  # noqa: B006 - FastAPI copies it
-        partitions: Annotated[list[Number], Query(alias="partition", max_length=256)] = [],  # noqa: B006 - as above
+        moves: Annotated[list[MoveText], Query(alias="move", max_length=32)] = [],  # noqa: B006 - FastAPI copies it
+        partitions: Annotated[list[Number], Query(alias="partition", max_length=100)] = [],  # noqa: B006 - as above
     ) -> dict[str, Any]:
         """What a start would move now. 409 while another run is under way."""
         chosen = [_chosen(text) for text in moves] or [

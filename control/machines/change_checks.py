@@ -177,10 +177,30 @@ def force_fault(state: MetadataState, command: ForceOwner) -> Refused | None:
             f"node {command.owner} is {state.nodes[command.owner].life}; an owner that nobody hears "
             "would fail over at once: start it first"
         )
+    fault = forced_set_fault(state, change, command)
+    if fault is not None:
+        return fault
     if len(command.accepts.strip()) < ACCEPTS_MIN or len(command.accepts) > WHY_MAX:
         return invalid(
             f"accepts={command.accepts[:80]!r}: say in {ACCEPTS_MIN} to {WHY_MAX} characters what may be lost"
         )
+    return None
+
+
+def forced_set_fault(state: MetadataState, change: Change, command: ForceOwner) -> Refused | None:
+    """The replicas after a forced choice: as many as before, the owner among them, new ones able."""
+    wanted = command.replicas
+    if not wanted:
+        return None
+    count = len(change.replicas)
+    if len(wanted) != count or len(set(wanted)) != count or command.owner not in wanted:
+        return invalid(
+            f"replicas {list(wanted)}: {count} different nodes, the owner {command.owner} among them"
+        )
+    for node in sorted({*wanted} - {place.node for place in change.replicas}):
+        fault = eligible_fault(state, node) or _leftover_fault(state, command.partition, node)
+        if fault is not None:
+            return fault
     return None
 
 

@@ -93,7 +93,7 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
             copied = {"rows": command.rows, "bytes": command.bytes}
             return followed(done, change, MoveState.COMMITTED, error="", **copied), Done()
         case ForceOwner():
-            return commit(state, state.changes[command.partition], command.owner, None, index), Done()
+            return force(state, command, index), Done()
         case ConfirmOpened(partition=partition):
             return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
         case CleanChange(partition=partition, gap_us=gap_us):
@@ -153,6 +153,17 @@ def commit(
     assigned = with_assignment(state, topic, change.partition, assignment, index)
     state = not_adopting(with_change(assigned, committed), change)
     return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
+
+
+def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
+    """Nodes that are new among the replicas follow the owner; they have nothing to adopt."""
+    change = state.changes[command.partition]
+    if command.replicas:
+        held = {place.node: place for place in change.replicas}
+        replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
+        state = taken_up(state, change.partition, replicas)
+        change = replace(change, replicas=replicas)
+    return commit(state, change, command.owner, None, index)
 
 
 def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:

@@ -58,12 +58,18 @@ class CommitChange(CommandBase, frozen=True, kw_only=True, tag="commit_change"):
 
 
 class ForceOwner(CommandBase, frozen=True, kw_only=True, tag="force_owner"):
-    """An operator's choice of an owner without a majority; `accepts` says what may be lost by it."""
+    """An operator's choice of an owner without a majority; `accepts` says what may be lost by it.
+
+    `replicas` are the nodes from then on, the owner among them: others take the place of those that are lost,
+    for the owner serves only with a majority. Empty: the same as before. Who is none any more keeps what it
+    has, nobody tells it to give that back: it may be all that is left of what was lost.
+    """
 
     partition: PartitionId
     change: ChangeId
     owner: NodeId
     accepts: str
+    replicas: tuple[NodeId, ...] = ()
 
 
 class ConfirmOpened(CommandBase, frozen=True, kw_only=True, tag="confirm_opened"):

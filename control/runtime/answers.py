@@ -204,7 +204,7 @@ class Answers:
             return calls.Told(value=known)
         self._no_tokens("force owners")
         await self._proposer.fresh()
-        command = self._partitions.force(number, call.change, call.owner, call.accepts)
+        command = self._partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
         applied = await self._proposer.propose(command)
         _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
         return calls.Told(value={"index": applied.index})

@@ -99,12 +99,16 @@ class ShowPartition(_Call, frozen=True, kw_only=True, tag="show_partition"):
 
 
 class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
-    """End failover `change` of a partition: `owner` it is. `accepts` says what may be lost."""
+    """End failover `change` of a partition: `owner` it is. `accepts` says what may be lost.
+
+    `replicas`, if there are any, are the nodes from then on.
+    """
 
     partition: Number
     change: Number
     owner: Number
     accepts: Annotated[str, Meta(max_length=1_000)]
+    replicas: Annotated[tuple[Number, ...], Meta(max_length=5)] = ()
 
 
 class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):

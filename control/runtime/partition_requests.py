@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from ringfence.control.machines.coordinator import Coordinator
@@ -55,10 +56,15 @@ class Partitions:
             "change": None if change is None else self._shown_change(state, change),
         }  # fmt: skip
 
-    def force(self, partition: PartitionId, change: int, owner: int, accepts: str) -> ForceOwner:
+    def force(
+        self, partition: PartitionId, change: int, owner: int, accepts: str, replicas: Iterable[int] = ()
+    ) -> ForceOwner:
         """The entry that makes `owner` the owner; the log's side judges it."""
         _assigned(self._proposer.state, partition)
-        return ForceOwner(partition=partition, change=ChangeId(change), owner=NodeId(owner), accepts=accepts)
+        return ForceOwner(
+            partition=partition, change=ChangeId(change), owner=NodeId(owner), accepts=accepts,
+            replicas=tuple(NodeId(node) for node in replicas),
+        )  # fmt: skip
 
     def _shown_change(self, state: MetadataState, change: Change) -> dict[str, Any]:
         shown: dict[str, Any] = {

@@ -175,6 +175,26 @@ def test_without_a_majority_only_an_operator_chooses_and_says_what_may_be_lost()
     assert lab.now.owner.node == 2
 
 
+def test_a_forced_owner_gets_other_replicas_for_those_that_are_lost() -> None:
+    lab = Lab(4, replication=3)
+    lab.must(lab.fail(1))
+    force = ForceOwner(**lab.which, owner=NodeId(2), accepts="rows that only nodes 1 and 5 have")
+    for wrong, words in (
+        ((2, 8), "3 different"), ((2, 8, 8), "3 different"), ((1, 5, 8), "the owner 2 among"),
+        ((2, 8, 9), "not a member"),
+    ):  # fmt: skip
+        lab.refuses(replace(force, replicas=tuple(NodeId(node) for node in wrong)), words)
+    lab.must(replace(force, replicas=(NodeId(8), NodeId(2), NodeId(5))))
+    assert [place.node for place in lab.now.replicas] == [2, 8, 5]
+    lab.must(lab.opened())
+    lab.must(lab.clean())
+    assert lab.state.leftovers == {}, "what the lost one has may be all that is left: nobody deletes it"
+    lone = Lab(4, replication=3)
+    lone.must(lone.fail(1))
+    lone.fail(2)
+    lone.refuses(replace(force, **lone.which), "start it first")
+
+
 def test_a_failover_that_is_under_way_outlives_restarts_and_failures_of_others() -> None:
     lab = Lab(3, replication=3)
     lab.must(lab.fail(1))

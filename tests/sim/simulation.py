@@ -140,7 +140,7 @@ class Simulation(World):
             machine.files.fail_sync = machine.files.fail_write = 0.0
             machine.files.room = machine.files.dies_after = machine.host.calls_left = None
             machine.host.disk.set_faults()
-            for rot in machine.rots:
+            for rot in reversed(machine.rots):
                 machine.files.restore(*rot)
             machine.rots.clear()
             machine.resume()

@@ -170,7 +170,7 @@ class World:
         if machine.rots and is_damage(error):
             self.count("damage_refused")
             self.tell(machine.name, "refuses its damaged files:", text[:160])
-            for rot in machine.rots:
+            for rot in reversed(machine.rots):  # a byte may have rotted twice
                 machine.files.restore(*rot)  # the operator restores them
             machine.rots.clear()
         elif is_damage(error):

@@ -60,6 +60,8 @@ pub struct ReadPlan {
     pub bytes_max: usize,
     /// 0 = no limit.
     pub rows_max: u64,
+    /// Records lie behind the mark, which may not be written yet.
+    pub(crate) is_open: bool,
     /// Only the header of the first wanted record, which then names its own place as `previous_position`.
     pub head_only: bool,
     pub(crate) hops: Vec<Hop>,
@@ -69,6 +71,14 @@ pub struct ReadPlan {
 
 /// Hops in one plan: 32 MiB of answer are 512 intervals.
 const HOPS_MAX: usize = 1024;
+
+impl ReadPlan {
+    /// Whether a stretch leads across the mark, or up to it from records that may not be written yet. The index has an
+    /// entry in each file, so what is wanted of it lies in the file that it begins in.
+    pub(crate) fn is_open(&self, hop: &Hop) -> bool {
+        self.is_open && hop.until_offset >= self.until_offset
+    }
+}
 
 impl PartitionLog {
     /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0
@@ -106,7 +116,15 @@ impl PartitionLog {
             From::Record(record) | From::Staged(record) => entry.record <= record,
             From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
         });
-        let hops = self.hops(entries, bytes_max);
+        let mut entries = entries.peekable();
+        if entries.peek().is_some_and(|first| first.offset >= until_offset) {
+            return Err(PlanError::Empty);
+        }
+        let mut hops = self.hops(entries, bytes_max);
+        // What lies behind the mark may not be written yet; its file may not even be there.
+        if let Some(last) = hops.iter().position(|hop| hop.until_offset >= until_offset) {
+            hops.truncate(last + 1);
+        }
         self.plan_of(from, hops, until_offset, bytes_max, rows_max)
     }
 
@@ -161,6 +179,7 @@ impl PartitionLog {
             until_offset,
             bytes_max,
             rows_max,
+            is_open: until_offset < self.head.next_offset,
             head_only: false,
             hops,
             pins,

@@ -90,17 +90,37 @@ impl<S: Storage> Reader<S> {
         };
         done.first_offset = done.next_offset;
         for (index, hop) in plan.hops.iter().enumerate() {
-            for pin in plan.pins.iter().filter(|pin| (hop.from.file()..=hop.until.file()).contains(&pin.number)) {
-                self.window.open(pin)?;
-            }
-            match self.hop(plan, hop, ahead(&plan.hops[index..]), block, &mut done) {
+            // A stretch across the mark leads to what may not be written yet: a failure there says nothing. If it was
+            // damage below the mark, the next read tells, once the stretch is durable.
+            let is_open = plan.is_open(hop);
+            match self.stretch(plan, hop, ahead(&plan.hops[index..]), block, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
-                Err(ReadError::Damaged { .. }) if done.records > 0 => break,
+                Err(ReadError::Damaged { .. }) if done.records > 0 || is_open => break,
+                Err(ReadError::Storage(_)) if is_open => break,
                 Err(error) => return Err(error),
             }
         }
         Ok(done)
+    }
+
+    /// A hop with its files open. False when the answer is full.
+    fn stretch(
+        &mut self,
+        plan: &ReadPlan,
+        hop: &Hop,
+        ahead: u64,
+        block: &mut Block,
+        done: &mut ReadDone,
+    ) -> Result<bool, ReadError> {
+        // Of one record alone, and up to the mark, the next one's file is not needed: it may not be there yet.
+        let is_one = hop.from_record + 1 == hop.until_record;
+        let is_open = plan.is_open(hop);
+        let files = hop.from.file()..=if is_one || is_open { hop.from.file() } else { hop.until.file() };
+        for pin in plan.pins.iter().filter(|pin| files.contains(&pin.number)) {
+            self.window.open(pin)?;
+        }
+        self.hop(plan, hop, ahead, block, done)
     }
 
     /// False when the answer is full.
@@ -112,10 +132,11 @@ impl<S: Storage> Reader<S> {
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
-        if hop.from_record + 1 == hop.until_record || is_dense(hop) {
+        let is_open = plan.is_open(hop);
+        if hop.from_record + 1 == hop.until_record || is_dense(hop) || is_open {
             match self.forward(plan, hop, ahead, block, done) {
                 // Perhaps another partition's record is damaged: then the back-links lead around it.
-                Err(ReadError::Damaged { .. }) if hop.from_record + 1 < hop.until_record => {}
+                Err(ReadError::Damaged { .. }) if hop.from_record + 1 < hop.until_record && !is_open => {}
                 other => return other,
             }
         }

@@ -36,9 +36,10 @@ impl<S: Storage> Window<S> {
         self.files.retain(|(token, _, _)| token.strong_count() > 0);
     }
 
-    /// Make the file readable.
+    /// Make the file readable. The one that was asked for longest ago gives way: not one of the same stretch.
     pub fn open(&mut self, pin: &FilePin) -> Result<(), StorageError> {
-        if self.files.iter().any(|(_, number, _)| *number == pin.number) {
+        if let Some(at) = self.files.iter().position(|(_, number, _)| *number == pin.number) {
+            self.files[at..].rotate_left(1);
             return Ok(());
         }
         let file = self.storage.open(&segment_name(pin.number, pin.shard))?;

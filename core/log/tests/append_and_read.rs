@@ -3,7 +3,7 @@
 mod support;
 
 use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{Disk, From, Storage};
+use ringfence_log::{Disk, From, Reader, Storage};
 use support::{Store, body, small};
 
 /// Appends of mixed sizes to some partitions, then recovery, then reads in pieces.
@@ -54,6 +54,44 @@ fn what_is_appended_is_recovered_and_read_back_from_a_real_directory() {
         let directory = tempdir(&format!("round-trip-{direct}"));
         round_trip(&Disk::open(&directory, direct).unwrap(), 7);
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
+
+/// Found by a simulated cluster: a fetch of durable rows failed because the file of the row behind them was not there
+/// yet.
+#[test]
+fn what_is_below_the_mark_is_read_while_what_lies_behind_it_is_not_written() {
+    for seed in 0..40 {
+        let mut random = Seeded::new(seed);
+        let storage = Faulty::new(seed);
+        let mut store = Store::open(&storage, &small());
+        let mut reader = Reader::new(storage.clone());
+        let mut block = store.pool.take(1 << 20).unwrap();
+        for round in 0..60 {
+            let bytes_max = if random.chance(1, 4) { 40_000 } else { 3_000 };
+            store.put(1, 1, 1 + u32::try_from(random.below(9)).unwrap(), &body(&mut random, bytes_max));
+            store.settle();
+            let mark = store.logs[&(1, 1)].end_offset();
+            for _ in 0..random.below(60) {
+                if store.append(1, 1, 2, &body(&mut random, bytes_max)).is_err() {
+                    break; // what waits is full
+                }
+            }
+            let offset = random.below(mark);
+            for from in [From::Offset(mark - 1), From::Offset(offset)] {
+                let plan = store.logs[&(1, 1)].plan(from, mark, 1 << 19, 0).unwrap();
+                let done = reader.read(&plan, &mut block);
+                let done =
+                    done.unwrap_or_else(|error| panic!("seed {seed}, round {round}, mark {mark}, {error:?}: {plan:?}"));
+                assert!(done.records > 0 && done.next_offset <= mark, "seed {seed}, round {round}: {done:?}");
+            }
+            let time_ms = store.now_ms + 1;
+            if let Ok(plan) = store.logs[&(1, 1)].plan(From::Time(time_ms), mark, 4096, 1) {
+                assert_eq!(reader.read(&plan, &mut block).unwrap().records, 0, "no row is so new");
+            }
+            store.flush();
+            store.now_ms += 1;
+        }
     }
 }
 
