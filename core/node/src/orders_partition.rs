@@ -60,12 +60,12 @@ impl Engine {
     /// What the order asks for stands in the log already: it ends when everything that the log has now is durable, on a
     /// quorum where replicas share it.
     pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished) -> Step {
-        let shared = self.shared_end(at);
+        let upto = self.shared_end(at);
         let partition = &mut self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_here = group <= self.shards[shard].durable_group();
         let what = What::Order { number, finished: finished.clone(), then: Then::Nothing };
-        match (&mut partition.role, shared) {
+        match (&mut partition.role, upto) {
             (Role::Owner(owner), Some(Shared { end, .. })) => {
                 if owner.mark_record >= end.record {
                     return Step::Done(finished);
@@ -79,7 +79,7 @@ impl Engine {
             _ if is_here => return Step::Done(finished),
             _ => {}
         }
-        self.acks[shard].push(Due { group, partition: at, shared, what });
+        self.acks[shard].push(Due { group, partition: at, shared: upto, what });
         Step::WhenDurable
     }
 

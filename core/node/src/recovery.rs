@@ -136,10 +136,10 @@ pub fn learn(
             producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
         }
         Some(RecordKind::Staged) => {
-            let staged = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
+            let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
             // Without one its body is damaged: the log says so, too.
             let id = stage_in(bytes).ok_or("a staged record without its identity")?;
-            stages.staged(&id, staged, header.body_bytes);
+            stages.staged(&id, batch, header.body_bytes);
         }
         Some(RecordKind::Publish) => {
             let read = stage_publish::read(bytes).map_err(|why| format!("a publish record: {}", why.0));

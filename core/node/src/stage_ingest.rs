@@ -120,7 +120,7 @@ impl Engine {
         effects: &mut Effects,
     ) {
         self.counters.repeated += 1;
-        let shared = self.shared_end(at);
+        let upto = self.shared_end(at);
         let partition = &mut self.partitions[at];
         let due = due(from, header, partition.log.end_offset(), true, now);
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
@@ -131,7 +131,7 @@ impl Engine {
         let what = What::Batch(due);
         if is_there {
             self.answer_batch(at, &due, effects);
-        } else if let (Role::Owner(owner), Some(Shared { end, .. })) = (&mut partition.role, shared)
+        } else if let (Role::Owner(owner), Some(Shared { end, .. })) = (&mut partition.role, upto)
             && owner.durable >= end
         {
             owner.waiting.push_back(Waiting { end, what });
@@ -140,7 +140,7 @@ impl Engine {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {
-            self.acks[shard].push(Due { group, partition: at, shared, what });
+            self.acks[shard].push(Due { group, partition: at, shared: upto, what });
         }
     }
 

@@ -91,8 +91,8 @@ impl Engine {
         partition.rest = Rest::Fresh;
         self.counters.published += 1;
         self.counters.rows += u64::from(rows);
-        let shared = self.shared_end(at);
-        Ok(self.when_durable_upto(shared, number, at, &placed, Finished::Done, Then::Published(end_offset)))
+        let upto = self.shared_end(at);
+        Ok(self.when_durable_upto(upto, number, at, &placed, Finished::Done, Then::Published(end_offset)))
     }
 }
 

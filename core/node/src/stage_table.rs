@@ -346,7 +346,9 @@ impl Stages {
 }
 
 fn put(out: &mut Vec<u8>, words: &[u64]) {
-    words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
 }
 
 fn write_attempt((scope, epoch, token): Key, attempt: &Attempt, out: &mut Vec<u8>) {
