@@ -49,8 +49,8 @@ impl Engine {
             partition.acknowledged_ms.0 = self.unix_ms;
         }
         let header = AnswerHeader {
-            opcode: Opcode::Publish as u8,
-            status: Status::Ok as u8,
+            opcode: (if due.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
+            status: (if due.staged { Status::Staged } else { Status::Ok }) as u8,
             request_id: due.request_id,
             topic: partition.log.topic,
             partition: partition.log.partition,

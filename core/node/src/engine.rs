@@ -72,6 +72,8 @@ pub struct Engine {
     /// Last status told to the control plane, by shard.
     pub(crate) told: Vec<Status>,
     pub(crate) upkeep: crate::upkeep::Upkeep,
+    /// Who may stage.
+    pub(crate) scopes: crate::stage_scopes::Scopes,
     pub(crate) stopping: bool,
     /// Wall clock of the event that is handled.
     pub(crate) unix_ms: u64,
@@ -117,6 +119,7 @@ impl Engine {
             counters: Counters::default(),
             producers_bytes,
             upkeep: crate::upkeep::Upkeep::default(),
+            scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             unix_ms: 0,
             woken: Vec::new(),

@@ -45,6 +45,8 @@ pub struct Cluster {
     pub acked: BTreeMap<u64, u64>,
     requests: BTreeMap<u64, u64>,
     next_id: i64,
+    /// Answers to anything but a publish, by request.
+    pub others: BTreeMap<u64, AnswerHeader>,
     /// Refusals by code.
     pub refused: BTreeMap<u16, u32>,
     /// Answers to what was asked besides publishing.
@@ -93,6 +95,7 @@ impl Cluster {
             acked: BTreeMap::new(),
             requests: BTreeMap::new(),
             next_id: 0,
+            others: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: Vec::new(),
             outcomes: Vec::new(),
@@ -434,7 +437,10 @@ impl Cluster {
 
     fn answered(&mut self, bytes: &[u8; 128]) {
         let header = AnswerHeader::open(bytes).unwrap();
-        let Some(sequence) = self.requests.remove(&header.request_id) else { return self.told.push(header) };
+        let Some(sequence) = self.requests.remove(&header.request_id) else {
+            self.others.insert(header.request_id, header);
+            return self.told.push(header);
+        };
         if header.status == Status::Ok as u8 {
             let before = self.acked.insert(sequence, header.first_offset);
             let same = before.is_none_or(|offset| offset == header.first_offset);
