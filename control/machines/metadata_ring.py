@@ -103,7 +103,11 @@ def eligible_fault(state: MetadataState, node: int) -> Refused | None:
     record = state.nodes[NodeId(node)]
     if record.takes_partitions:
         return None
-    why = "is being drained" if record.draining else f"is {record.life} since entry {record.changed}"
+    why = (
+        "is being drained (`node undrain` ends that)"
+        if record.draining
+        else f"is {record.life} since entry {record.changed}"
+    )
     return invalid(f"node {node} {why}; it takes no partitions")
 
 

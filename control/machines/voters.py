@@ -28,7 +28,7 @@ class ChangeVoters(NamedTuple):
 
 
 class TransferLeadership(NamedTuple):
-    """The leader shall vote no more: another one leads first, and takes it from there."""
+    """The leader shall vote no more, or is being drained: another one leads, and takes it from there."""
 
     to: NodeId
 
@@ -50,16 +50,26 @@ def next_change(
     """
     chosen, spare = _ranked(state, voters, caught_up, leader)
     wanted = set(chosen)
-    if not wanted or wanted == voters:
-        return None
     order = [*chosen, *spare]
-    after = _step(set(voters), wanted, order)
+    after = _step(set(voters), wanted, order) if wanted and wanted != voters else set(voters)
     if after == voters:
-        return None
+        return _relieved(state, [node for node in order if node in voters], leader)
     if leader in after:
         return ChangeVoters(frozenset(after))
     heirs = [node for node in order if node in after and node in voters and _is_live(state, node)]
     return TransferLeadership(heirs[0]) if heirs else ChangeVoters(frozenset({*after, leader}))
+
+
+def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> TransferLeadership | None:
+    """Who was drained may have to vote still; it need not lead where another voter can.
+
+    Not in the middle of a run: the next leader would have to ask anew how far each move is.
+    """
+    known = state.nodes.get(leader)
+    if known is None or not known.draining or state.rebalance.is_active:
+        return None
+    heirs = [node for node in order if _is_live(state, node) and not state.nodes[node].draining]
+    return TransferLeadership(heirs[0]) if heirs else None
 
 
 def _ranked(

@@ -103,7 +103,8 @@ class Small:
         self.lefts: list[ChangesLeft] = []
         for number in numbers:
             NativeModel(self.disks, number)
-        self.leader = ChangeLeader(log, self._ask, Board())
+        self.board = Board()
+        self.leader = ChangeLeader(log, self._ask, self.board)
 
     async def __aenter__(self) -> Self:
         for number in self.disks.nodes:

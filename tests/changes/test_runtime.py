@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
+from ringfence.control.machines.loads import Load, Told
 from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.change_commands import AbortChange, PrepareChange
 from ringfence.control.model.changes import ChangePhase
@@ -168,6 +170,28 @@ def test_a_cancel_in_the_middle_of_a_copy_leaves_the_target_clean() -> None:
             assert {small.now(number).owner.node for number in (0, 1)} == {1} or (
                 small.log.state.rebalance.outcome is Outcome.CANCELLED
             )
+
+    asyncio.run(run())
+
+
+def test_what_heartbeats_tell_makes_the_policy_even_the_loads() -> None:
+    async def run() -> None:
+        async with Small(2, partitions=4) as small:
+            now_ms = time.monotonic_ns() // 1_000_000
+            hot = tuple(Load(int(number), 1_000, 10) for number in small.partitions)
+            small.board.hear(NodeId(1), Told(hot), now_ms)
+            small.board.hear(NodeId(2), Told(), now_ms)
+            await small.log.propose(
+                SetConfig(values={"policy_enabled": 1, "policy_grace_s": 0, "policy_check_interval_s": 1})
+            )
+            await small.until(lambda: bool(small.log.state.rebalance.run) and idle(small))
+            run = small.log.state.rebalance
+            assert run.outcome is Outcome.DONE
+            assert run.why.startswith("policy: loads node 1: 4000 B/s, node 2: 0 B/s")
+            assert sorted(small.now(number).owner.node for number in range(4)) == [1, 1, 2, 2]
+            decision = small.leader.coordinator.decision
+            assert decision is not None
+            assert decision.why
 
     asyncio.run(run())
 

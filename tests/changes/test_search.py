@@ -16,7 +16,7 @@ PLANS = {
     "a move, another leader": MOVE._replace(rows=1, leaders=1),
     "a move that is aborted, and a second try": Plan(2, 1, ((1,), (1,)), rows=1, aborts=1),
     "a move, source or target crashes": MOVE._replace(rows=0, crashes=1),
-    "a move that is reversed": REVERSAL._replace(rows=2),
+    "a move that is reversed": REVERSAL,
     "a move that is reversed, nodes that lag": REVERSAL._replace(rows=0, lagging=(0, 1)),
     "a reversal that is aborted, and another": Plan(
         2, 1, ((1,), (0,), (0,)), rows=0, lagging=(), keeps=True, aborts=1

@@ -7,8 +7,9 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, next_change
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.nodes import Life, NodeRecord, Vote
+from ringfence.control.model.rebalances import Action, Run, RunState
 from ringfence.control.model.state import MetadataState
 from tests.control.commands import cluster
 
@@ -119,6 +120,19 @@ def test_a_drained_voter_gives_way_but_votes_while_nobody_else_can() -> None:
     state = with_node(members("aaaa", voters_max=3), 2, draining=True)
     assert change(state, {1, 2, 3}) is None
     assert change(state, {1, 2, 3}, {4}) == to(1, 3, 4)
+
+
+def test_a_drained_leader_leads_no_more_where_another_voter_can() -> None:
+    state = with_node(members("aaa"), 1, draining=True)
+    assert change(state, {1, 2, 3}, leader=1) == TransferLeadership(NodeId(2))
+    assert change(state, {1, 2, 3}, leader=2) is None
+    moving = replace(state, rebalance=Run(run=Index(9), action=Action.DRAIN, state=RunState.RUNNING))
+    assert change(moving, {1, 2, 3}, leader=1) is None, "the run comes first"
+    silent = with_node(state, 2, life=Life.FAILED)
+    assert change(silent, {1, 2, 3}, leader=1) == TransferLeadership(NodeId(3))
+    everybody = with_node(with_node(state, 2, draining=True), 3, draining=True)
+    assert change(everybody, {1, 2, 3}, leader=1) is None
+    assert change(with_node(members("a"), 1, draining=True), {1}) is None
 
 
 def test_the_leader_hands_over_before_it_leaves() -> None:
