@@ -44,6 +44,8 @@ pub struct Cluster {
     /// Sequence -> offset.
     pub acked: BTreeMap<u64, u64>,
     requests: BTreeMap<u64, u64>,
+    /// The answer to the last FETCH.
+    read: Option<AnswerHeader>,
     next_id: i64,
     /// Refusals by code.
     pub refused: BTreeMap<u16, u32>,
@@ -90,6 +92,7 @@ impl Cluster {
             sent: BTreeMap::new(),
             acked: BTreeMap::new(),
             requests: BTreeMap::new(),
+            read: None,
             next_id: 0,
             refused: BTreeMap::new(),
             outcomes: Vec::new(),
@@ -414,7 +417,10 @@ impl Cluster {
 
     fn answered(&mut self, bytes: &[u8; 128]) {
         let header = AnswerHeader::open(bytes).unwrap();
-        let Some(sequence) = self.requests.remove(&header.request_id) else { return };
+        let Some(sequence) = self.requests.remove(&header.request_id) else {
+            self.read = Some(header);
+            return;
+        };
         if header.status == Status::Ok as u8 {
             let before = self.acked.insert(sequence, header.first_offset);
             let same = before.is_none_or(|offset| offset == header.first_offset);
@@ -422,6 +428,24 @@ impl Cluster {
         } else {
             *self.refused.entry(header.code).or_default() += 1;
         }
+    }
+
+    /// The answer to a FETCH at a site, if there is one at once.
+    pub fn fetch(&mut self, at: usize, offset: u64) -> Option<AnswerHeader> {
+        self.next_request += 1;
+        let header = RequestHeader {
+            opcode: Opcode::Fetch as u8,
+            request_id: self.next_request,
+            topic: TOPIC,
+            partition: PARTITION,
+            layout_version: 1,
+            sequence: offset,
+            ..RequestHeader::default()
+        };
+        self.read = None;
+        self.sites[at].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        self.collect(at);
+        self.read.take()
     }
 
     /// Everything goes well for a while: messages arrive, disks work, time passes.
