@@ -25,8 +25,12 @@ ANSWER_GRACE_S = (
 TRY_S_MAX = 30.0  # one try; a long request is asked for again after it
 
 
+# Of a STAGE or COMMIT all three mean that nothing is left to do.
+DONE = frozenset({wire.Status.OK, wire.Status.STAGED, wire.Status.ALREADY_COMMITTED})
+
+
 class Ask:
-    """A request on its way. `future` gets the answer (status OK) or the error.
+    """A request on its way. `future` gets the answer (status OK, STAGED or ALREADY_COMMITTED) or the error.
 
     `tries_lost` may have been served.
     """
@@ -34,7 +38,7 @@ class Ask:
     def __init__(
         self,
         opcode: wire.Opcode,
-        body: bytes,
+        body: bytes | bytearray,
         deadline: float,
         *,
         node: int | None = None,
@@ -51,7 +55,7 @@ class Ask:
         self.opcode, self.body, self.deadline = opcode, body, deadline
         self.node, self.topic, self.wait_s = node, topic, wait_s
         self.fields = fields or {}
-        if body:
+        if body and opcode != wire.Opcode.STAGE:
             self.fields["flags"] = wire.RequestFlags.CONTROL
         self.future: Future[Answer] = Future()
         self.future.set_running_or_notify_cancel()
@@ -83,7 +87,7 @@ class AskPending(Pending):
 
     def answered(self, answer: Answer) -> None:
         ask = self._ask
-        if answer.header.status == wire.Status.OK:
+        if answer.header.status in DONE:
             ask.future.set_result(answer)
             return
         try:

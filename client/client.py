@@ -21,7 +21,9 @@ from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.places import Ends, Start, chosen, ends, offsets_at, spans
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
+from ringfence.scopes import Scopes
 from ringfence.tables import Tables
+from ringfence.transaction import Transaction
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from ringfence.native.messages import Status, TopicInfo
     from ringfence.options import OnFull
+    from ringfence.routing import Layout
 
 
 def connect(
@@ -184,6 +187,10 @@ class Client:
         """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
         self._admin.delete(name, missing_ok=missing_ok)
 
+    def layout(self, topic: str) -> Layout:
+        """Partitions, owners and schemas of a topic, as producers use them. Raises NotFoundError."""
+        return self._tables.get(topic, self._deadline)
+
     def add_schema(self, name: str, schema: Any) -> int:
         """Append a schema with further nullable columns at its end; returns its id.
 
@@ -239,6 +246,38 @@ class Client:
         )
         self._producers.add(producer)
         return producer
+
+    @property
+    def scopes(self) -> Scopes:
+        """Atomic writes in parts, for drivers and tasks of distributed jobs."""
+        return Scopes(self._link, self._tables, self._admin)
+
+    def transaction(
+        self,
+        topic: str | None = None,
+        *,
+        scope: str,
+        epoch: int | None = None,
+        timeout_s: float = SEND_TIMEOUT_S,
+        bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+    ) -> Transaction:
+        """Rows that come into the log all at once, or not at all; use it in a `with` block.
+
+        Args:
+            topic: where `send` puts rows that name no topic of their own.
+            scope: a name for the writer, 1 to 255 bytes; an earlier writer of this name is fenced.
+            epoch: from 1; an epoch that was committed is not written again. Default: one behind the last.
+            timeout_s: seconds within which each batch must be staged, retries included.
+            bytes_in_flight_max: encoded rows that are not on disk yet; bytes.
+        """
+        return Transaction(
+            self.scopes,
+            topic=topic,
+            scope=scope,
+            epoch=epoch,
+            timeout_s=timeout_s,
+            bytes_in_flight_max=bytes_in_flight_max,
+        )
 
     # ---- rows out
     # -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _UNPACK = wire.RECORD_STRUCT.unpack
 _MAKE = wire.RecordHeader._make
+WITH_ROWS = frozenset({wire.RecordKind.ROWS, wire.RecordKind.PUBLISH})
 
 
 class Place(NamedTuple):
@@ -80,10 +81,13 @@ class Decoder:
             self._streams.append(has_dictionary(self._schemas[-1]))
 
     def records(self, body: memoryview) -> Iterator[tuple[wire.RecordHeader, memoryview]]:
-        """(header, Arrow message) of every record with rows in a FETCH body. Raises RecordError on damage."""
+        """(header, Arrow message) of every record with rows in a FETCH body; of a publish record its list.
+
+        Raises RecordError on damage.
+        """
         for header, start, length in RecordReader(body):
             record = _MAKE(_UNPACK(header))
-            if record.kind == wire.RecordKind.ROWS:
+            if record.kind in WITH_ROWS:
                 yield record, body[start + record.extension_bytes : start + length]
 
     def batch(self, record: wire.RecordHeader, message: memoryview) -> pa.RecordBatch:

@@ -190,6 +190,7 @@ class TopicEncoder:
         *,
         bytes_max: int = wire.MESSAGE_BYTES_MAX,
         keep_order: bool = False,
+        extension: bytes | None = None,
     ) -> list[Body]:
         """One body for each partition that gets rows; more only where one would be above `bytes_max`.
 
@@ -198,11 +199,12 @@ class TopicEncoder:
             note: kept with every body.
             bytes_max: the node's limit of a message.
             keep_order: fill in `Body.order`.
+            extension: what stands in front of each message instead of the note's.
 
         Raises:
             BatchError: the columns do not fit (SchemaError), or a row alone is too large.
         """
-        extension = note_extension(note)
+        extension = note_extension(note) if extension is None else extension
         if self._exact:
             batch = in_exact_types(self.schema, batch, self._exact)
         if not self._key:
@@ -211,6 +213,17 @@ class TopicEncoder:
             # The owner checks the slots in any case; with one partition there is nothing to choose.
             return self._whole(batch, extension, bytes_max, self._partitions[0])
         return self._gather(batch, extension, bytes_max, keep_order=keep_order)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Could rows of this schema be sent? Tells before the first row comes.
+
+        Raises:
+            SchemaError: a column is missing, is not the topic's, or has another type; it names both types.
+        """
+        nothing = pa.RecordBatch.from_pylist([], schema=schema)
+        if self._exact:
+            nothing = in_exact_types(self.schema, nothing, self._exact)
+        self._encoder.whole(nothing, 0, 0, b"")
 
     def _gather(
         self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool, first: int = 0

@@ -173,7 +173,7 @@ class Link:
     def ask_owner(self, ask: Ask, layout: Layout, partition: int) -> Future[Answer]:
         """`ask` at the owner of a partition."""
         self.check_outside("a request")
-        self.call(lambda: self._enqueue_at_owner(ask, layout, partition))
+        self.call(lambda: self.enqueue_at_owner(ask, layout, partition))
         return ask.future
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class Link:
         peer.waiting.append(ask)
         send_waiting(self, peer)
 
-    def _enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
+    def enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
         entry = layout.partitions.get(partition)
         ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
         self.enqueue(ask)

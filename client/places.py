@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ringfence.ask import Ask
 from ringfence.native import wire
-from ringfence.native.errors import InvalidArgumentError, NotFoundError, RerouteError
+from ringfence.native.errors import InvalidArgumentError, NotFoundError, RerouteError, RetriableError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
     from ringfence.tables import Tables
 
+TRY_S = 5.0  # at one owner; then a newer table is asked for: it may have died
 REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
 
 OFFSET_MAX = 2**63 - 1  # of a row, as the journal counts; epochs are indexes and far below
@@ -196,7 +197,7 @@ def offsets_at(
     return {partition: Position(partition, header.first_offset) for partition, header in found.items()}
 
 
-def redirect_delay_s(redirects: int, error: RerouteError) -> float:
+def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:
     """How long to wait after so many redirects in a row: a new owner takes ms when planned, else seconds."""
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
 
@@ -205,9 +206,10 @@ def _asked(
     link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode, sequence: int,
     deadline: float,
 ) -> dict[int, wire.AnswerHeader]:  # fmt: skip
-    """Each partition's answer, asked for at once; redirects are followed until the deadline."""
+    """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline."""
     wanted = list(partitions)
     found: dict[int, wire.AnswerHeader] = {}
+    last: RerouteError | RetriableError | None
     left, redirects = wanted, 0
     while left:
         asked = [(one, _ask(link, layout, one, opcode, sequence, deadline)) for one in left]
@@ -215,7 +217,7 @@ def _asked(
         for one, future in asked:
             try:
                 found[one] = future.result().header
-            except RerouteError as error:
+            except (RerouteError, RetriableError) as error:
                 left.append(one)
                 last = error
         if last is not None:
@@ -234,7 +236,7 @@ def _ask(
     ask = Ask(
         opcode,
         b"",
-        min(deadline, time.monotonic() + 600),
+        min(deadline, time.monotonic() + TRY_S),
         topic=layout.name,
         fields={"topic": layout.topic, "partition": partition, "sequence": sequence},
     )

@@ -20,8 +20,9 @@ from ringfence.ask import Ask
 from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
 from ringfence.native import wire
-from ringfence.native.errors import RerouteError, RingfenceError, TruncatedError
-from ringfence.places import Position, Span, redirect_delay_s
+from ringfence.native.errors import RerouteError, RetriableError, RingfenceError, TruncatedError
+from ringfence.places import TRY_S, Position, Span, redirect_delay_s
+from ringfence.staged_rows import StagedFetch, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,7 +222,7 @@ class Reader:
             "owner_epoch": cursor.fetched_epoch,
             "layout_version": self._layout.version,
         }
-        deadline = time.monotonic() + self._timeout_s
+        deadline = time.monotonic() + min(self._timeout_s, self._poll_s + TRY_S)
         ask = Ask(
             wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields,
             held=self._layout.generation,
@@ -248,7 +249,7 @@ class Reader:
         except TruncatedError as error:
             self._truncated(cursor, error)
             return
-        except RerouteError as error:
+        except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
         except RingfenceError:  # the next call tries again: a partition never ends because of an error
@@ -264,7 +265,7 @@ class Reader:
         else:
             self._waiting.append((cursor, answer))
 
-    def _redirected(self, cursor: Cursor, error: RerouteError) -> None:
+    def _redirected(self, cursor: Cursor, error: RerouteError | RetriableError) -> None:
         """Ask the owner that a newer table names; the other partitions go on meanwhile."""
         now = time.monotonic()
         if not cursor.redirects:
@@ -322,15 +323,53 @@ class Reader:
                 last = min(last, cursor.end)
             if first >= last:
                 continue
-            if not self._decoder.knows(record.schema_id):
-                layout = self._tables.get_by_id(
-                    self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
-                )
-                self._decoder.learn(layout.schemas)
-            batch = self._decoder.batch(record, message)
-            step = self._batch_rows or record.rows
-            for start in range(first, last, step):
-                rows = min(step, last - start)
-                place = Place(record.partition, start, rows, record.owner_epoch, record.time_ms)
-                whole = rows == record.rows
-                yield place, (batch if whole else batch.slice(start - record.first_offset, rows))
+            if record.kind == wire.RecordKind.PUBLISH:
+                yield from self._published(record, message, first, last)
+            else:
+                yield from self._sliced(record, record.first_offset, record, message, first, last)
+
+    def _published(
+        self, published: wire.RecordHeader, listed: memoryview, first: int, last: int
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """Rows first .. last - 1 of those that were staged before this record."""
+        wanted = [
+            place
+            for place in places(published, listed)
+            if place.offset < last and place.offset + place.rows > first
+        ]
+        fetch = StagedFetch(
+            self._link,
+            self._layout,
+            self._refreshed,
+            published.partition,
+            fetch_bytes=self._fetch_bytes,
+            timeout_s=self._timeout_s,
+        )
+        for place, record, message in fetch.records(wanted):
+            begin, end = max(first, place.offset), min(last, place.offset + place.rows)
+            yield from self._sliced(published, place.offset, record, message, begin, end)
+
+    def _sliced(
+        self,
+        placed: wire.RecordHeader,
+        offset: int,
+        record: wire.RecordHeader,
+        message: memoryview,
+        first: int,
+        last: int,
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """Rows first .. last - 1 of a record that begins at `offset`; `placed` has their epoch and time."""
+        if not self._decoder.knows(record.schema_id):
+            self._decoder.learn(self._refreshed().schemas)
+        batch = self._decoder.batch(record, message)
+        step = self._batch_rows or record.rows
+        for start in range(first, last, step):
+            rows = min(step, last - start)
+            place = Place(record.partition, start, rows, placed.owner_epoch, placed.time_ms)
+            whole = rows == record.rows
+            yield place, (batch if whole else batch.slice(start - offset, rows))
+
+    def _refreshed(self) -> Layout:
+        return self._tables.get_by_id(
+            self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
+        )

@@ -176,6 +176,18 @@ class Node:
     ) -> int:
         """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}."""
     def release_quarantine(self, topic: int, partition: int) -> int: ...
+    def install_scopes(
+        self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
+    ) -> int:
+        """Who may stage: (scope, driver, committed epoch, expired epoch, epochs that await their publish).
+
+        With `gone` these are all scopes there are, and others up to that id were forgotten.
+        """
+    def publish(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int) -> int:
+        """Give a commit's staged rows their offsets; done when they may be read. Repeating it does no harm.
+
+        `tokens`: 16 bytes each. `rows`: what their writers staged in this partition.
+        """
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]:
         """Every partition on disk or hosted.
@@ -413,6 +425,12 @@ class SimNode:
         self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
     ) -> int: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
+    def install_scopes(
+        self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
+    ) -> int: ...
+    def publish(
+        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int
+    ) -> int: ...
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...

@@ -1,6 +1,6 @@
 """MessagePack bodies that only a cluster, a cohort or an atomic writer uses; their shapes are fixed now.
 
-A node of this version answers these opcodes REFUSED(not_supported); docs/protocol.md has bytes of each.
+docs/protocol.md has bytes of each, and says which of them a node of this version serves.
 Messages that need no body (REPLICATE, REPLICA_ACK, COPY, CONFIRM_MARK, TABLE_ACK) say all in their header.
 """
 
@@ -103,7 +103,10 @@ class Order(Message):
 
 
 class ScopeBegin(Message):
+    """BEGIN: the same `instance` (up to 64 bytes) again is the same driver; without one each BEGIN is new."""
+
     scope: str
+    instance: bytes = b""
 
 
 class ScopeBegun(Message):
@@ -111,15 +114,30 @@ class ScopeBegun(Message):
 
     scope_id: int
     driver: int
+    committed: int = 0  # the last committed epoch
+    decided: int = 0  # this one and all before it are committed or expired
 
 
 class ScopeCommit(Message):
-    """COMMIT: each token is 16 bytes, drawn by the attempt that staged under it."""
+    """COMMIT: each token is 16 bytes, drawn by the attempt that staged under it.
+
+    `parts`: (topic, partition, rows) of all that was staged under these tokens. The answer comes when all of
+    it may be read.
+    """
 
     scope_id: int
     driver: int
     epoch: int
     tokens: list[bytes]
+    parts: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
+
+
+class ScopeCommitted(Message):
+    """Answer to COMMIT and EXPIRE with status OK: decided by this request, or by an earlier try of it."""
+
+
+class AlreadyCommitted(Message):
+    """The same with status ALREADY_COMMITTED: the epoch was committed before."""
 
 
 class ScopeExpire(Message):

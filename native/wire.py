@@ -147,6 +147,7 @@ class ExtensionKind(IntEnum):
 
 class RequestFlags(IntFlag):
     CONTROL = 1  # the body is MessagePack
+    STAGED = 2  # FETCH: `sequence` is a record number; staged records from it on
 
 
 class AnswerFlags(IntFlag):

@@ -32,6 +32,7 @@ KNOWN = (
     "partitions",
     "timeoutSeconds",
     "scope",
+    "epoch",
 )
 _KNOWN_LOWER = frozenset(name.lower() for name in KNOWN)
 

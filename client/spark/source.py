@@ -17,11 +17,14 @@ from pyspark.sql.datasource import DataSource
 
 from ringfence.client import connect
 from ringfence.decode import Decoder
+from ringfence.native.errors import InvalidArgumentError
 from ringfence.spark.batch_read import BatchReader, FilteringReader
+from ringfence.spark.batch_write import BatchWriter
 from ringfence.spark.options import SourceOptions
 from ringfence.spark.ranges import METADATA
 from ringfence.spark.schema import spark_schema
 from ringfence.spark.stream_read import StreamReader
+from ringfence.spark.stream_write import StreamWriter
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
@@ -60,3 +63,22 @@ class RingfenceSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         return StreamReader(self._options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
+        """Raises InvalidArgumentError for mode overwrite: a log is appended to."""
+        refuse_overwrite(overwrite=overwrite)
+        return BatchWriter(self._options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802
+        """Raises InvalidArgumentError for output mode complete, which would overwrite."""
+        refuse_overwrite(overwrite=overwrite)
+        return StreamWriter(self._options, schema)
+
+
+def refuse_overwrite(*, overwrite: bool) -> None:
+    """A topic is a log: its rows stay."""
+    if overwrite:
+        raise InvalidArgumentError(
+            'a topic is appended to: use mode "append" (streams: output mode append or update); '
+            "to begin anew, truncate or delete the topic first"
+        )

@@ -1,78 +1,79 @@
-"""A DataFrame into a topic: `mapInArrow` with one producer a task.
+"""A DataFrame into a topic: `mapInArrow`, staged by its tasks, committed at once by the driver.
 
-**At least once.** Each task appends exactly once what it sends, but Spark may run a task again (a lost
-executor, a retry, speculation), and the second run is another producer: rows of the first run stay and come
-again. Nothing is ever lost when `write` returns. Count and compare by a key of your own where doubles matter.
+**Exactly once**, whatever Spark does: a task that it runs again, or twice at once, stages under another
+token, and only the attempts whose results Spark kept are committed. All rows can be read when `write`
+returns; if it raises, none ever can.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from ringfence.client import connect
-from ringfence.spark.schema import arrow_schema, use_this_python
+from ringfence.native.errors import InvalidArgumentError
+from ringfence.spark.routing import routed
+from ringfence.spark.schema import use_this_python
+from ringfence.spark.staging import target
+from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-DELIVERY: Final = "at least once: a task that Spark runs again appends its rows again"
+    from ringfence.scopes import Begun
+    from ringfence.spark.staging import Target
+    from ringfence.stage import Parts
+
+DELIVERY: Final = "exactly once: rows of the attempts that Spark kept, committed together"
 # What the tasks send back: a few bytes for each partition that they wrote to.
 REPORT = pa.schema(
     [
         pa.field("task", pa.int32(), nullable=False),
         pa.field("attempt", pa.int64(), nullable=False),
+        pa.field("token", pa.binary(), nullable=False),
+        pa.field("topic", pa.int64(), nullable=False),
         pa.field("partition", pa.int64(), nullable=False),
-        pa.field("first_offset", pa.int64(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
-        pa.field("batches", pa.int64(), nullable=False),
     ]
 )
-REPORT_DDL = "task int, attempt bigint, partition bigint, first_offset bigint, rows bigint, batches bigint"
+REPORT_DDL = "task int, attempt bigint, token binary, topic bigint, partition bigint, rows bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What one task appended to one partition, the first row at `first_offset`.
-
-    Other tasks' rows lie between.
-    """
+    """What one task wrote to one partition. Other tasks' rows lie between."""
 
     task: int
     attempt: int
     partition: int
-    first_offset: int
     rows: int
-    batches: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What was appended by the tasks whose results Spark kept; runs that it threw away are not counted.
+    """What was written.
 
     Attributes:
         topic: full name.
         delivery: what is promised, in words.
         written: one entry for each task and partition.
+        already: True if this scope and epoch were committed by an earlier run: then nothing was written now.
     """
 
     topic: str
     written: tuple[Written, ...]
     delivery: str = DELIVERY
+    already: bool = False
 
     @property
     def rows(self) -> int:
-        """Rows appended, each on disk."""
+        """Rows that came into the topic, each on disk."""
         return sum(part.rows for part in self.written)
-
-    @property
-    def batches(self) -> int:
-        """Bodies appended."""
-        return sum(part.batches for part in self.written)
 
 
 def write(
@@ -85,8 +86,11 @@ def write(
     partitions: int = 8,
     timeout_s: float = 300.0,
     credential: str | None = None,
+    scope: str | None = None,
+    epoch: int | None = None,
+    repartition: bool = False,
 ) -> WriteResult:
-    """Append the rows of a DataFrame to a topic, on disk when it returns. At least once: see the module.
+    """Append the rows of a DataFrame to a topic, exactly once; all of them can be read when it returns.
 
     Args:
         df: its columns are matched by name.
@@ -98,52 +102,73 @@ def write(
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         credential: a token, where the node asks for one.
+        scope: a name for the job, with `epoch`: a run whose epoch was committed before writes nothing.
+        epoch: from 1, ascending within the scope.
+        repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
+            for the price of the shuffle.
 
     Raises:
         NotFoundError: no such topic, and `create` is False. SchemaError: the columns do not fit.
-        pyspark.errors.PythonException: a task failed as often as Spark tries it.
+        pyspark.errors.PythonException: a task failed as often as Spark tries it; nothing was written.
     """
+    if (scope is None) != (epoch is None):
+        raise InvalidArgumentError("scope and epoch: both, or none", scope=scope, epoch=epoch)
     use_this_python()
-    with connect(address, credential=credential) as client:
-        if create:
-            client.create_topic(
-                topic, schema=arrow_schema(df.schema), key=key, partitions=partitions, exist_ok=True
-            )
-        name = client.topic(topic).name
-        address = ",".join(client.addresses)
+    place = target(
+        df.schema,
+        address=address,
+        credential=credential,
+        topic=topic,
+        timeout_s=timeout_s,
+        create=create,
+        key=key,
+        partitions=partitions,
+    )
+    begun = place.begin(scope or f"spark-write-{uuid.uuid4()}")
+    number = 1 if epoch is None else epoch
+    if number <= begun.committed:
+        return WriteResult(place.topic, (), already=True)
+
+    if repartition:
+        with connect(place.address, credential=credential) as client:
+            df = routed(df, client.layout(place.topic))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield _write_task(batches, address, name, timeout_s, credential)
+        yield _write_task(batches, place, begun, number)
 
-    found = df.mapInArrow(task, REPORT_DDL).collect()
-    written = sorted((Written(*row) for row in found), key=lambda part: (part.task, part.partition))
-    return WriteResult(name, tuple(written))
+    try:
+        found = df.mapInArrow(task, REPORT_DDL).collect()
+    except Exception:
+        if scope is None:
+            place.expire(begun, number)
+        raise
+    fresh = place.commit(begun, number, _staged(found))
+    parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
+    written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
+    return WriteResult(place.topic, tuple(written), already=not fresh)
 
 
-def _write_task(
-    batches: Iterator[pa.RecordBatch], address: str, topic: str, timeout_s: float, credential: str | None
-) -> pa.RecordBatch:
-    """Runs in Spark's Python worker: everything that came is on disk when it returns."""
+def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, epoch: int) -> pa.RecordBatch:
+    """Runs in Spark's Python worker: everything that came is staged when it returns."""
     from pyspark import TaskContext  # noqa: PLC0415 - never with `import ringfence`
 
     context = TaskContext.get()
     task, attempt = (context.partitionId(), context.taskAttemptId()) if context is not None else (0, 0)
-    futures: list[Any] = []
-    with (
-        connect(address, credential=credential) as client,
-        client.producer(topic, timeout_s=timeout_s) as producer,
-    ):
-        futures = [producer.send(batch) for batch in batches]
-    found: dict[int, list[int]] = {}
-    for future in futures:
-        for part in future.result(0):
-            entry = found.setdefault(part.partition, [part.first_offset, 0, 0])
-            entry[0] = min(entry[0], part.first_offset)
-            entry[1] += part.rows
-            entry[2] += 1
-    rows = [(task, attempt, partition, *entry) for partition, entry in sorted(found.items())]
+    staged = place.stage(begun, epoch, task, batches)
+    rows: list[tuple[Any, ...]] = [
+        (task, attempt, staged.token, topic, partition, count)
+        for (topic, partition), count in sorted(staged.parts.items())
+    ]
     columns = list(zip(*rows, strict=True)) or [()] * len(REPORT)
     return pa.record_batch(
         [pa.array(list(column), field.type) for column, field in zip(columns, REPORT, strict=True)],
         schema=REPORT,
     )
+
+
+def _staged(rows: Iterable[Any]) -> list[StagedRows]:
+    """The attempts whose reports came."""
+    parts: dict[bytes, Parts] = {}
+    for row in rows:
+        parts.setdefault(bytes(row.token), {})[row.topic, row.partition] = row.rows
+    return [StagedRows(token, found, already=False) for token, found in parts.items()]

@@ -34,6 +34,12 @@ LIMITS: Final[dict[str, Limit]] = {
     "topic_producers_max": Limit(
         10_000, 1, 100_000, "named producers; each open copies the topic's map of names"
     ),
+    "scopes_max": Limit(
+        4_096,
+        16,
+        100_000,
+        "scopes of atomic writers; a batch job has one of its own, the oldest idle ones go",
+    ),
     "nodes_max": Limit(1_000, 1, 10_000, "every node holds the metadata and beats to the leader"),
     "nodes_min": Limit(
         1, 1, 1_000, "a node alone serves; a cluster waits for so many before its first topic"

@@ -20,6 +20,7 @@ from ringfence.control.machines import (
     metadata_producers,
     metadata_rebalances,
     metadata_ring,
+    metadata_scopes,
     metadata_tokens,
     metadata_topics,
 )
@@ -40,6 +41,7 @@ from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.requests import Answered, RequestKey
 from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.scopes import ScopeCommand
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.native.wire import Code
 
@@ -81,6 +83,8 @@ def validate(state: MetadataState, command: Command) -> Refused | None:
         return metadata_changes.validate(state, command)
     if isinstance(command, RebalanceCommand):
         return metadata_rebalances.validate(state, command)
+    if isinstance(command, ScopeCommand):
+        return metadata_scopes.validate(state, command)
     return metadata_topics.validate(state, command)
 
 
@@ -129,6 +133,8 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
         return metadata_changes.execute(state, command, index)
     if isinstance(command, RebalanceCommand):
         return metadata_rebalances.execute(state, command, index)
+    if isinstance(command, ScopeCommand):
+        return metadata_scopes.execute(state, command, index)
     return metadata_topics.execute(state, command, index)
 
 

@@ -15,6 +15,7 @@ from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.schemas import Column
+from ringfence.control.model.scopes import ScopeCommand
 from ringfence.control.model.tokens import Role
 
 
@@ -159,4 +160,5 @@ Command = (
     | TokenCommand
     | ChangeCommand
     | RebalanceCommand
+    | ScopeCommand
 )

@@ -63,5 +63,11 @@ def _to_5(data: bytes) -> bytes:
     return msgspec.msgpack.encode(sorted_maps(state | {"kept": {}}))
 
 
-CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5}
+def _to_6(data: bytes) -> bytes:
+    """Format 5 knew no scopes."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    return msgspec.msgpack.encode(sorted_maps(state | {"scopes": {}, "scope_names": {}, "scopes_gone": 0}))
+
+
+CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6}
 """State format n -> what turns its bytes into those of format n + 1."""

@@ -13,6 +13,7 @@ NodeId = NewType("NodeId", int)
 TopicId = NewType("TopicId", int)
 PartitionId = NewType("PartitionId", int)
 ProducerId = NewType("ProducerId", int)
+ScopeId = NewType("ScopeId", int)
 Epoch = NewType("Epoch", int)
 """An owner's or a producer's epoch: the index of the entry that drew it."""
 SessionId = NewType("SessionId", int)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ringfence.control.model.ids import Epoch, NodeId, ProducerId, SessionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, ProducerId, ScopeId, SessionId, TopicId
 from ringfence.native.wire import Code
 
 
@@ -71,6 +71,21 @@ class ProducersOpened(_Result, frozen=True, kw_only=True, tag="producers_opened"
     previous_epoch: Epoch = Epoch(0)
 
 
+class ScopeBegun(_Result, frozen=True, kw_only=True, tag="scope_begun"):
+    """Epochs up to `decided` are committed or expired, up to `committed` no stage is needed any more."""
+
+    scope: ScopeId
+    driver: Index
+    committed: int
+    decided: int
+
+
+class ScopeDecided(_Result, frozen=True, kw_only=True, tag="scope_decided"):
+    """`already`: the epoch was committed before."""
+
+    already: bool
+
+
 Result = (
     Refused
     | Done
@@ -83,4 +98,6 @@ Result = (
     | TopicCreated
     | SchemaAdded
     | ProducersOpened
+    | ScopeBegun
+    | ScopeDecided
 )

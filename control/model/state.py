@@ -13,21 +13,23 @@ from typing import Any, Final
 import msgspec
 
 from ringfence.control.model.changes import Change, Kept, Leftover
-from ringfence.control.model.ids import Index, NodeId, PartitionId, SessionId, TopicId
+from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
 from ringfence.control.model.rebalances import MoveRecord, Run
 from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result
+from ringfence.control.model.scopes import Scope
 from ringfence.control.model.tokens import Token
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
-STATE_FORMAT: Final = 5
+STATE_FORMAT: Final = 6
 """Version of the canonical bytes; raised with a conversion in `model.conversions`.
 
 2 added to 1: the ring, removed nodes, and what a node is and how it is.
 3 added to 2: answers of keyed requests, tokens.
 4 added to 3: open changes, what changes left for stores to do, rebalances.
 5 added to 4: what may be reversed, and how long nobody acknowledged.
+6 added to 5: scopes of atomic writers.
 """
 
 
@@ -62,6 +64,9 @@ class MetadataState(msgspec.Struct, frozen=True):
     moves: dict[PartitionId, MoveRecord] = {}
     runs: tuple[Run, ...] = ()
     kept: dict[PartitionId, Kept] = {}
+    scopes: dict[ScopeId, Scope] = {}
+    scope_names: dict[str, ScopeId] = {}
+    scopes_gone: ScopeId = ScopeId(0)  # the greatest id that was forgotten
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

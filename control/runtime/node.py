@@ -36,6 +36,7 @@ from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.runtime.requests import Requests, Route
+from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.topic_requests import TopicRequests
 from ringfence.control.store.directory import (
@@ -46,7 +47,7 @@ from ringfence.control.store.directory import (
     open_or_join,
 )
 from ringfence.control.store.raft_store import RaftStore
-from ringfence.native import _node, messages
+from ringfence.native import _node, cluster_messages, messages
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
@@ -128,6 +129,7 @@ class Node:
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
             on_left=self._left.done, on_failed=self._fail,
         )  # fmt: skip
+        self._scopes = ScopeRequests(self.proposer, self._driver, self._here, self._fail)
         self._requests = Requests(
             self.native,
             self._routes(),
@@ -137,6 +139,7 @@ class Node:
         )
         self._driver.start()
         self._follower.start()
+        self._scopes.start()
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver)
@@ -270,6 +273,7 @@ class Node:
         self._following = True
         index = self.proposer.applied.index
         self._follower.follow(EMPTY, self.proposer.state, index)
+        self._scopes.follow(self.proposer.state)
         for fault in await self._follower.until(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
@@ -316,6 +320,9 @@ class Node:
             Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, topics.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
+            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self._scopes.begin),
+            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self._scopes.commit),
+            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self._scopes.expire),
         }
 
     # ---- while it runs ----------------------------------------------------------------------------
@@ -325,6 +332,7 @@ class Node:
         if self._following:
             self._follower.follow(before, after, index)
             self.happenings.applied(before, after, index)
+            self._scopes.follow(after)
 
     def _request(self, connection: int, header: bytes, body: bytes) -> None:
         self._requests.take(connection, header, body)
@@ -354,6 +362,8 @@ class Node:
             self._left.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
+        if hasattr(self, "_scopes"):
+            await self._scopes.close()
         await self._cluster.close()
         if self._store is not None:
             self._store.close()

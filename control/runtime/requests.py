@@ -13,6 +13,7 @@ import structlog
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native import messages
 from ringfence.native._node import Node, crc32c, crc32c_seal
+from ringfence.native.cluster_messages import AlreadyCommitted
 from ringfence.native.errors import RingfenceError
 from ringfence.native.messages import Message
 from ringfence.native.wire import (
@@ -98,7 +99,9 @@ class Requests:
                 connection, request, RequestRefused(Code.INTERNAL, "a defect of the node; its log says more")
             )
         else:
-            self._answer(connection, request, Status.OK, messages.encode(answer))
+            decided = isinstance(answer, AlreadyCommitted)
+            status = Status.ALREADY_COMMITTED if decided else Status.OK
+            self._answer(connection, request, status, messages.encode(answer))
         finally:
             self._pulse()
 

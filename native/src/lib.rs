@@ -6,6 +6,7 @@
 //! | `fsck.rs` | the log's check of a stopped store |
 //! | `sim_node.rs`, `sim_disk.rs` | the same engine and log, stepped by a simulator on a disk that fails by seed |
 //! | `sim_planted.rs` | faults on purpose; only with the feature `planted`, never in a wheel |
+//! | `stage.rs` | orders about staged rows |
 //! | `encode.rs` | `ringfence-batch`'s encoder for producers |
 //! | `record.rs` | the records of a FETCH body |
 //! | `checksum.rs` | CRC-32C |
@@ -25,6 +26,7 @@ mod sim_disk;
 mod sim_node;
 #[cfg(feature = "planted")]
 mod sim_planted;
+mod stage;
 
 #[pyo3::pymodule]
 mod _node {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use ringfence_node::{Config, NodeError, Order, Place, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 
 use crate::error::{of_node, raise_with};
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
+use crate::stage::{Rule, rule_of, tokens_of};
 
 #[pyclass(frozen, module = "ringfence.native._node")]
 pub struct Node {
@@ -288,6 +289,27 @@ impl Node {
 
     fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {
         self.order(py, Order::ReleaseQuarantine { topic, partition })
+    }
+
+    #[pyo3(signature = (rules, gone = None))]
+    fn install_scopes(&self, py: Python<'_>, rules: Vec<Rule>, gone: Option<u64>) -> PyResult<u64> {
+        let rules = rules.into_iter().map(rule_of).collect();
+        self.order(py, Order::InstallScopes { rules, gone })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        scope: u64,
+        epoch: u64,
+        tokens: &[u8],
+        rows: u64,
+    ) -> PyResult<u64> {
+        let tokens = tokens_of(py, tokens)?;
+        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows }))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -40,13 +40,16 @@ def ids_in(directory: Path) -> list[int]:
     return sorted(pa.concat_tables([pq.read_table(path) for path in files(directory)])["id"].to_pylist())
 
 
-def test_runs_add_what_is_new(client: ringfence.Client, tmp_path: Path) -> None:
+def test_runs_add_what_is_new_and_a_transaction_is_compacted_like_any_row(
+    client: ringfence.Client, tmp_path: Path
+) -> None:
     client.create_topic("runs", schema=SCHEMA, key=["id"], partitions=2)
     send(client, "runs", 0, 500)
     first = compact(client, "runs", tmp_path / "out", rows_per_file=100, sort=["text"])
     assert first.rows == 500
     assert first.files >= 6
-    send(client, "runs", 500, 100)
+    with client.transaction("runs", scope="compact") as transaction:
+        transaction.send(rows(500, 100))
     assert compact(client, "runs", tmp_path / "out", rows_per_file=1000).rows == 100
     assert compact(client, "runs", tmp_path / "out") == Compacted(0, 0, 0)
     assert ids_in(tmp_path / "out") == list(range(600))

@@ -39,7 +39,7 @@ from ringfence.control.model.commands import (
     TruncateTopic,
 )
 from ringfence.control.model.entries import Entry, Proposal
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, SessionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
 from ringfence.control.model.node_commands import (
     AddToRing,
     FailNode,
@@ -54,6 +54,7 @@ from ringfence.control.model.nodes import Life, Vote
 from ringfence.control.model.ranges import SlotRange, tile
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
+from ringfence.control.model.scopes import BeginScope, CommitScope, ConfirmPublished, ExpireScope, StagedPart
 from ringfence.control.model.state import EMPTY, MetadataState
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
@@ -180,6 +181,8 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         change_commands(state),
         change_commands(state),
         change_commands(state),
+        scope_commands(state),
+        scope_commands(state),
         st.builds(
             AddSchema, topic=topics, schema_id=st.integers(0, 3), schema=st.just(b"more"), columns=columns
         ),
@@ -204,6 +207,34 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         st.just(OpenSession()),
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
+        ),
+    )
+
+
+def scope_commands(state: MetadataState) -> st.SearchStrategy[Command]:
+    """Commands about scopes; drivers and epochs are often those that fit."""
+    scopes = st.sampled_from([*state.scopes, ScopeId(999_999)])
+    drivers = st.sampled_from([*(scope.driver for scope in state.scopes.values()), Index(1)])
+    epochs = st.integers(0, 5)
+    places = [(topic, part) for topic, known in state.topics.items() for part in known.assignments]
+    places = places or [(TopicId(7), PartitionId(7))]
+    parts = st.lists(st.sampled_from(places), max_size=2).map(
+        lambda found: tuple(StagedPart(topic, partition, 3) for topic, partition in found)
+    )
+    tokens = st.sampled_from([(), (b"t" * 16,), (b"t" * 16, b"u" * 16), (b"short",)])
+    return st.one_of(
+        st.builds(
+            BeginScope,
+            name=st.sampled_from(["s", "t", ""]),
+            instance=st.sampled_from([b"", b"1", b"2", b"x" * 65]),
+        ),
+        st.builds(CommitScope, scope=scopes, driver=drivers, epoch=epochs, tokens=tokens, parts=parts),
+        st.builds(ExpireScope, scope=scopes, epoch=epochs),
+        st.builds(
+            ConfirmPublished,
+            scope=scopes,
+            epoch=epochs,
+            parts=st.lists(st.sampled_from(places), max_size=2).map(tuple),
         ),
     )
 

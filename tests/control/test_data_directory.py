@@ -44,13 +44,14 @@ from ringfence.native.errors import (
 from tests.changes.lab import Lab
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_5.bin"
+GOLDEN = Path(__file__).parent / "snapshot_format_6.bin"
+GOLDEN_5 = Path(__file__).parent / "snapshot_format_5.bin"
 GOLDEN_4 = Path(__file__).parent / "snapshot_format_4.bin"
 GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
 GOLDEN_2 = Path(__file__).parent / "snapshot_format_2.bin"
 DIRECTORIES_1 = Path(__file__).parent / "directories_1"
 GOLDEN_1 = Path(__file__).parent / "snapshot_format_1.bin"
-GOLDEN_DIGEST = "0608e8d9d2c6aafabfb9074cff406114"
+GOLDEN_DIGEST = "9897ced1c37056bbb16a2fa64ac200ce"
 
 HOLDER = """
 import pathlib, sys
@@ -257,7 +258,7 @@ def first_entries() -> MetadataState:
     return state
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN])
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
     assert read.position == Position(3, 1)
@@ -274,6 +275,7 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
 
 ADDED = (
     "ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs", "kept",
+    "scopes", "scope_names", "scopes_gone",
 )  # fmt: skip
 
 
@@ -308,11 +310,11 @@ def test_what_was_under_way_in_format_4_goes_on() -> None:
     lab.must(replace(lab.prepare(2), run=lab.state.rebalance.run))
     state = replace(lab.state, changes={lab.partition: replace(lab.change, before=())})
     plain = msgspec.msgpack.decode(canonical_bytes(state))
-    del plain["kept"], plain["rebalance"]["gaps"]
+    del plain["kept"], plain["rebalance"]["gaps"], plain["scopes"], plain["scope_names"], plain["scopes_gone"]
     del plain["changes"][lab.partition]["before"], plain["changes"][lab.partition]["stopped_us"]
     del plain["moves"][lab.partition]["gap_us"]
     plain["runs"] = [plain["rebalance"]]
-    after = decode_state(CONVERSIONS[4](msgspec.msgpack.encode(sorted_maps(plain))))
+    after = decode_state(CONVERSIONS[5](CONVERSIONS[4](msgspec.msgpack.encode(sorted_maps(plain)))))
     assert after == replace(state, runs=(state.rebalance,))
 
 

@@ -430,8 +430,11 @@ def replicas() -> Iterator[tuple[str, dict[str, Any]]]:
 def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
     stage = struct.pack("<QQQII", 30, 31, 8, 2, 0) + bytes(range(16))
     staged = extension(wire.ExtensionKind.STAGE, stage)
-    yield "begin", control(Op.BEGIN, cluster.ScopeBegin(scope="query-1"), request_id=40)
-    yield "begin_ok", reply(Op.BEGIN, cluster.ScopeBegun(scope_id=30, driver=31), request_id=40)
+    yield "begin", control(Op.BEGIN, cluster.ScopeBegin(scope="query-1", instance=b"run-3"), request_id=40)
+    yield (
+        "begin_ok",
+        reply(Op.BEGIN, cluster.ScopeBegun(scope_id=30, driver=31, committed=6, decided=7), request_id=40),
+    )
     yield (
         "stage",
         request(
@@ -449,7 +452,9 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
         "commit",
         control(
             Op.COMMIT,
-            cluster.ScopeCommit(scope_id=30, driver=31, epoch=8, tokens=[bytes(range(16))]),
+            cluster.ScopeCommit(
+                scope_id=30, driver=31, epoch=8, tokens=[bytes(range(16))], parts=[(7, 9, 3)]
+            ),
             request_id=42,
         ),
     )

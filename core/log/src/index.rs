@@ -106,13 +106,13 @@ impl Index {
         self.cut = true;
     }
 
-    /// Forget what lies below the log start.
-    pub fn trim(&mut self, start_offset: u64) {
+    /// Forget what lies below the log start and before the record `keep_from`.
+    pub fn trim(&mut self, start_offset: u64, keep_from: u64) {
         // Nothing was given up yet: epochs without rows, all of them at offset 0, are records that a replica lacks.
         if start_offset == 0 {
             return;
         }
-        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset) {
+        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset && second.record <= keep_from) {
             self.sparse.pop_front();
         }
         if self.sparse.len() * 4 < self.sparse.capacity() {

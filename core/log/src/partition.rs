@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_wire::RecordHeader;
+use ringfence_wire::{RecordHeader, RecordKind};
 
 use crate::files::FilePin;
 use crate::head::{Mismatch, PartitionHead};
@@ -19,6 +19,8 @@ pub struct PartitionLog {
     pub(crate) head: PartitionHead,
     pub(crate) index: Index,
     pub(crate) start_offset: u64,
+    /// The log keeps every record from this number on, whatever its log start says: staged rows. `u64::MAX` = none.
+    pub(crate) stage_floor: u64,
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
     pub(crate) dropped: bool,
@@ -69,6 +71,7 @@ impl PartitionLog {
             head: PartitionHead::default(),
             index: Index::default(),
             start_offset: 0,
+            stage_floor: u64::MAX,
             fence: 0,
             damage: None,
             dropped: false,
@@ -218,6 +221,18 @@ impl PartitionLog {
         }
     }
 
+    /// Keep every record from this number on; `None`: the log start alone says what goes.
+    pub fn keep_from(&mut self, record: Option<u64>) {
+        self.stage_floor = record.unwrap_or(u64::MAX);
+    }
+
+    /// A staged record has no offset yet: it stays until somebody says that it may go.
+    pub(crate) fn see_staged(&mut self, header: &RecordHeader) {
+        if header.kind == RecordKind::Staged as u8 {
+            self.stage_floor = self.stage_floor.min(header.record_number);
+        }
+    }
+
     /// Begin at what another replica's log goes on with.
     pub(crate) fn anchor(&mut self, head: PartitionHead) {
         self.begin_anew();
@@ -234,6 +249,7 @@ impl PartitionLog {
 
     /// Take in a log record that is placed.
     pub(crate) fn take(&mut self, header: &RecordHeader, position: Position) {
+        self.see_staged(header);
         self.anchored &= !crate::head::is_log(header.kind);
         self.head.advance(header, position);
         self.index.add(header, position);
@@ -252,7 +268,7 @@ impl PartitionLog {
     /// Move the log start.
     pub(crate) fn start_at(&mut self, offset: u64) {
         self.start_offset = self.start_offset.max(offset);
-        self.index.trim(self.start_offset);
+        self.index.trim(self.start_offset, self.stage_floor);
     }
 
     /// Nothing of it may be read or appended any more.

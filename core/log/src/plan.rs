@@ -14,6 +14,8 @@ pub enum From {
     Offset(u64),
     /// This record, whatever its kind: every log kind is returned (copy by record number).
     Record(u64),
+    /// Staged records from this number on, and nothing else.
+    Staged(u64),
     /// The first record with rows at or after this time.
     Time(u64),
 }
@@ -96,10 +98,12 @@ impl PartitionLog {
             From::Offset(offset) if offset > self.head.next_offset => {
                 return Err(PlanError::Beyond { end_offset: self.head.next_offset });
             }
-            From::Record(record) if record > self.head.next_record => {
+            From::Record(record) | From::Staged(record) if record > self.head.next_record => {
                 return Err(PlanError::Beyond { end_offset: self.head.next_offset });
             }
-            From::Record(record) if self.index.first_record().is_none_or(|first| record < first) => {
+            From::Record(record) | From::Staged(record)
+                if self.index.first_record().is_none_or(|first| record < first) =>
+            {
                 return Err(PlanError::Retained { start_offset: self.start_offset });
             }
             From::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
@@ -109,7 +113,7 @@ impl PartitionLog {
         let start = self.start_offset;
         let entries = self.index.from(|entry: &Entry| match from {
             From::Offset(offset) => entry.offset <= offset,
-            From::Record(record) => entry.record <= record,
+            From::Record(record) | From::Staged(record) => entry.record <= record,
             From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
         });
         let mut entries = entries.peekable();

@@ -225,10 +225,12 @@ impl<S: Storage> Reader<S> {
         done: &mut ReadDone,
     ) -> Result<Step, ReadError> {
         let end_offset = header.first_offset + offsets_of(header);
-        let is_rows = header.kind == RecordKind::Rows as u8;
+        // A publish record stands for the rows that it gives offsets to.
+        let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Publish as u8;
         let is_wanted = match plan.from {
             From::Offset(offset) => is_rows && end_offset > offset,
             From::Record(record) => header.record_number >= record,
+            From::Staged(record) => header.kind == RecordKind::Staged as u8 && header.record_number >= record,
             From::Time(time_ms) => is_rows && header.time_ms >= time_ms && end_offset > plan.start_offset,
         };
         if end_offset > plan.until_offset {

@@ -200,7 +200,7 @@ impl Rebuild {
                 log.damage = part.damage.or(missing).or(part.suspicion).map(Box::new);
             }
             log.start_offset_durable = log.start_offset;
-            log.index.trim(log.start_offset);
+            log.index.trim(log.start_offset, log.stage_floor);
             logs.push(log);
         }
         let dropped = |damage: &Damage| {
@@ -249,6 +249,7 @@ impl Part {
             }
         }
         log.head = PartitionHead::after(header, position);
+        log.see_staged(header);
         if is_body_bad {
             log.index.gap();
         } else {

@@ -70,10 +70,13 @@ impl PartitionLog {
         }
         let state_file = self.state_file(durable_group);
         // A read from the log start begins at the index's first entry, which may lie in the file before: that one stays.
-        self.index.trim(self.start_offset);
+        self.index.trim(self.start_offset, self.stage_floor);
         let first_file = self.index.first_file().unwrap_or(u64::MAX);
         for touch in &mut self.touches {
-            if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
+            // Staged rows have no offsets that the log start could pass: their files stay from the first one on.
+            if self.stage_floor != u64::MAX && touch.pin.number >= first_file {
+                touch.live.get_or_insert_with(|| touch.pin.live());
+            } else if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
                 touch.live = None;
             }
         }

@@ -51,11 +51,13 @@ pub enum Then {
     Nothing,
     /// Appends under this epoch are admitted.
     Open(u64),
+    /// Rows below this offset may be read.
+    Published(u64),
     /// The partition is gone.
     Dropped,
 }
 
-/// The answer to one PUBLISH.
+/// The answer to one PUBLISH or STAGE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchDue {
     pub connection: Connection,
@@ -65,13 +67,15 @@ pub struct BatchDue {
     pub first_offset: u64,
     pub rows: u32,
     pub repeated: bool,
+    /// A STAGE: it has no offsets, and is answered STAGED.
+    pub staged: bool,
     /// Until then its sender waits for replicas.
     pub deadline_ms: u64,
 }
 
 impl BatchDue {
     pub fn end_offset(&self) -> u64 {
-        self.first_offset + u64::from(self.rows)
+        self.first_offset + if self.staged { 0 } else { u64::from(self.rows) }
     }
 }
 

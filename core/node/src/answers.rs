@@ -45,8 +45,8 @@ impl Engine {
         self.counters.acknowledged += 1;
         let partition = &self.partitions[at];
         let header = AnswerHeader {
-            opcode: Opcode::Publish as u8,
-            status: Status::Ok as u8,
+            opcode: (if due.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
+            status: (if due.staged { Status::Staged } else { Status::Ok }) as u8,
             request_id: due.request_id,
             topic: partition.log.topic,
             partition: partition.log.partition,

@@ -43,6 +43,8 @@ counters! {
     appended: "batches appended",
     rows: "rows appended",
     bytes: "body bytes appended",
+    staged: "batches staged without offsets",
+    published: "epochs of scopes published, one a partition",
     acknowledged: "batches acknowledged as durable",
     repeated: "batches that were stored before",
     redirected: "requests redirected",

@@ -77,14 +77,19 @@ impl Engine {
     }
 
     fn batch_durable(&mut self, at: At, batch: &BatchDue, effects: &mut Effects) {
+        self.raise_mark(at, batch.end_offset());
+        self.answer_batch(at, batch, effects);
+    }
+
+    /// Rows below this offset are durable.
+    fn raise_mark(&mut self, at: At, end_offset: u64) {
         let partition = &mut self.partitions[at];
-        if batch.end_offset() > partition.mark {
-            partition.mark = batch.end_offset();
+        if end_offset > partition.mark {
+            partition.mark = end_offset;
             if !partition.waiting.is_empty() && self.woken.last() != Some(&at) {
                 self.woken.push(at);
             }
         }
-        self.answer_batch(at, batch, effects);
     }
 
     /// # Errors
@@ -104,6 +109,7 @@ impl Engine {
                     self.upkeep.opened.push(partition.log.topic);
                 }
             }
+            Then::Published(end_offset) => self.raise_mark(at, end_offset),
             Then::Dropped => {
                 self.upkeep.dropped.push(at);
                 self.upkeep.holes.dropped(at);
@@ -139,7 +145,7 @@ impl Engine {
         let body = pack::refused(&Refusal::new(Code::UnknownOutcome, message));
         let partition = &self.partitions[at];
         let header = AnswerHeader {
-            opcode: Opcode::Publish as u8,
+            opcode: (if batch.staged { Opcode::Stage } else { Opcode::Publish }) as u8,
             status: AnswerStatus::Refused as u8,
             code: Code::UnknownOutcome as u16,
             request_id: batch.request_id,

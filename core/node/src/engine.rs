@@ -72,6 +72,8 @@ pub struct Engine {
     /// Last status told to the control plane, by shard.
     pub(crate) told: Vec<Status>,
     pub(crate) upkeep: crate::upkeep::Upkeep,
+    /// Who may stage.
+    pub(crate) scopes: crate::stage_scopes::Scopes,
     pub(crate) stopping: bool,
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
@@ -115,6 +117,7 @@ impl Engine {
             counters: Counters::default(),
             producers_bytes,
             upkeep: crate::upkeep::Upkeep::default(),
+            scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             woken: Vec::new(),
             sync: Syncs::default(),

@@ -14,8 +14,8 @@ use ringfence_log::{From, PlanError, ReadDone, ReadError};
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
-    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, RECORD_HEADER_BYTES, RedirectReason, RequestHeader,
-    Status,
+    ANSWER_FLAG_MORE, Code, DEADLINE_MS_MAX, FETCH_BYTES_MAX, Opcode, RECORD_HEADER_BYTES, REQUEST_FLAG_STAGED,
+    RedirectReason, RequestHeader, Status,
 };
 
 use crate::answers::{length, send};
@@ -90,6 +90,11 @@ impl Reads {
     }
 }
 
+/// FETCH by record number: the rows that a publish record names.
+fn wants_staged(header: &RequestHeader) -> bool {
+    header.opcode == Opcode::Fetch as u8 && u16::from(header.flags) & REQUEST_FLAG_STAGED != 0
+}
+
 impl Engine {
     pub(crate) fn fetch(
         &mut self,
@@ -109,7 +114,7 @@ impl Engine {
             connection: from,
             header: *header,
             at,
-            from: From::Offset(header.sequence),
+            from: if wants_staged(header) { From::Staged(header.sequence) } else { From::Offset(header.sequence) },
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
         };
@@ -179,6 +184,9 @@ impl Engine {
     /// Is the position (offset, epoch of the row before it) one of this log?
     fn check_position(&self, at: At, header: &RequestHeader) -> Result<(), Stop> {
         let partition = &self.partitions[at];
+        if wants_staged(header) {
+            return Ok(());
+        }
         let (offset, epoch) = (header.sequence, header.owner_epoch);
         let (start, end) = (partition.log.start_offset(), partition.log.end_offset());
         let truncated = |why: String| {
@@ -204,7 +212,7 @@ impl Engine {
         match stop {
             Stop::Refuse(refusal) => self.refuse(to, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(to, header, reason, effects),
-            Stop::Ahead | Stop::Repeat(..) | Stop::Stalled(_) => {
+            Stop::Ahead | Stop::Repeat(..) | Stop::Restage(..) | Stop::Committed | Stop::Stalled(_) => {
                 let refusal = Refusal::new(Code::Ahead, "routed under a newer table than this node has");
                 self.refuse(to, header, &refusal, effects);
             }
@@ -298,7 +306,10 @@ impl Engine {
         match &end.result {
             Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
                 // A stretch without rows: the log says where the next one begins.
-                fetch.from = From::Offset(done.next_offset);
+                fetch.from = match fetch.from {
+                    From::Staged(_) => From::Staged(done.next_record),
+                    _ => From::Offset(done.next_offset),
+                };
                 self.begin_read(fetch, now, pool, effects);
             }
             Ok(done) => {
@@ -343,6 +354,9 @@ impl Engine {
     }
 
     fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
+        if let (From::Staged(record), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
+            return done.next_record > record && done.next_record < partition.log.head().next_record;
+        }
         let from = if let From::Offset(offset) = fetch.from { offset } else { 0 };
         let mark = self.partitions.get(fetch.at).map_or(0, |partition| partition.mark);
         matches!(fetch.from, From::Offset(_)) && done.next_offset > from && done.next_offset < mark

@@ -4,9 +4,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ringfence_log::{Body, Refusal as LogRefusal};
+use ringfence_log::Refusal as LogRefusal;
 use ringfence_routing::Verdict;
-use ringfence_transport::{Connection, Inbound, Payload};
+use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::extension::{self, BadExtension};
 use ringfence_wire::{
     Code, ExtensionKind, NOTE_BYTES_MAX, Opcode, ROWS_MAX, RecordHeader, RecordKind, RedirectReason, RequestHeader,
@@ -31,6 +31,10 @@ pub(crate) enum Stop {
     Redirect(RedirectReason),
     /// Stored before: the first answer again.
     Repeat(At, Answer),
+    /// Staged before, as this record.
+    Restage(At, u64),
+    /// The stage's epoch was committed.
+    Committed,
     /// Routed under a newer table or epoch.
     Ahead,
     /// Groups or pool are full: wait for the shard's next durable group.
@@ -53,6 +57,9 @@ impl Engine {
         now: Now,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
+        if header.opcode == Opcode::Stage as u8 {
+            return self.ingest_stage(from, header, body, now, pool);
+        }
         let bytes = body.as_ref().map_or(&[][..], bytes_of);
         check_limits(header, bytes)?;
         let at = self.locate(header)?;
@@ -63,11 +70,7 @@ impl Engine {
         Self::check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
-        let panics = check_body(partition, header, bytes);
-        if matches!(&panics, Err(refusal) if refusal.code == Code::Internal) {
-            self.counters.body_panics += 1;
-        }
-        panics?;
+        self.check_body(at, header, bytes)?;
         self.append_rows(at, from, header, body, note, now, pool)
     }
 
@@ -137,6 +140,8 @@ impl Engine {
             Stop::Refuse(refusal) => self.refuse(from, header, &refusal, effects),
             Stop::Redirect(reason) => self.redirect(from, header, reason, effects),
             Stop::Repeat(at, answer) => self.repeat(at, from, header, answer, now, effects),
+            Stop::Restage(at, record) => self.restage(at, from, header, record, now, effects),
+            Stop::Committed => self.answer_committed(from, header, effects),
             Stop::Ahead => self.park_ahead(park(), effects),
             Stop::Stalled(shard) => return Some((shard, park())),
         }
@@ -177,6 +182,15 @@ impl Engine {
         if self.stalled[usize::from(shard)].is_empty() || self.replaying { Ok(()) } else { Err(Stop::Stalled(shard)) }
     }
 
+    /// Full validation, with its panics counted.
+    pub(crate) fn check_body(&mut self, at: At, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+        let checked = check_body(&self.partitions[at], header, bytes);
+        if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
+            self.counters.body_panics += 1;
+        }
+        checked
+    }
+
     #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
     fn append_rows(
         &mut self,
@@ -188,28 +202,9 @@ impl Engine {
         now: Now,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
+        let placed = self.put_body(at, record_of(header, now), body, pool)?;
         let partition = &mut self.partitions[at];
         let shard = usize::from(partition.shard);
-        let record = record_of(header, now);
-        let placed = match body.take() {
-            Some(Inbound::Large(Payload { block, at: place, bytes })) => {
-                let append = self.shards[shard].append(pool, &mut partition.log, record, Body::Block { block, bytes });
-                append.map_err(|refused| {
-                    if let Body::Block { block, bytes } = refused.body {
-                        *body = Some(Inbound::Large(Payload { block, at: place, bytes }));
-                    }
-                    refused.refusal
-                })
-            }
-            small => {
-                let bytes = if let Some(Inbound::Small(bytes)) = small { bytes } else { &[][..] };
-                *body = Some(Inbound::Small(bytes));
-                let parts = [bytes];
-                let append = self.shards[shard].append(pool, &mut partition.log, record, Body::Copy(&parts));
-                append.map_err(|refused| refused.refusal)
-            }
-        };
-        let placed = placed.map_err(|refusal| stop_of(refusal, partition.shard))?;
         let deadline_ms = now.mono_ms + patience_ms(header);
         let identity = identity_of(header);
         let before = partition.producers.bytes();
@@ -234,6 +229,7 @@ impl Engine {
                 first_offset: placed.first_offset,
                 rows: header.rows,
                 repeated: false,
+                staged: false,
                 deadline_ms,
             }),
         });
@@ -267,6 +263,7 @@ impl Engine {
             first_offset: answer.first_offset,
             rows: answer.rows,
             repeated: true,
+            staged: false,
             deadline_ms: now.mono_ms + patience_ms(header),
         };
         let head = partition.log.head();
@@ -292,7 +289,7 @@ impl Engine {
     }
 }
 
-fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let too_large = |what: &str| Refusal::new(Code::TooLarge, what).with("rows", u64::from(header.rows));
     if header.body_bytes as usize != bytes.len() {
         let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, bytes.len());
@@ -307,7 +304,7 @@ fn check_limits(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
+pub(crate) fn check_gate(partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
     match partition.gate.check(header.layout_version, header.owner_epoch) {
         Verdict::Admit | Verdict::Redirect(_) if partition.is_quarantined() => Err(quarantined(partition).into()),
         Verdict::Admit => Ok(()),
@@ -364,7 +361,7 @@ fn rejected(reject: Reject, header: &RequestHeader) -> Refusal {
     }
 }
 
-fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_crc(header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
     let found = crc_of(bytes);
     if found == header.body_crc {
         return Ok(());
@@ -414,7 +411,7 @@ fn check_body(partition: &Partition, header: &RequestHeader, bytes: &[u8]) -> Re
     }
 }
 
-fn record_of(header: &RequestHeader, now: Now) -> RecordHeader {
+pub(crate) fn record_of(header: &RequestHeader, now: Now) -> RecordHeader {
     RecordHeader {
         kind: RecordKind::Rows as u8,
         rows: header.rows,

@@ -1,5 +1,8 @@
 //! What the control plane may tell the engine. Each order ends with one outcome.
 
+use crate::stage_orders::Publish;
+use crate::stage_scopes::ScopeRule;
+
 /// One ACTIVE partition of a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TablePartition {
@@ -142,4 +145,11 @@ pub enum Order {
         topic: u64,
         partition: u64,
     },
+    /// Who may stage; with `gone` these are all scopes, and others up to that id are forgotten.
+    InstallScopes {
+        rules: Vec<ScopeRule>,
+        gone: Option<u64>,
+    },
+    /// Give the rows of a committed epoch their offsets; ends when they may be read.
+    Publish(Publish),
 }

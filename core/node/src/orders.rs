@@ -141,6 +141,8 @@ impl Engine {
                 self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
             }
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
+            Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
+            Order::Publish(publish) => self.publish_stages(number, &publish, now, pool),
             order => self.begin_sync_order(number, order, now, pool, effects),
         }
     }
@@ -278,7 +280,10 @@ impl Order {
     /// Orders that may wait for room are short; those with tables and schemas never do.
     fn clone_if_short(&self) -> Option<Self> {
         match self {
-            Self::InstallTopic { .. } | Self::InstallTable { .. } | Self::RemoveTopic { .. } => None,
+            Self::InstallTopic { .. }
+            | Self::InstallTable { .. }
+            | Self::RemoveTopic { .. }
+            | Self::InstallScopes { .. } => None,
             short => Some(short.clone()),
         }
     }

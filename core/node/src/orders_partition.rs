@@ -15,7 +15,7 @@ use crate::outcome::{Finished, ResumePoint};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Resume;
 use crate::refusal::Refusal;
-use crate::sync::{End, Role};
+use crate::sync::{End, Role, Waiting};
 
 /// (topic, partition).
 pub(crate) type Key = (u64, u64);
@@ -41,7 +41,7 @@ impl Engine {
     }
 
     /// The order ends when the mark has reached `end`, too.
-    fn when_durable_upto(
+    pub(crate) fn when_durable_upto(
         &mut self,
         shared: Option<Shared>,
         number: u64,
@@ -57,8 +57,34 @@ impl Engine {
         Step::WhenDurable
     }
 
+    /// What the order asks for stands in the log already: it ends when everything that the log has now is durable, on a
+    /// quorum where replicas share it.
+    pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished) -> Step {
+        let upto = self.shared_end(at);
+        let partition = &mut self.partitions[at];
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
+        let is_here = group <= self.shards[shard].durable_group();
+        let what = What::Order { number, finished: finished.clone(), then: Then::Nothing };
+        match (&mut partition.role, upto) {
+            (Role::Owner(owner), Some(Shared { end, .. })) => {
+                if owner.mark_record >= end.record {
+                    return Step::Done(finished);
+                }
+                if owner.durable >= end {
+                    owner.waiting.push_back(Waiting { end, what });
+                    self.has_business(at);
+                    return Step::WhenDurable;
+                }
+            }
+            _ if is_here => return Step::Done(finished),
+            _ => {}
+        }
+        self.acks[shard].push(Due { group, partition: at, shared: upto, what });
+        Step::WhenDurable
+    }
+
     /// Where the log ends now, if replicas share it.
-    fn shared_end(&self, at: At) -> Option<Shared> {
+    pub(crate) fn shared_end(&self, at: At) -> Option<Shared> {
         let head = self.partitions[at].log.head();
         self.partitions[at].shared(End { record: head.next_record, offset: head.next_offset })
     }
@@ -222,6 +248,7 @@ impl Engine {
         partition.gate.close();
         self.producers_bytes -= partition.producers.bytes();
         partition.producers = crate::dedupe::Producers::default();
+        partition.stages = crate::stage_table::Stages::default();
         let refusal = Refusal::new(Code::UnknownPartition, format!("partition {} was dropped", key.1));
         for ticket in std::mem::take(&mut partition.waiting) {
             if let Some(fetch) = self.reads.end_poll(ticket) {
@@ -254,6 +281,7 @@ impl Engine {
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_start(pool, &mut partition.log, to)?;
         partition.epochs.forget_below(to);
+        partition.settle_stages();
         partition.last_group = placed.group;
         Ok(placed)
     }

@@ -8,6 +8,7 @@ use ringfence_routing::{Fence, Gate, PairMap};
 use crate::acks::Shared;
 use crate::dedupe::Producers;
 use crate::epochs::Epochs;
+use crate::stage_table::Stages;
 use crate::sync::{End, Role};
 use crate::topic::Plans;
 
@@ -19,6 +20,7 @@ pub struct Partition {
     pub gate: Gate,
     pub producers: Producers,
     pub epochs: Epochs,
+    pub stages: Stages,
     /// Checks of the topic's bodies; `None` until the topic is installed.
     pub plans: Option<Arc<Plans>>,
     /// Inclusive slot range that this partition was opened with.
@@ -69,6 +71,7 @@ impl Partition {
             gate: Gate::new(fence),
             producers: Producers::default(),
             epochs: Epochs::default(),
+            stages: Stages::default(),
             plans: None,
             slots: (0, u16::MAX),
             shard,
@@ -96,6 +99,7 @@ impl Partition {
             + self.log.memory_bytes()
             + self.producers.bytes()
             + self.epochs.memory_bytes()
+            + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
     }
 
@@ -109,6 +113,11 @@ impl Partition {
         self.producers.cut(next_offset);
         self.epochs.cut(next_record);
         self.known_upto = self.known_upto.min(next_record);
+        if let Err(why) = self.stages.cut(next_record, next_offset) {
+            // Not served: what it would say of scopes is not known. It must be filled anew.
+            self.damage.get_or_insert(why);
+        }
+        self.settle_stages();
     }
 
     /// Why the partition must not be served, if so.

@@ -9,11 +9,14 @@ use crate::blob::{self, Tables};
 use crate::dedupe::{Identity, Producers, TableLimits};
 use crate::epochs::Epochs;
 use crate::partition::Partition;
+use crate::stage_publish;
+use crate::stage_table::{StageId, Staged, Stages};
 
 #[derive(Default)]
 struct Found {
     epochs: Epochs,
     producers: Producers,
+    stages: Stages,
     /// As of [`Partition::known_upto`].
     known_upto: u64,
     /// Records from this number on are void: the next one, or the log's end, says from which offset.
@@ -45,7 +48,8 @@ impl Rebuild {
             let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
             let mut partition = Partition::new(log, shard);
             found.epochs.forget_below(partition.log.start_offset());
-            (partition.epochs, partition.producers) = (found.epochs, found.producers);
+            (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
+            partition.settle_stages();
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = found.known_upto;
             partition
@@ -57,6 +61,9 @@ impl Rebuild {
 impl Found {
     fn cut(&mut self, end_offset: u64) {
         if let Some(record) = self.cut_at_record.take() {
+            if let Err(why) = self.stages.cut(record, end_offset) {
+                self.damage.get_or_insert(why);
+            }
             self.producers.cut(end_offset);
             self.epochs.cut(record);
             self.known_upto = self.known_upto.min(record);
@@ -68,7 +75,9 @@ impl Visitor for Rebuild {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
         let found = self.found.entry((topic, partition)).or_default();
         *found = match blob::read(blob) {
-            Ok(Tables { epochs, producers, known_upto }) => Found { epochs, producers, known_upto, ..Found::default() },
+            Ok(Tables { epochs, producers, stages, known_upto }) => {
+                Found { epochs, producers, stages, known_upto, ..Found::default() }
+            }
             Err(why) => {
                 Found { damage: Some(format!("the node's part of a state record: {}", why.0)), ..Found::default() }
             }
@@ -78,8 +87,11 @@ impl Visitor for Rebuild {
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         let found = self.found.entry((header.topic, header.partition)).or_default();
         found.cut(header.first_offset);
-        if header.record_number >= found.known_upto {
-            learn(&mut found.producers, &mut found.epochs, header, bytes);
+        let Found { epochs, producers, stages, .. } = found;
+        if header.record_number >= found.known_upto
+            && let Err(why) = learn(producers, epochs, stages, header, bytes)
+        {
+            found.damage.get_or_insert(why);
         }
         if found.producers.is_over(self.limits) {
             found.producers.forget(self.limits, header.time_ms);
@@ -96,8 +108,17 @@ impl Visitor for Rebuild {
 }
 
 /// What one log record tells the partition's tables, wherever it comes from: the log, or another replica.
-/// `extension_bytes`: at least the extension of the record's body.
-pub fn learn(producers: &mut Producers, epochs: &mut Epochs, header: &RecordHeader, extension_bytes: &[u8]) {
+/// `bytes`: at least the extension of a record with rows or staged rows, the body of others.
+///
+/// # Errors
+/// The record does not say what its kind must: the partition must not be served.
+pub fn learn(
+    producers: &mut Producers,
+    epochs: &mut Epochs,
+    stages: &mut Stages,
+    header: &RecordHeader,
+    bytes: &[u8],
+) -> Result<(), String> {
     match RecordKind::from_number(header.kind) {
         Some(RecordKind::Rows) => {
             let identity = Identity {
@@ -108,14 +129,37 @@ pub fn learn(producers: &mut Producers, epochs: &mut Epochs, header: &RecordHead
                 rows: header.rows,
                 crc: header.body_crc,
             };
-            producers.stored(&identity, header.first_offset, header.time_ms, note_in(extension_bytes));
+            producers.stored(&identity, header.first_offset, header.time_ms, note_in(bytes));
         }
         Some(RecordKind::Epoch) => epochs.begin(header.first_offset, header.owner_epoch, header.record_number),
         Some(RecordKind::Producer) => {
             producers.opened(header.producer_id, header.producer_epoch, header.time_ms);
         }
+        Some(RecordKind::Staged) => {
+            let batch = Staged { record: header.record_number, rows: header.rows, crc: header.body_crc };
+            // Without one its body is damaged: the log says so, too.
+            let id = stage_in(bytes).ok_or("a staged record without its identity")?;
+            stages.staged(&id, batch, header.body_bytes);
+        }
+        Some(RecordKind::Publish) => {
+            let read = stage_publish::read(bytes).map_err(|why| format!("a publish record: {}", why.0));
+            let (scope, epoch, list) = read?;
+            let end_offset = header.first_offset + u64::from(header.rows);
+            stages.published(scope, epoch, header.record_number, end_offset, &list);
+        }
         _ => {}
     }
+    Ok(())
+}
+
+fn stage_in(extension_bytes: &[u8]) -> Option<StageId> {
+    let mut found = None;
+    let walked = extension::each(extension_bytes, |kind, payload| {
+        if kind == ExtensionKind::Stage {
+            found = StageId::read(payload);
+        }
+    });
+    walked.ok().and(found)
 }
 
 /// The note in a stored extension, which was checked when it was appended.

@@ -40,7 +40,7 @@ impl Engine {
             return self.refuse(from, &header, &refusal, effects);
         };
         match opcode {
-            Opcode::Publish => {
+            Opcode::Publish | Opcode::Stage => {
                 self.counters.publishes += 1;
                 self.publish(from, &header, body, now, pool, effects);
             }
@@ -67,6 +67,9 @@ impl Engine {
             | Opcode::TopicDelete
             | Opcode::SchemaAdd
             | Opcode::ProducerOpen
+            | Opcode::Begin
+            | Opcode::Commit
+            | Opcode::Expire
             | Opcode::Status => return self.control_request(from, header, body, effects),
             Opcode::TablePush | Opcode::WatchUpdate | Opcode::Assign => {
                 Refusal::new(Code::UnknownOpcode, format!("{} is sent by nodes only", opcode.name()))

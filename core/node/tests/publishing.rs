@@ -106,7 +106,7 @@ fn refusals_leave_the_state_byte_identical() {
         (RequestHeader { send: 0, ..good }, &body, Code::InvalidArgument),
         (RequestHeader { producer_id: 0, ..good }, &body, Code::InvalidArgument),
         (RequestHeader { extension_bytes, ..with(&noted, good) }, &noted, Code::TooLarge),
-        (RequestHeader { opcode: Opcode::Stage as u8, ..good }, &body, Code::NotSupported),
+        (RequestHeader { opcode: Opcode::Stage as u8, ..good }, &body, Code::InvalidArgument),
         (RequestHeader { opcode: 250, ..good }, &body, Code::UnknownOpcode),
     ];
     let before = world.engine.state_bytes();

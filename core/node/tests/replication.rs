@@ -8,6 +8,8 @@
 mod checks;
 #[path = "replication/cluster.rs"]
 mod cluster;
+#[path = "replication/staged.rs"]
+mod staged;
 mod support;
 
 use cluster::Cluster;

@@ -53,6 +53,8 @@ pub const PARTITIONS_MAX: usize = 65536;
 
 /// The body is MessagePack.
 pub const REQUEST_FLAG_CONTROL: u16 = 1;
+/// FETCH: `sequence` is a record number; staged records from it on.
+pub const REQUEST_FLAG_STAGED: u16 = 2;
 /// The body is MessagePack.
 pub const ANSWER_FLAG_CONTROL: u16 = 1;
 /// The batch was stored by an earlier send of the same sequence.

@@ -3,7 +3,7 @@
 use crate::generated::{
     ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code,
     EXTENSION_BYTES_MAX, MAGIC, MESSAGE_BYTES_MAX, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RECORD_HEADER_BYTES,
-    RECORD_MAGIC, REQUEST_FLAG_CONTROL, RecordHeader, RequestHeader,
+    RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
 };
 
 /// CRC-32C as the formats use it: of no bytes it is 0.
@@ -90,7 +90,7 @@ impl RequestHeader {
         if !(PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&header.version) {
             return Err(HeaderError::Version(header.version));
         }
-        if u16::from(header.flags) & !REQUEST_FLAG_CONTROL != 0 {
+        if u16::from(header.flags) & !(REQUEST_FLAG_CONTROL | REQUEST_FLAG_STAGED) != 0 {
             return Err(HeaderError::Content("unknown request flags"));
         }
         if bytes[Self::RESERVED_AT..Self::HEADER_CRC_AT].iter().any(|byte| *byte != 0) {

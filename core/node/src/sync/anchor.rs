@@ -141,8 +141,10 @@ impl Engine {
     fn take_tables(&mut self, at: At, tables: Tables) {
         let partition = &mut self.partitions[at];
         let before = partition.producers.bytes();
-        (partition.epochs, partition.producers, partition.known_upto) =
-            (tables.epochs, tables.producers, tables.known_upto);
+        let Tables { epochs, producers, stages, known_upto } = tables;
+        (partition.epochs, partition.producers, partition.stages) = (epochs, producers, stages);
+        partition.known_upto = known_upto;
+        partition.settle_stages();
         partition.rest = Rest::Fresh;
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
     }

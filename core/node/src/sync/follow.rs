@@ -271,8 +271,8 @@ impl Engine {
         let length = record.body_bytes as usize;
         match body.take() {
             Some(Inbound::Large(Payload { block, at: 0, bytes })) => {
-                let extension = record.extension_bytes as usize;
-                let front = block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + extension].to_vec();
+                let told = if is_rows(record) { record.extension_bytes as usize } else { length };
+                let front = block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + told].to_vec();
                 let given = Body::Block { block, bytes: length };
                 self.append_one(at, record, given, &front, pool).map_err(|(stop, given)| {
                     if let Some(block) = given {
@@ -292,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// `front`: at least the record's extension.
+    /// `front`: at least the record's extension, if it has rows; else its body.
     fn append_one(
         &mut self,
         at: At,
@@ -315,10 +315,15 @@ impl Engine {
             }
         };
         let before = partition.producers.bytes();
-        let is_rows = record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8;
-        let told = if is_rows { &front[..record.extension_bytes as usize] } else { front };
-        if record.record_number >= partition.known_upto {
-            learn(&mut partition.producers, &mut partition.epochs, record, told);
+        let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
+        let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
+        if record.record_number >= partition.known_upto
+            && let Err(why) = learn(producers, epochs, stages, record, told)
+        {
+            partition.damage.get_or_insert(why);
+        }
+        if record.kind == RecordKind::Publish as u8 {
+            partition.settle_stages();
         }
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
@@ -370,6 +375,11 @@ impl Engine {
         self.acknowledge(at, from, header, effects);
         Ok(())
     }
+}
+
+/// True if its body is an Arrow message behind an extension.
+fn is_rows(record: &RecordHeader) -> bool {
+    record.kind == RecordKind::Rows as u8 || record.kind == RecordKind::Staged as u8
 }
 
 pub(super) fn record_at(bytes: &[u8], at: usize) -> Result<RecordHeader, Refusal> {

@@ -38,6 +38,9 @@ impl Engine {
         quorum: u16,
         effects: &mut Effects,
     ) {
+        // From here on this log is the one: what no commit names any more goes.
+        self.scopes.settle(&mut self.partitions[at].stages, true);
+        self.partitions[at].settle_stages();
         if replicas.is_empty() {
             return self.take_role(at, Role::Alone, effects);
         }

@@ -44,9 +44,9 @@ pub struct Cluster {
     /// Sequence -> offset.
     pub acked: BTreeMap<u64, u64>,
     requests: BTreeMap<u64, u64>,
-    /// The answer to the last FETCH.
-    read: Option<AnswerHeader>,
     next_id: i64,
+    /// Answers to anything but a publish, by request.
+    pub others: BTreeMap<u64, AnswerHeader>,
     /// Refusals by code.
     pub refused: BTreeMap<u16, u32>,
     pub outcomes: Vec<(usize, Outcome)>,
@@ -92,8 +92,8 @@ impl Cluster {
             sent: BTreeMap::new(),
             acked: BTreeMap::new(),
             requests: BTreeMap::new(),
-            read: None,
             next_id: 0,
+            others: BTreeMap::new(),
             refused: BTreeMap::new(),
             outcomes: Vec::new(),
             is_open: false,
@@ -418,7 +418,7 @@ impl Cluster {
     fn answered(&mut self, bytes: &[u8; 128]) {
         let header = AnswerHeader::open(bytes).unwrap();
         let Some(sequence) = self.requests.remove(&header.request_id) else {
-            self.read = Some(header);
+            self.others.insert(header.request_id, header);
             return;
         };
         if header.status == Status::Ok as u8 {
@@ -430,7 +430,7 @@ impl Cluster {
         }
     }
 
-    /// The answer to a FETCH at a site, if there is one at once.
+    /// The answer to a FETCH at a site, if it gives one by itself.
     pub fn fetch(&mut self, at: usize, offset: u64) -> Option<AnswerHeader> {
         self.next_request += 1;
         let header = RequestHeader {
@@ -442,10 +442,13 @@ impl Cluster {
             sequence: offset,
             ..RequestHeader::default()
         };
-        self.read = None;
         self.sites[at].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        for _ in 0..10 {
+            self.collect(at);
+            self.work(at);
+        }
         self.collect(at);
-        self.read.take()
+        self.others.remove(&header.request_id)
     }
 
     /// Everything goes well for a while: messages arrive, disks work, time passes.

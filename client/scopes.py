@@ -1,0 +1,114 @@
+"""Scopes: begin, stage attempts, commit, expire. What transactions and distributed writers are made of.
+
+begun = client.scopes.begin("job-7")                          once, by the driver
+attempt = client.scopes.attempt(begun, epoch)                 by each task, as often as it is run
+attempt.send("topic", batch); staged = attempt.finish()
+client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all of it, or nothing
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.native import cluster_messages as messages
+from ringfence.native import wire
+from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
+from ringfence.stage import Stager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ringfence.admin import Admin
+    from ringfence.link import Link
+    from ringfence.stage import Parts, StagedRows
+    from ringfence.tables import Tables
+
+
+class Begun(NamedTuple):
+    """One driver of a scope. Epochs up to `committed` are in the log, up to `decided` are taken."""
+
+    scope: int
+    driver: int
+    committed: int
+    decided: int
+
+
+class Scopes:
+    """Made by `Client.scopes`."""
+
+    def __init__(self, link: Link, tables: Tables, admin: Admin) -> None:
+        self._link, self._tables, self._admin = link, tables, admin
+
+    def begin(self, scope: str, instance: bytes = b"") -> Begun:
+        """Begin a scope: older drivers of it are fenced.
+
+        Args:
+            scope: its name, 1 to 255 bytes.
+            instance: up to 64 bytes. The same one again is the same driver, so that many processes of one
+                job may begin; empty: a driver of its own.
+
+        Raises:
+            FencedError: this instance was fenced by a later one.
+        """
+        message = messages.ScopeBegin(scope=scope, instance=instance)
+        begun = self._admin.ask(wire.Opcode.BEGIN, message)[0].control(messages.ScopeBegun)
+        return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
+
+    def attempt(
+        self,
+        begun: Begun,
+        epoch: int,
+        *,
+        writer: int = 0,
+        timeout_s: float = TIMEOUT_S,
+        bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+    ) -> Stager:
+        """Stage rows under a token of its own.
+
+        Args:
+            begun: of the scope.
+            epoch: from 1, above the scope's decided one.
+            writer: the task's number, for people.
+            timeout_s: seconds within which each batch must be on disk, retries included.
+            bytes_in_flight_max: encoded rows that are not on disk yet; bytes.
+        """
+        return Stager(
+            self._link,
+            self._tables,
+            begun,
+            epoch,
+            writer=writer,
+            timeout_s=timeout_s,
+            bytes_in_flight_max=bytes_in_flight_max,
+        )
+
+    def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
+        """Put an epoch into the log; every row of it may be read when this returns.
+
+        Returns:
+            False if the epoch was committed before: then nothing of these attempts ever comes.
+
+        Raises:
+            FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired.
+        """
+        tokens: list[bytes] = []
+        parts: Parts = {}
+        for attempt in staged:
+            if attempt.parts:
+                tokens.append(attempt.token)
+            for place, rows in attempt.parts.items():
+                parts[place] = parts.get(place, 0) + rows
+        message = messages.ScopeCommit(
+            scope_id=begun.scope,
+            driver=begun.driver,
+            epoch=epoch,
+            tokens=tokens,
+            parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
+        )
+        answer, tries_lost = self._admin.ask(wire.Opcode.COMMIT, message)
+        # After a lost answer "already" may tell of this very commit.
+        return answer.header.status != wire.Status.ALREADY_COMMITTED or tries_lost > 0
+
+    def expire(self, begun: Begun, epoch: int) -> None:
+        """Give up what is staged in the epoch, and before it. An epoch that is committed stays."""
+        self._admin.ask(wire.Opcode.EXPIRE, messages.ScopeExpire(scope_id=begun.scope, epoch=epoch))

@@ -1,0 +1,72 @@
+"""A topic as Parquet files and, from them, as a DataFrame: `ringfence compact` from a Spark job.
+
+The driver writes what is new, each row to exactly one file; a run that is killed is finished by the next. The
+directory must be one that driver and workers see under the same path.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.client import connect
+from ringfence.compact import MANIFEST, ROWS_A_FILE, Compacted, files
+from ringfence.compact import compact as compact_topic
+from ringfence.decode import Decoder
+from ringfence.spark.schema import spark_schema
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class CompactedTable(NamedTuple):
+    """`added`: what this run wrote. `table`: all rows of all files that the manifest names, read lazily."""
+
+    added: Compacted
+    table: DataFrame
+
+
+def compact(
+    spark: SparkSession,
+    *,
+    address: str | None = None,
+    topic: str,
+    directory: str | os.PathLike[str],
+    rows_per_file: int = ROWS_A_FILE,
+    sort: Sequence[str] = (),
+    compression: str = "zstd",
+    credential: str | None = None,
+) -> CompactedTable:
+    """Write what a topic got since the last run to Parquet files, and give all of them as a DataFrame.
+
+    Args:
+        spark: the session.
+        address: of a node, as for `ringfence.connect`.
+        topic: its name.
+        directory: of this topic alone; one run at a time.
+        rows_per_file: at most.
+        sort: columns by which the rows of each file are sorted.
+        compression: zstd, snappy, lz4, gzip or none.
+        credential: a token, where the node asks for one.
+
+    Raises:
+        TruncatedError: retention has passed rows that no file has. InvalidArgumentError: the directory is of
+        another topic, or a column is not known. SchemaError: Spark has no type for a column.
+    """
+    with connect(address, credential=credential) as client:
+        added = compact_topic(
+            client, topic, directory, rows_per_file=rows_per_file, sort=sort, compression=compression
+        )
+        info = client.topic(topic)
+    schema = spark_schema(Decoder(info.name, info.schemas, None).schema)
+    found = (
+        [str(Path(path).resolve()) for path in files(directory)]
+        if (Path(directory) / MANIFEST).exists()
+        else []
+    )
+    if not found:
+        return CompactedTable(added, spark.createDataFrame([], schema))
+    return CompactedTable(added, spark.read.schema(schema).parquet(*found))

@@ -1,0 +1,91 @@
+"""What every writer of Spark does: the driver prepares topic and scope, each task stages, the driver commits.
+
+A task that Spark runs again, or twice at once, stages under another token; the commit names the tokens of the
+attempts that Spark kept, so rows of all others never come.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ringfence.client import connect
+from ringfence.encode import TopicEncoder
+from ringfence.native.errors import InvalidArgumentError, NotFoundError
+from ringfence.spark.schema import arrow_schema
+from ringfence.stage import StagedRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ringfence.scopes import Begun
+
+
+class Target(NamedTuple):
+    """Where tasks write to: values only, for they travel to the workers."""
+
+    address: str
+    credential: str | None
+    topic: str
+    timeout_s: float
+
+    def stage(self, begun: Begun, epoch: int, writer: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
+        """Runs in Spark's Python worker: every row is on disk when it returns, and none can be read."""
+        with connect(self.address, credential=self.credential) as client:
+            attempt = client.scopes.attempt(begun, epoch, writer=writer, timeout_s=self.timeout_s)
+            for batch in batches:
+                attempt.send(self.topic, batch)
+            return attempt.finish()
+
+    def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
+        """On the driver: False if the epoch was committed before."""
+        with connect(self.address, credential=self.credential, timeout_s=self.timeout_s) as client:
+            return client.scopes.commit(begun, epoch, staged)
+
+    def expire(self, begun: Begun, epoch: int) -> None:
+        with connect(self.address, credential=self.credential) as client:
+            client.scopes.expire(begun, epoch)
+
+    def begin(self, scope: str, instance: bytes = b"") -> Begun:
+        with connect(self.address, credential=self.credential) as client:
+            return client.scopes.begin(scope, instance)
+
+
+def target(
+    schema: StructType,
+    *,
+    address: str | None,
+    credential: str | None,
+    topic: str,
+    timeout_s: float,
+    create: bool,
+    key: Sequence[str],
+    partitions: int,
+) -> Target:
+    """The topic, made if it is missing and `create` says so; its columns fit those of the rows.
+
+    Raises:
+        NotFoundError: no such topic, and `create` is False. SchemaError: a column does not fit.
+        AlreadyExistsError: the topic exists with another key or schema, and `create` is True.
+    """
+    rows = arrow_schema(schema)
+    with connect(address, credential=credential) as client:
+        if create:
+            missing = [name for name in key if name not in rows.names]
+            if missing:
+                raise InvalidArgumentError(
+                    "the rows have no such key column", topic=topic, columns=missing, known=rows.names
+                )
+            try:
+                info = client.topic(topic)
+            except NotFoundError:
+                info = client.create_topic(topic, schema=rows, key=key, partitions=partitions, exist_ok=True)
+            if key and list(info.key) != list(key):
+                raise InvalidArgumentError(
+                    "the topic exists with another key", topic=info.name, key=info.key, wanted=list(key)
+                )
+        layout = client.layout(topic)
+        TopicEncoder(layout, split=True).check(rows)
+        return Target(",".join(client.addresses), credential, layout.name, timeout_s)

@@ -1,0 +1,70 @@
+"""`df.writeStream.format("ringfence")`: each micro-batch comes into the topic once, however often it is run.
+
+The scope is the query's id, which its checkpoint keeps; the epoch is the micro-batch's number and one. Spark
+runs a micro-batch again after a crash; what is committed already is then told to the tasks, and nothing is
+stored. A run of the query is one driver: a later run fences it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ringfence.native.errors import InvalidArgumentError, ProtocolError
+from ringfence.spark.batch_write import StagedMessage, staged_of, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ringfence.scopes import Begun
+    from ringfence.spark.options import SourceOptions
+    from ringfence.stage import StagedRows
+
+QUERY, RUN, BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+
+
+class StreamMessage(StagedMessage):
+    """What one attempt staged, and as whom: the driver learns the query's id from its tasks."""
+
+    def __init__(self, staged: StagedRows, begun: Begun) -> None:
+        super().__init__(staged)
+        self.begun = begun
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Made on the driver for each micro-batch, and again for each commit."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        for name in ("scope", "epoch"):
+            if options.text(name) is not None:
+                raise InvalidArgumentError(
+                    f"{name} is for batch writes; a stream's are its query id and its batch",
+                    given=options.text(name),
+                )
+        self._target = target_of(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        query, run, batch = (context.getLocalProperty(name) for name in (QUERY, RUN, BATCH))
+        if query is None or batch is None:
+            raise ProtocolError("Spark does not say which query and batch this is", query=query, batch=batch)
+        begun = self._target.begin(f"spark-query-{query}", (run or "").encode()[:64])
+        epoch = int(batch) + 1
+        if epoch <= begun.committed:
+            iterator = iter(())
+        return StreamMessage(self._target.stage(begun, epoch, context.partitionId(), iterator), begun)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Every row of the micro-batch can be read when this returns."""
+        begun = [message.begun for message in messages if isinstance(message, StreamMessage)]
+        if begun:
+            self._target.commit(max(begun, key=lambda one: one.driver), batchId + 1, staged_of(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The query may run this micro-batch again: its epoch must not expire, its commit drops the rest."""

@@ -1,0 +1,235 @@
+"""One attempt's batches, staged at their partitions: no reader sees them until a commit names the token."""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ringfence.ask import Ask
+from ringfence.budget import Budget
+from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
+from ringfence.native import wire
+from ringfence.native.errors import (
+    ClosedError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+    UnknownOutcomeError,
+    WaitTimeoutError,
+)
+from ringfence.retry import Backoff
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ringfence.codec import Answer
+    from ringfence.encode import Body
+    from ringfence.link import Link
+    from ringfence.routing import Layout
+    from ringfence.scopes import Begun
+    from ringfence.tables import Tables
+
+TOKEN_BYTES = 16
+IDENTITY = struct.Struct("<QQQII16s")  # scope, driver, epoch, writer, zero, token
+BATCHES_MAX = 256  # under way at once; more of them only wait in line, with their bytes
+REROUTE = Backoff(first_s=0.02, cap_s=2.0)
+# At one owner; then a newer table is asked for: it may have died, and another one have its partitions.
+TRY_S = 5.0
+
+
+Parts = dict[tuple[int, int], int]  # (topic id, partition) -> rows
+
+
+class StagedRows(NamedTuple):
+    """What one attempt staged: all of it is on disk, none of it can be read.
+
+    `already`: the epoch was committed before, so nothing was stored.
+    """
+
+    token: bytes
+    parts: Parts
+    already: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(self.parts.values())
+
+
+class _Batch(NamedTuple):
+    topic: int
+    name: str
+    body: Body
+    sequence: int
+    deadline: float
+
+
+class Stager:
+    """Stages under one token. For one thread; answers come on the link's."""
+
+    def __init__(
+        self,
+        link: Link,
+        tables: Tables,
+        begun: Begun,
+        epoch: int,
+        *,
+        writer: int = 0,
+        timeout_s: float,
+        bytes_in_flight_max: int,
+    ) -> None:
+        """`epoch`: from 1, above the scope's decided one. `writer`: a number for people."""
+        self.token = os.urandom(TOKEN_BYTES)
+        self._link, self._tables, self._timeout_s = link, tables, timeout_s
+        identity = IDENTITY.pack(begun.scope, begun.driver, epoch, writer, 0, self.token)
+        item = EXTENSION_ITEM.pack(wire.ExtensionKind.STAGE, 0, len(identity)) + identity
+        self._extension = item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
+        self._budget = Budget(bytes_in_flight_max)
+        self._layouts: dict[str, tuple[Layout, TopicEncoder]] = {}
+        self._newest: dict[int, Layout] = {}
+        self._next: dict[tuple[int, int], int] = {}
+        self._changed = threading.Condition(threading.Lock())
+        self._under_way = 0
+        self._parts: Parts = {}
+        self._already = False
+        self._error: RingfenceError | None = None
+        self._closed = False
+
+    def send(self, topic: str, batch: Any) -> None:
+        """Stage rows; waits only for room.
+
+        Args:
+            topic: its name.
+            batch: as for `Producer.send`.
+
+        Raises:
+            BatchError: the rows cannot be stored. RingfenceError: an earlier batch was refused.
+        """
+        if self._closed:
+            raise ClosedError("the attempt is finished; begin another", topic=topic)
+        layout, encoder = self._layout(topic)
+        for part in record_batches(batch, encoder.schema):
+            for chunk, _ in encoder.chunks(part):
+                self._check()
+                if self._already:
+                    return
+                for body in encoder.bodies(chunk, extension=self._extension):
+                    self._submit(layout, body)
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is on disk.
+
+        Raises:
+            RingfenceError: the first refusal.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        with self._changed:
+            while self._under_way and self._error is None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise WaitTimeoutError("staged batches have no answer yet", batches=self._under_way)
+                self._changed.wait(left)
+        self._check()
+
+    def finish(self) -> StagedRows:
+        """Wait until everything is on disk.
+
+        Raises:
+            RingfenceError: the first refusal. Nothing of the attempt must be committed then.
+        """
+        self._closed = True
+        self.flush()
+        return StagedRows(self.token, {} if self._already else dict(self._parts), self._already)
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _layout(self, topic: str) -> tuple[Layout, TopicEncoder]:
+        found = self._layouts.get(topic)
+        if found is None:
+            layout = self._tables.get(topic, time.monotonic() + self._timeout_s)
+            found = self._layouts[topic] = (layout, TopicEncoder(layout, split=True))
+            self._newest.setdefault(layout.topic, layout)
+        return found
+
+    def _submit(self, layout: Layout, body: Body) -> None:
+        place = (layout.topic, body.partition)
+        sequence = self._next.get(place, 0)
+        self._next[place] = sequence + 1
+        self._budget.take(len(body.data), timeout_s=self._timeout_s)
+        with self._changed:
+            while self._under_way >= BATCHES_MAX and self._error is None:
+                self._changed.wait(1.0)
+            self._under_way += 1
+        self._ask(_Batch(layout.topic, layout.name, body, sequence, time.monotonic() + self._timeout_s), 0)
+
+    def _ask(self, batch: _Batch, redirects: int) -> None:
+        layout, body = self._newest[batch.topic], batch.body
+        entry = layout.partitions.get(body.partition)
+        if entry is None:
+            message = "the partition was split or merged while rows were staged for it; send them anew"
+            self._ended(batch, RerouteError(message, topic=batch.name, partition=body.partition))
+            return
+        ask = Ask(
+            wire.Opcode.STAGE,
+            body.data,
+            min(batch.deadline, time.monotonic() + TRY_S),
+            topic=batch.name,
+            fields={
+                "topic": batch.topic,
+                "partition": body.partition,
+                "layout_version": layout.version,
+                "owner_epoch": entry.epoch,
+                "sequence": batch.sequence,
+                "rows": body.rows,
+                "schema_id": body.schema_id,
+                "extension_bytes": body.extension_bytes,
+                "crc": body.crc,
+            },
+        )
+        ask.future.add_done_callback(lambda future: self._answered(batch, redirects, future))
+        self._link.call(lambda: self._link.enqueue_at_owner(ask, layout, body.partition))
+
+    # ---- on the link's thread
+    # -------------------------------------------------------------------------------
+
+    def _answered(self, batch: _Batch, redirects: int, future: Future[Answer]) -> None:
+        try:
+            answer = future.result()
+        except (RerouteError, RetriableError, UnknownOutcomeError) as error:
+            # Whatever became of this try: the same sequence of the same token is stored once.
+            if time.monotonic() >= batch.deadline:
+                self._ended(batch, error)
+                return
+            wait_s = getattr(error, "retry_after_s", error.details.get("retry_after_s", 0.0))
+            after = REROUTE.delay_s(redirects + 1, self._link.jitter(), wait_s)
+            self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
+        except RingfenceError as error:
+            self._ended(batch, error)
+        else:
+            if answer.header.status == wire.Status.ALREADY_COMMITTED:
+                self._already = True
+            self._ended(batch, None)
+
+    def _reroute(self, batch: _Batch, redirects: int) -> None:
+        def fetched(layout: Layout | None, error: RingfenceError | None) -> None:
+            del error  # asked again with the layout that is there, until the deadline
+            if layout is not None:
+                self._newest[batch.topic] = layout
+            self._ask(batch, redirects)
+
+        self._tables.fetch(batch.topic, fetched)
+
+    def _ended(self, batch: _Batch, error: RingfenceError | None) -> None:
+        self._budget.give(len(batch.body.data))
+        with self._changed:
+            self._under_way -= 1
+            if error is not None:
+                self._error = self._error or error
+            else:
+                place = (batch.topic, batch.body.partition)
+                self._parts[place] = self._parts.get(place, 0) + batch.body.rows
+            self._changed.notify_all()

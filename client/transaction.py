@@ -1,0 +1,131 @@
+"""Atomic writes from plain Python: all rows of a `with` block, over partitions and topics, or none.
+
+    with client.transaction("events", scope="nightly-load") as t:
+        t.send(batch)
+        t.send(other, topic="audit")
+    # here every row can be read; after an exception in the block none ever will
+
+The scope names the writer: beginning it anew fences who had it before. Its committed epochs ascend, and who
+gives `epoch` itself (the number of a day, say) may run the same block again: the second run changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+from ringfence.native.errors import ClosedError, InvalidArgumentError, RingfenceError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ringfence.scopes import Scopes
+
+
+class Transaction:
+    """One epoch of one scope; made by `Client.transaction`. For one thread.
+
+    Attributes:
+        epoch: its number within the scope.
+        already: True if this epoch was committed before: nothing of this block was stored. Known for sure
+            after the block.
+        rows: rows that this block has put into the log; 0 until it is committed.
+    """
+
+    def __init__(
+        self,
+        scopes: Scopes,
+        *,
+        topic: str | None,
+        scope: str,
+        epoch: int | None,
+        timeout_s: float,
+        bytes_in_flight_max: int,
+    ) -> None:
+        if epoch is not None and epoch < 1:
+            raise InvalidArgumentError("an epoch is a whole number of at least 1", epoch=epoch)
+        self._scopes, self._topic = scopes, topic
+        self._begun = scopes.begin(scope)
+        self._is_own = epoch is None  # an epoch that the caller counts may be tried again
+        self.epoch = self._begun.decided + 1 if epoch is None else epoch
+        self.already = self.epoch <= self._begun.committed
+        self.rows = 0
+        self._ended = False
+        self._attempt = scopes.attempt(
+            self._begun, self.epoch, timeout_s=timeout_s, bytes_in_flight_max=bytes_in_flight_max
+        )
+
+    def send(self, batch: Any, *, topic: str | None = None) -> None:
+        """Stage rows for this transaction.
+
+        Args:
+            batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame.
+            topic: default: the transaction's.
+
+        Raises:
+            BatchError: the rows cannot be stored. RefusedError: an earlier batch was refused.
+        """
+        name = topic or self._topic
+        if name is None:
+            raise InvalidArgumentError(
+                "which topic? client.transaction(TOPIC, ...), or send(batch, topic=...)"
+            )
+        if self._ended:
+            raise ClosedError("the transaction has ended; begin another", topic=name)
+        if not self.already:
+            self._attempt.send(name, batch)
+
+    def flush(self) -> None:
+        """Wait until everything that was sent is on disk; no reader sees it yet.
+
+        Raises:
+            RingfenceError: a batch was refused.
+        """
+        if not self._ended and not self.already:
+            self._attempt.flush()
+
+    def commit(self) -> None:
+        """Put all of it into the log. Every row can be read when this returns.
+
+        Raises:
+            FencedError: the scope was begun anew since. RingfenceError: a batch was refused.
+        """
+        if self._ended:
+            raise ClosedError("the transaction has ended; begin another", epoch=self.epoch)
+        self._ended = True
+        if self.already:
+            return
+        try:
+            staged = self._attempt.finish()
+        except RingfenceError:
+            self._expire()
+            raise
+        fresh = not staged.already and self._scopes.commit(self._begun, self.epoch, [staged])
+        self.already = not fresh
+        self.rows = staged.rows if fresh else 0
+
+    def abort(self) -> None:
+        """Give up all of it."""
+        if not self._ended:
+            self._ended = True
+            self._expire()
+
+    def _expire(self) -> None:
+        if not self._is_own:
+            return
+        # Who cannot reach a node leaves stages behind; the scope's next commit gives them up.
+        with contextlib.suppress(RingfenceError):
+            self._scopes.expire(self._begun, self.epoch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.abort()

@@ -1,0 +1,177 @@
+"""Rules of the commands about scopes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from ringfence.control.machines.config import limit
+from ringfence.control.machines.refusals import invalid
+from ringfence.control.model import names
+from ringfence.control.model.ids import Index, ScopeId, drawn
+from ringfence.control.model.results import Done, Refused, Result, ScopeBegun, ScopeDecided
+from ringfence.control.model.scopes import (
+    BeginScope,
+    CommitScope,
+    ConfirmPublished,
+    ExpireScope,
+    PendingCommit,
+    Scope,
+    ScopeCommand,
+)
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
+
+TOKEN_BYTES: Final = 16
+TOKENS_MAX: Final = 16_384
+"""Tokens of one commit: one a task; 256 KiB of an entry of at most 1 MiB."""
+PARTS_MAX: Final = 16_384
+"""Partitions of one commit: four topics of the most partitions; 400 KiB of an entry."""
+PENDING_MAX: Final = 64
+"""Commits of one scope that are not published: a stream that far ahead of its partitions must wait."""
+FENCED_MAX: Final = 16
+"""Instances of a scope that are known to be fenced; an older one that comes back fences its successor."""
+INSTANCE_BYTES_MAX: Final = 64
+EPOCH_MAX: Final = 2**63 - 1
+
+
+def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
+    if isinstance(command, BeginScope):
+        return check_begin(state, command)
+    scope = state.scopes.get(command.scope)
+    if scope is None:
+        return invalid(f"no scope has the id {command.scope}: it never was, or was forgotten; begin it anew")
+    if isinstance(command, ConfirmPublished):
+        return None
+    if not 0 < command.epoch <= EPOCH_MAX:
+        return invalid(f"epoch {command.epoch}: 1 to {EPOCH_MAX}")
+    return check_commit(scope, command) if isinstance(command, CommitScope) else None
+
+
+def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case BeginScope():
+            return begin(state, command, index)
+        case CommitScope():
+            return commit(state, command, index)
+        case ExpireScope():
+            return expire(state, command, index)
+        case ConfirmPublished():
+            return confirm(state, command)
+
+
+def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
+    try:
+        names.check_label(command.name, "scope name")
+    except ValueError as error:
+        return invalid(str(error))
+    if len(command.instance) > INSTANCE_BYTES_MAX:
+        return invalid(f"an instance of {len(command.instance)} bytes: at most {INSTANCE_BYTES_MAX}")
+    known = state.scope_names.get(command.name)
+    if known is None:
+        most = limit(state, "scopes_max")
+        if len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
+            return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
+        return None
+    if command.instance and command.instance in state.scopes[known].fenced:
+        message = f"scope {command.name!r} was begun anew since: this driver is fenced; end it"
+        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    return None
+
+
+def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[MetadataState, Result]:
+    known = state.scope_names.get(command.name)
+    if known is None:
+        state = _with_room(state)
+        known = ScopeId(drawn(index, 0))
+        scope = Scope(scope=known, name=command.name, driver=index, used=index, instance=command.instance)
+        state = replace(state, scope_names={**state.scope_names, command.name: known})
+    else:
+        scope = state.scopes[known]
+        if not command.instance or command.instance != scope.instance:
+            fenced = (*scope.fenced, scope.instance)[-FENCED_MAX:] if scope.instance else scope.fenced
+            scope = replace(scope, driver=index, used=index, instance=command.instance, fenced=fenced)
+    decided = max(scope.committed, scope.expired)
+    result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
+    return _with(state, scope), result
+
+
+def check_commit(scope: Scope, command: CommitScope) -> Refused | None:
+    if command.epoch <= scope.committed:
+        return None  # answered "already"
+    if command.driver != scope.driver:
+        message = f"scope {scope.name!r}: driver {command.driver} is fenced, {scope.driver} began it anew"
+        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    if command.epoch <= scope.expired:
+        return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; go on with a later one")
+    if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
+        found = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
+        return invalid(f"a commit of {found}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
+    if any(len(token) != TOKEN_BYTES for token in command.tokens):
+        return invalid(f"a token has {TOKEN_BYTES} bytes")
+    places = {(part.topic, part.partition) for part in command.parts}
+    if len(places) != len(command.parts) or any(part.rows < 1 for part in command.parts):
+        return invalid("parts: each partition once, with at least one row")
+    if len(scope.pending) >= PENDING_MAX:
+        message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
+        return Refused(code=Code.OVERLOADED, message=message)
+    return None
+
+
+def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[MetadataState, Result]:
+    scope = state.scopes[command.scope]
+    if command.epoch <= scope.committed:
+        return state, ScopeDecided(already=True)
+    pending = scope.pending
+    if command.parts:
+        pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
+    changed = replace(scope, committed=command.epoch, used=index, pending=pending)
+    return _with(state, changed), ScopeDecided(already=False)
+
+
+def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[MetadataState, Result]:
+    scope = state.scopes[command.scope]
+    if command.epoch <= scope.committed:
+        return state, ScopeDecided(already=True)
+    if command.epoch <= scope.expired:
+        return state, ScopeDecided(already=False)
+    return _with(state, replace(scope, expired=command.epoch, used=index)), ScopeDecided(already=False)
+
+
+def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
+    """Parts that are not pending were confirmed before: a repeat is no change."""
+    scope = state.scopes[command.scope]
+    done = set(command.parts)
+    pending = []
+    for waiting in scope.pending:
+        if waiting.epoch != command.epoch:
+            pending.append(waiting)
+            continue
+        parts = tuple(part for part in waiting.parts if (part.topic, part.partition) not in done)
+        if parts:
+            pending.append(waiting if len(parts) == len(waiting.parts) else replace(waiting, parts=parts))
+    if tuple(pending) == scope.pending:
+        return state, Done()
+    return _with(state, replace(scope, pending=tuple(pending))), Done()
+
+
+def _with(state: MetadataState, scope: Scope) -> MetadataState:
+    if state.scopes.get(scope.scope) == scope:
+        return state
+    return replace(state, scopes={**state.scopes, scope.scope: scope})
+
+
+def _with_room(state: MetadataState) -> MetadataState:
+    """Forget the scopes that were used longest ago, an eighth at once: their copies cost less then."""
+    most = limit(state, "scopes_max")
+    if len(state.scopes) < most:
+        return state
+    idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
+    gone = {number for _, number in idle[: max(1, most // 8)]}
+    return replace(
+        state,
+        scopes={number: scope for number, scope in state.scopes.items() if number not in gone},
+        scope_names={name: number for name, number in state.scope_names.items() if number not in gone},
+        scopes_gone=max([state.scopes_gone, *gone]),
+    )

@@ -1,0 +1,77 @@
+"""Scopes of atomic writers: who may stage and commit, and which committed epochs await their publish.
+
+A scope's epochs ascend. One is decided by its commit (or by its expiry) and with it every earlier one, so a
+scope is a few numbers however long a stream runs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ringfence.control.model.base import CommandBase
+from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
+
+
+class StagedPart(msgspec.Struct, frozen=True, array_like=True):
+    """How many rows a commit has in one partition, as their writers counted them."""
+
+    topic: TopicId
+    partition: PartitionId
+    rows: int
+
+
+class PendingCommit(msgspec.Struct, frozen=True):
+    """A committed epoch whose rows are not known to have their offsets yet."""
+
+    epoch: int
+    tokens: tuple[bytes, ...]
+    parts: tuple[StagedPart, ...]
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """`driver` is the index of the BEGIN that fenced older drivers; `instance` names who begun it."""
+
+    scope: ScopeId
+    name: str
+    driver: Index
+    used: Index
+    instance: bytes = b""
+    fenced: tuple[bytes, ...] = ()
+    committed: int = 0
+    expired: int = 0
+    pending: tuple[PendingCommit, ...] = ()
+
+
+class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
+    """A new driver of a scope. The same `instance` (not empty) again is the same driver."""
+
+    name: str
+    instance: bytes = b""
+
+
+class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
+    """What was staged under these tokens in this epoch is in the log now, all of it."""
+
+    scope: ScopeId
+    driver: Index
+    epoch: int
+    tokens: tuple[bytes, ...]
+    parts: tuple[StagedPart, ...]
+
+
+class ExpireScope(CommandBase, frozen=True, kw_only=True, tag="expire_scope"):
+    """Give up what is staged in this epoch and before it, and is not committed."""
+
+    scope: ScopeId
+    epoch: int
+
+
+class ConfirmPublished(CommandBase, frozen=True, kw_only=True, tag="confirm_published"):
+    """The rows of a committed epoch have their offsets in these partitions."""
+
+    scope: ScopeId
+    epoch: int
+    parts: tuple[tuple[TopicId, PartitionId], ...]
+
+
+ScopeCommand = BeginScope | CommitScope | ExpireScope | ConfirmPublished

@@ -1,0 +1,258 @@
+"""BEGIN, COMMIT, EXPIRE; and on every node the publishing of what was committed, in the order of epochs.
+
+    COMMIT -> entry -> each owner: publish order -> durable -> ConfirmPublished entry -> COMMIT is answered
+
+Who commits may die, and so may the node that it asked: the pending commit stands in the log, and its owners
+publish it all the same. A publish is repeated until it is confirmed, and repeating it changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
+
+import structlog
+
+from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
+from ringfence.control.model.results import ScopeBegun, ScopeDecided
+from ringfence.control.model.scopes import (
+    BeginScope,
+    CommitScope,
+    ConfirmPublished,
+    ExpireScope,
+    PendingCommit,
+    Scope,
+    StagedPart,
+)
+from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.native import cluster_messages as messages
+from ringfence.native.messages import Message
+from ringfence.native.wire import Code
+
+_LOG = structlog.get_logger("ringfence.scopes")
+AGAIN_S: Final = 0.1
+"""Until a publish that failed is tried again: its partition is being opened, as a rule."""
+AGAIN_S_MAX: Final = 5.0
+PARTS_AT_ONCE: Final = 256
+"""Publish orders under way; they share commit groups, and half of the driver's places stay free."""
+
+Rule = tuple[int, int, int, int, list[int]]
+
+
+class Due(NamedTuple):
+    """One part of a pending commit that this node owns, or whose topic is gone."""
+
+    scope: ScopeId
+    commit: PendingCommit
+    part: StagedPart
+    gone: bool
+
+
+class ScopeRequests:
+    """Handlers of requests, and one task that installs rules and publishes."""
+
+    def __init__(
+        self, proposer: RaftProposer, driver: Driver, here: Replica, on_failed: Callable[[Exception], None]
+    ) -> None:
+        self._proposer, self._driver, self._here, self._on_failed = proposer, driver, here, on_failed
+        self._state = EMPTY
+        self._installed = EMPTY
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Condition()
+        self._failures = 0
+        self._told: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    # ---- requests
+    # -------------------------------------------------------------------------------------------
+
+    async def begin(self, request: messages.ScopeBegin) -> messages.ScopeBegun:
+        """A driver of a scope; its stages are taken here when this returns."""
+        applied = await self._proposer.propose(BeginScope(name=request.scope, instance=request.instance))
+        begun = applied.result
+        assert isinstance(begun, ScopeBegun), begun
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._knows(begun))
+        return messages.ScopeBegun(
+            scope_id=begun.scope, driver=begun.driver, committed=begun.committed, decided=begun.decided
+        )
+
+    async def commit(self, request: messages.ScopeCommit) -> Message:
+        """Answered when every row of the epoch may be read."""
+        scope, epoch = ScopeId(request.scope_id), request.epoch
+        applied = await self._proposer.propose(
+            CommitScope(
+                scope=scope,
+                driver=Index(request.driver),
+                epoch=epoch,
+                tokens=tuple(request.tokens),
+                parts=tuple(StagedPart(TopicId(t), PartitionId(p), rows) for t, p, rows in request.parts),
+            )
+        )
+        decided = applied.result
+        assert isinstance(decided, ScopeDecided), decided
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._is_pending(scope, epoch))
+        _LOG.debug("committed", scope=scope, epoch=epoch, already=decided.already)
+        return messages.AlreadyCommitted() if decided.already else messages.ScopeCommitted()
+
+    async def expire(self, request: messages.ScopeExpire) -> Message:
+        """What is staged in the epoch, and before it, is given up, unless it is committed."""
+        applied = await self._proposer.propose(
+            ExpireScope(scope=ScopeId(request.scope_id), epoch=request.epoch)
+        )
+        decided = applied.result
+        assert isinstance(decided, ScopeDecided), decided
+        return messages.AlreadyCommitted() if decided.already else messages.ScopeCommitted()
+
+    def _knows(self, begun: ScopeBegun) -> bool:
+        known = self._installed.scopes.get(begun.scope)
+        return known is not None and known.driver >= begun.driver
+
+    def _is_pending(self, scope: ScopeId, epoch: int) -> bool:
+        known = self._state.scopes.get(scope)
+        return known is not None and any(commit.epoch == epoch for commit in known.pending)
+
+    # ---- what the log says
+    # ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="scopes")
+        self._task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def follow(self, state: MetadataState) -> None:
+        """The state after an entry. Called in the order of indexes."""
+        before, self._state = self._state, state
+        if before.scopes is not state.scopes or (before.topics is not state.topics and self._has_pending()):
+            self._wake.set()
+
+    def _has_pending(self) -> bool:
+        return any(scope.pending for scope in self._state.scopes.values())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert isinstance(error, Exception), error
+            self._on_failed(error)
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                delay = min(AGAIN_S_MAX, AGAIN_S * 2 ** min(self._failures, 8)) if self._failures else None
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+            self._wake.clear()
+            state = self._state
+            try:
+                await self._install(state)
+            except OrderError as error:  # the engine is going down, or gone: who watches it says so
+                _LOG.warning("rules of scopes not installed", why=str(error))
+                self._failures += 1
+                continue
+            async with self._changed:
+                self._changed.notify_all()
+            self._failures = 0 if await self._publish(state) else self._failures + 1
+
+    async def _install(self, state: MetadataState) -> None:
+        """Tell the engine of scopes that changed; of all of them when some were forgotten."""
+        if state.scopes is self._installed.scopes:
+            return
+        first = self._installed is EMPTY
+        whole = first or state.scopes_gone != self._installed.scopes_gone
+        known = {} if whole else self._installed.scopes
+        rules = [rule_of(scope) for number, scope in state.scopes.items() if known.get(number) is not scope]
+        gone = state.scopes_gone if whole else None
+        await self._driver.order(partial(self._driver.node.install_scopes, rules, gone))
+        self._installed = state
+
+    # ---- publishing
+    # -----------------------------------------------------------------------------------------
+
+    async def _publish(self, state: MetadataState) -> bool:
+        """Publish what is due here, the oldest epochs first; False if something must be tried again."""
+        due = list(due_of(state, self._here))
+        done: dict[tuple[ScopeId, int], list[tuple[TopicId, PartitionId]]] = {}
+        stuck: set[tuple[ScopeId, TopicId, PartitionId]] = set()
+        while due:
+            # One epoch of a partition at a time: the next one only behind it.
+            chosen: list[Due] = []
+            rest: list[Due] = []
+            seen = set(stuck)
+            for one in due:
+                place = (one.scope, one.part.topic, one.part.partition)
+                (chosen if place not in seen and len(chosen) < PARTS_AT_ONCE else rest).append(one)
+                seen.add(place)
+            if not chosen:
+                break
+            results = await asyncio.gather(*(self._publish_part(one) for one in chosen))
+            for one, published in zip(chosen, results, strict=True):
+                if published:
+                    found = done.setdefault((one.scope, one.commit.epoch), [])
+                    found.append((one.part.topic, one.part.partition))
+                else:
+                    stuck.add((one.scope, one.part.topic, one.part.partition))
+            due = rest
+        confirmed = await asyncio.gather(*(self._confirm(*key, parts) for key, parts in done.items()))
+        return not stuck and all(confirmed)
+
+    async def _publish_part(self, due: Due) -> bool:
+        if due.gone:
+            return True
+        part, tokens = due.part, b"".join(due.commit.tokens)
+        give = partial(
+            self._driver.node.publish,
+            part.topic,
+            part.partition,
+            due.scope,
+            due.commit.epoch,
+            tokens,
+            part.rows,
+        )
+        try:
+            await self._driver.order(give)
+        except OrderError as error:
+            if str(error) not in self._told and len(self._told) < PARTS_AT_ONCE:
+                self._told.add(str(error))  # once a reason, not once a try
+                _LOG.warning("not published yet", scope=due.scope, epoch=due.commit.epoch, why=str(error))
+            return False
+        return True
+
+    async def _confirm(self, scope: ScopeId, epoch: int, parts: list[tuple[TopicId, PartitionId]]) -> bool:
+        try:
+            await self._proposer.propose(
+                ConfirmPublished(scope=scope, epoch=epoch, parts=tuple(sorted(parts)))
+            )
+        except RequestRefused as refusal:
+            return refusal.code == Code.INVALID_ARGUMENT  # the scope is gone: nothing is left to confirm
+        return True
+
+
+def rule_of(scope: Scope) -> Rule:
+    """What the engine must know of a scope."""
+    pending = [commit.epoch for commit in scope.pending]
+    return scope.scope, scope.driver, scope.committed, scope.expired, pending
+
+
+def due_of(state: MetadataState, here: Replica) -> Iterator[Due]:
+    """Pending parts whose partition this node owns, or that no topic has any more; epochs ascend in each."""
+    for number, scope in sorted(state.scopes.items()):
+        for commit in scope.pending:
+            for part in commit.parts:
+                topic = state.topics.get(part.topic)
+                assignment = None if topic is None else topic.assignments.get(part.partition)
+                if assignment is None:
+                    yield Due(number, commit, part, gone=True)
+                elif assignment.owner == here:
+                    yield Due(number, commit, part, gone=False)

@@ -1,0 +1,105 @@
+//! Orders about staged rows: what the metadata log decided of scopes, and the publish record of one commit.
+
+use ringfence_buffer::Pool;
+use ringfence_log::Body;
+use ringfence_wire::{RecordHeader, RecordKind, crc_of};
+
+use crate::acks::Then;
+use crate::answers::length;
+use crate::engine::Engine;
+use crate::event::Now;
+use crate::orders::{Halt, Step};
+use crate::outcome::Finished;
+use crate::partition::{Partition, Rest};
+use crate::stage_publish;
+use crate::stage_scopes::ScopeRule;
+use crate::stage_table::Token;
+use crate::sync::Role;
+
+/// One committed epoch of a scope in one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publish {
+    pub topic: u64,
+    pub partition: u64,
+    pub scope: u64,
+    pub epoch: u64,
+    pub tokens: Vec<Token>,
+    /// Rows that were staged here under these tokens, as their writers know.
+    pub rows: u64,
+}
+
+impl Engine {
+    /// Rules that changed; with `gone` all of them, and scopes up to that id without a rule are forgotten.
+    pub(crate) fn install_scopes(&mut self, rules: Vec<ScopeRule>, gone: Option<u64>) -> Step {
+        self.scopes.set(rules, gone);
+        for partition in self.partitions.iter_mut().filter(|partition| !partition.stages.is_empty()) {
+            let is_owner = matches!(partition.role, Role::Alone | Role::Owner(_));
+            self.scopes.settle(&mut partition.stages, is_owner);
+            partition.settle_stages();
+        }
+        Step::Done(Finished::Done)
+    }
+
+    /// Give the staged rows of a commit their offsets. Repeating it does no harm.
+    pub(crate) fn publish_stages(
+        &mut self,
+        number: u64,
+        order: &Publish,
+        now: Now,
+        pool: &mut Pool,
+    ) -> Result<Step, Halt> {
+        let at = self.hosted((order.topic, order.partition))?;
+        let partition = &mut self.partitions[at];
+        if !partition.gate.admits() {
+            return Err(format!("partition {}: it is not open here", order.partition).into());
+        }
+        // A reader sees a scope's epochs in their order; dead attempts of an older one do not count.
+        let mut earlier = self.scopes.pending_before(order.scope, order.epoch);
+        let waits_for = earlier.find(|epoch| partition.stages.has(order.scope, *epoch));
+        drop(earlier);
+        if let Some(first) = waits_for {
+            let (scope, epoch) = (order.scope, order.epoch);
+            return Err(format!("scope {scope}: epoch {epoch} waits for {first}, which is not published here").into());
+        }
+        let Some(list) = partition.stages.gather(order.scope, order.epoch, &order.tokens, order.rows)? else {
+            return Ok(self.when_last_durable(number, at, Finished::Done));
+        };
+        Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
+        let Ok(rows) = u32::try_from(order.rows) else {
+            return Err(format!("{} rows in one epoch of one partition, the limit is {}", order.rows, u32::MAX).into());
+        };
+        let body = stage_publish::write(order.scope, order.epoch, &list);
+        let record = RecordHeader {
+            kind: RecordKind::Publish as u8,
+            rows,
+            topic: order.topic,
+            partition: order.partition,
+            layout_version: partition.gate.version(),
+            owner_epoch: partition.gate.open_epoch(),
+            time_ms: now.unix_ms,
+            body_bytes: length(body.len()),
+            body_crc: crc_of(&body),
+            ..RecordHeader::default()
+        };
+        let shard = &mut self.shards[usize::from(partition.shard)];
+        let parts = [&body[..]];
+        let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
+        let placed = append.map_err(|refused| refused.refusal)?;
+        let end_offset = placed.first_offset + u64::from(rows);
+        partition.stages.published(order.scope, order.epoch, placed.record_number, end_offset, &list);
+        partition.settle_stages();
+        partition.rest = Rest::Fresh;
+        self.counters.published += 1;
+        self.counters.rows += u64::from(rows);
+        let upto = self.shared_end(at);
+        Ok(self.when_durable_upto(upto, number, at, &placed, Finished::Done, Then::Published(end_offset)))
+    }
+}
+
+impl Partition {
+    /// Tell the log from which record on staged rows are needed.
+    pub(crate) fn settle_stages(&mut self) {
+        self.stages.start_at(self.log.start_offset());
+        self.log.keep_from(self.stages.floor());
+    }
+}

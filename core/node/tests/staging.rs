@@ -1,0 +1,246 @@
+//! Staged rows: no reader sees them before their epoch is published, all of them after; whatever dies in between.
+
+mod support;
+
+use ringfence_log::Storage;
+use ringfence_node::{Finished, Order, Publish, ScopeRule};
+use ringfence_wire::{
+    Code, ExtensionKind, Opcode, REQUEST_FLAG_STAGED, RecordKind, RequestHeader, Status, crc_of, extension,
+};
+use support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
+
+const SCOPE: u64 = 30;
+const DRIVER: u64 = 31;
+
+type Token = [u8; 16];
+
+fn token(number: u8) -> Token {
+    [number; 16]
+}
+
+fn rule(committed: u64, pending: &[u64]) -> ScopeRule {
+    let pending = pending.iter().copied().collect();
+    ScopeRule { scope: SCOPE, driver: DRIVER, committed, expired: 0, pending }
+}
+
+fn begin(world: &mut World) {
+    world.ordered(Order::InstallScopes { rules: vec![rule(0, &[])], gone: None }).unwrap();
+}
+
+fn stage_body(driver: u64, epoch: u64, token: Token, rows: &[u8]) -> (usize, Vec<u8>) {
+    let mut identity = Vec::new();
+    for word in [SCOPE, driver, epoch, 2] {
+        identity.extend_from_slice(&u64::to_le_bytes(word));
+    }
+    identity.extend_from_slice(&token);
+    let mut body = Vec::new();
+    extension::write(&mut body, &[(ExtensionKind::Stage, &identity)]);
+    let length = body.len();
+    body.extend_from_slice(rows);
+    (length, body)
+}
+
+fn stage_request(world: &mut World, epoch: u64, token: Token, sequence: u64, first: i64) -> (RequestHeader, Vec<u8>) {
+    let (extension_bytes, body) = stage_body(DRIVER, epoch, token, &body_of(first, 10));
+    let mut header = world.batch(0, sequence, 10, &body);
+    header.opcode = Opcode::Stage as u8;
+    (header.producer_epoch, header.send) = (0, 0);
+    header.extension_bytes = u32::try_from(extension_bytes).unwrap();
+    (header, body)
+}
+
+fn stage(world: &mut World, epoch: u64, token: Token, sequence: u64, first: i64) -> Reply {
+    let (header, body) = stage_request(world, epoch, token, sequence, first);
+    world.ask(&header, &body)
+}
+
+fn staged(world: &mut World, epoch: u64, token: Token, sequence: u64, first: i64) {
+    let reply = stage(world, epoch, token, sequence, first);
+    assert_eq!((reply.header.opcode, reply.header.status), (Opcode::Stage as u8, Status::Staged as u8), "{reply:?}");
+}
+
+fn publish(world: &mut World, epoch: u64, tokens: &[Token], rows: u64) -> Result<Finished, String> {
+    let tokens = tokens.to_vec();
+    world.ordered(Order::Publish(Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows }))
+}
+
+fn send_rows(world: &mut World, sequence: u64, first: i64) {
+    let body = body_of(first, 10);
+    let header = world.batch(4, sequence, 10, &body);
+    assert_eq!(world.ask(&header, &body).header.status, Status::Ok as u8);
+}
+
+/// First ids of all batches that a reader sees, in the order of their offsets; offsets are checked.
+fn read(world: &mut World) -> Vec<i64> {
+    let (mut found, mut at) = (Vec::new(), None);
+    for (header, body) in world.read_all() {
+        assert_eq!(*at.get_or_insert(header.first_offset), header.first_offset, "offsets have no gap");
+        if header.kind == RecordKind::Publish as u8 {
+            let words: Vec<u64> = body.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+            assert_eq!(words.len() as u64, 3 + 2 * words[2]);
+            for pair in words[3..].chunks(2) {
+                found.push(staged_record(world, pair[0], pair[1]));
+            }
+        } else {
+            assert_eq!(header.kind, RecordKind::Rows as u8);
+            found.push(first_id(&body));
+        }
+        at = Some(header.first_offset + u64::from(header.rows));
+    }
+    found
+}
+
+fn staged_record(world: &mut World, record: u64, rows: u64) -> i64 {
+    let mut header = world.fetch_header(record, 0, 0);
+    header.flags = u8::try_from(REQUEST_FLAG_STAGED).unwrap();
+    header.rows = u32::try_from(rows).unwrap();
+    let reply = world.ask(&header, &[]);
+    let records = records_in(&reply.body);
+    let (found, body) = records.first().expect("the log keeps what was published");
+    assert_eq!((found.record_number, u64::from(found.rows)), (record, rows));
+    first_id(&body[found.extension_bytes as usize..])
+}
+
+fn first_id(message: &[u8]) -> i64 {
+    (0..1000i64).find(|number| message == body_of(number * 10, 10)).expect("one of the bodies that were sent") * 10
+}
+
+#[test]
+fn staged_rows_are_read_once_their_epoch_is_published_and_in_the_order_of_the_log() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    send_rows(&mut world, 0, 0);
+    staged(&mut world, 1, token(1), 0, 10);
+    staged(&mut world, 1, token(2), 0, 20);
+    send_rows(&mut world, 1, 30);
+    staged(&mut world, 1, token(1), 1, 40);
+    staged(&mut world, 1, token(9), 0, 90);
+    assert_eq!(read(&mut world), [0, 30], "staged rows have no offsets");
+    world.ordered(Order::InstallScopes { rules: vec![rule(1, &[1])], gone: None }).unwrap();
+    publish(&mut world, 1, &[token(2), token(1)], 30).unwrap();
+    assert_eq!(read(&mut world), [0, 30, 10, 20, 40], "a dead attempt's rows never come");
+    let before = world.engine.state_bytes();
+    publish(&mut world, 1, &[token(2), token(1)], 30).unwrap();
+    assert_eq!(world.engine.state_bytes(), before, "publishing again changes nothing");
+    let late = stage(&mut world, 1, token(3), 0, 50);
+    assert_eq!(late.header.status, Status::AlreadyCommitted as u8);
+    assert_eq!(world.engine.state_bytes(), before);
+}
+
+#[test]
+fn a_stage_is_taken_once_and_refused_without_a_trace() {
+    let mut world = World::new(2, Shape::default());
+    let unknown = stage(&mut world, 1, token(1), 0, 0);
+    assert_eq!(unknown.header.code, Code::Ahead as u16, "the scope is not known yet");
+    begin(&mut world);
+    let (header, body) = stage_request(&mut world, 1, token(1), 0, 0);
+    assert_eq!(world.ask(&header, &body).header.status, Status::Staged as u8);
+    let before = world.engine.state_bytes();
+    assert_eq!(world.ask(&header, &body).header.status, Status::Staged as u8, "a repeat gets the same answer");
+    assert_eq!(stage(&mut world, 1, token(1), 2, 0).header.code, Code::SequenceGap as u16);
+    assert_eq!(stage(&mut world, 1, token(1), 0, 10).header.code, Code::Conflict as u16);
+    let (mut header, mut body) = stage_request(&mut world, 1, token(1), 1, 10);
+    let (length, older) = stage_body(DRIVER - 1, 1, token(1), &body_of(10, 10));
+    header.extension_bytes = u32::try_from(length).unwrap();
+    header.body_crc = crc_of(&older);
+    assert_eq!(world.ask(&header, &older).header.code, Code::FencedProducer as u16);
+    body[8] ^= 1;
+    header.body_crc = crc_of(&body);
+    assert_eq!(world.ask(&header, &body).header.code, Code::Ahead as u16, "another scope");
+    assert!(publish(&mut world, 1, &[token(1)], 20).unwrap_err().contains("20 rows were committed, 10 are staged"));
+    assert_eq!(world.engine.state_bytes(), before, "what is refused changes nothing");
+    let expired = ScopeRule { expired: 1, ..rule(0, &[]) };
+    world.ordered(Order::InstallScopes { rules: vec![expired], gone: None }).unwrap();
+    assert_eq!(stage(&mut world, 1, token(1), 0, 0).header.code, Code::InvalidArgument as u16);
+    assert!(publish(&mut world, 1, &[token(1)], 10).is_err(), "what expired is gone");
+    staged(&mut world, 2, token(1), 0, 0);
+}
+
+#[test]
+fn a_crash_at_any_step_loses_no_stage_that_was_answered_and_publishes_nothing_twice() {
+    for seed in 0..40 {
+        let shape = Shape::default();
+        let mut world = World::new(seed, shape);
+        let mut answered = 0;
+        let crash = |world: World, answered: u64, epochs: &[u64], pending: &[u64]| {
+            let mut world = world.crash(shape);
+            world.install(1);
+            world.open_partition();
+            let committed = epochs.last().copied().unwrap_or(0);
+            world.ordered(Order::InstallScopes { rules: vec![rule(committed, pending)], gone: None }).unwrap();
+            let expected: Vec<i64> = (0..answered).map(|at| i64::try_from(at).unwrap() * 10).collect();
+            (world, expected)
+        };
+        begin(&mut world);
+        for epoch in 1..=3u64 {
+            let first = i64::try_from(answered).unwrap() * 10;
+            staged(&mut world, epoch, token(7), 0, first);
+            if seed % 2 == 0 {
+                // Not answered: it may be there or not after the crash.
+                world.is_held = true;
+                let (header, body) = stage_request(&mut world, epoch, token(8), 0, 500);
+                world.send(&header, &body);
+                world.run();
+            }
+            let expected;
+            (world, expected) = crash(world, answered, &[epoch - 1], &[]);
+            assert_eq!(read(&mut world), expected, "seed {seed}: nothing is read before the commit");
+            staged(&mut world, epoch, token(7), 0, first);
+            staged(&mut world, epoch, token(7), 1, first + 10);
+            let committed = Order::InstallScopes { rules: vec![rule(epoch, &[epoch])], gone: None };
+            world.ordered(committed).unwrap();
+            if seed % 3 > 0 {
+                world.is_held = seed % 3 == 1;
+                let order = Publish {
+                    topic: TOPIC,
+                    partition: PARTITION,
+                    scope: SCOPE,
+                    epoch,
+                    tokens: vec![token(7)],
+                    rows: 20,
+                };
+                world.order(Order::Publish(order));
+                world.run();
+                (world, _) = crash(world, answered, &[epoch], &[epoch]);
+            }
+            publish(&mut world, epoch, &[token(7)], 20).unwrap();
+            answered += 2;
+            let expected;
+            (world, expected) = crash(world, answered, &[epoch], &[]);
+            assert_eq!(read(&mut world), expected, "seed {seed}, epoch {epoch}");
+        }
+    }
+}
+
+#[test]
+fn retention_spares_what_is_staged_and_gives_it_back_with_its_offsets() {
+    let shape = Shape { segment_bytes: 64 << 10, ..Shape::default() };
+    let mut world = World::new(3, shape);
+    begin(&mut world);
+    staged(&mut world, 1, token(1), 0, 0);
+    let files = |world: &World| world.disk.list().unwrap().len();
+    let mut sequence = 0;
+    let mut fill = |world: &mut World| {
+        for _ in 0..600 {
+            send_rows(world, sequence, 500);
+            sequence += 1;
+        }
+        let order = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX };
+        world.ordered(order).unwrap();
+        (0..20).for_each(|_| world.pass(5000));
+    };
+    fill(&mut world);
+    let held = files(&world);
+    let mut world = world.crash(shape);
+    world.install(1);
+    world.open_partition();
+    begin(&mut world);
+    staged(&mut world, 1, token(1), 1, 10);
+    publish(&mut world, 1, &[token(1)], 20).unwrap();
+    assert_eq!(read(&mut world), [0, 10], "rows behind the log start, in records far before it");
+    (0..20).for_each(|_| world.pass(5000));
+    assert_eq!(read(&mut world), [0, 10]);
+    fill(&mut world);
+    assert!(files(&world) < held, "{} files, {held} while rows were staged in the first", files(&world));
+    assert_eq!(read(&mut world), [0; 0]);
+}

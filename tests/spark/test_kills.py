@@ -1,0 +1,84 @@
+"""Drivers and workers of Spark die by SIGKILL; the topic has every row once, seen from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import ringfence
+from tests.client.helpers import ids_of
+from tests.conftest import ROOT
+from tests.spark.driver import ROWS
+from tests.system.harness import NodeProcess, until
+
+TIMEOUT_S = 240  # of one driver; Spark alone takes 10 s on a quiet machine
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+def driver(*arguments: str) -> subprocess.Popen[str]:
+    """In a session of its own, so that all of it can be killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.driver", *arguments],
+        cwd=ROOT, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    """The driver, its JVM and all Python workers."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def test_a_driver_killed_between_stages_and_commit_leaves_nothing_and_its_second_run_everything_once(
+    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    first = driver("batch", node.address, str(tmp_path), "commit")
+    assert first.wait(TIMEOUT_S) == -signal.SIGKILL
+    killed(first)
+    assert (tmp_path / "worker-died").exists(), "no worker died"
+    assert client.count("nightly") == 0, "all is staged, nothing committed"
+    second = driver("batch", node.address, str(tmp_path))
+    told, _ = second.communicate(timeout=TIMEOUT_S)
+    assert (second.returncode, told.split()) == (0, [str(ROWS), "False"])
+    assert sorted(ids_of(client, "nightly")) == list(range(ROWS))
+
+
+def test_a_stream_whose_driver_is_killed_goes_on_from_its_checkpoint_and_writes_each_row_once(
+    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    files, rows = 6, 1000
+    (tmp_path / "source").mkdir()
+    for number in range(files):
+        ids = pa.array(range(number * rows, (number + 1) * rows), pa.int64())
+        pq.write_table(pa.table({"id": ids}), tmp_path / "source" / f"{number}.parquet")
+
+    def count() -> int:
+        try:
+            return client.count("streamed")
+        except ringfence.NotFoundError:
+            return 0
+
+    first = driver("stream", node.address, str(tmp_path))
+    try:
+        until(lambda: count() >= 2 * rows or first.poll() is not None, TIMEOUT_S, "two batches")
+        assert first.poll() is None, "it was to be killed on its way"
+    finally:
+        killed(first)
+    assert count() % rows == 0, "no batch is there in part"
+    second = driver("stream", node.address, str(tmp_path))
+    second.communicate(timeout=TIMEOUT_S)
+    assert second.returncode == 0
+    assert sorted(ids_of(client, "streamed")) == list(range(files * rows))

@@ -1,0 +1,215 @@
+"""Atomic writes against the running program: all of a transaction's rows, or none, whatever is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import ringfence
+from tests.client.helpers import SCHEMA, ids_of, rows, until
+from tests.client.proxy import Proxy
+from tests.system.cluster import Three
+from tests.system.harness import NodeProcess
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("transactions") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+def test_rows_come_together_over_partitions_and_topics_and_keep_their_offsets(
+    client: ringfence.Client,
+) -> None:
+    client.create_topic("one", schema=SCHEMA, key=["id"], partitions=4)
+    client.create_topic("two", schema=SCHEMA)
+    with client.producer("one") as producer:
+        producer.send(rows(0, 100))
+    with client.transaction("one", scope="both") as transaction:
+        for start in range(100, 1100, 100):
+            transaction.send(rows(start, 100))
+        transaction.send(rows(5000, 10), topic="two")
+        assert client.count("one") == 100, "nothing can be read before the commit"
+    assert (transaction.rows, transaction.already, transaction.epoch) == (1010, False, 1)
+    with client.producer("one") as producer:
+        producer.send(rows(1100, 50))
+    assert sorted(ids_of(client, "one")) == list(range(1150))
+    assert ids_of(client, "two") == list(range(5000, 5010))
+    for partition, ends in client.end_offsets("one").items():
+        places = []
+        reader = client.read("one", partition=partition, batch_rows=7)
+        for batch in reader:
+            assert reader.place is not None
+            places.append((reader.place.first_offset, batch.num_rows))
+        assert [at for at, _ in places] == [sum(count for _, count in places[:n]) for n in range(len(places))]
+        middle = ends.end // 2
+        part = pa.Table.from_batches(list(client.read("one", partition=partition, start=middle)))
+        assert part.num_rows == ends.end - middle, "a read may begin in the middle of what was staged"
+
+
+def test_after_an_exception_nothing_ever_comes(client: ringfence.Client) -> None:
+    client.create_topic("failed", schema=SCHEMA, key=["id"], partitions=2)
+    with contextlib.suppress(RuntimeError), client.transaction("failed", scope="fails") as transaction:
+        transaction.send(rows(0, 1000))
+        raise RuntimeError("the application fails")
+    with client.transaction("failed", scope="fails") as again:
+        again.send(rows(5000, 3))
+    assert again.epoch == transaction.epoch + 1
+    assert sorted(ids_of(client, "failed")) == [5000, 5001, 5002]
+
+
+def test_an_epoch_that_is_run_again_changes_nothing_and_an_older_driver_is_fenced(
+    client: ringfence.Client,
+) -> None:
+    client.create_topic("daily", schema=SCHEMA, key=["id"], partitions=2)
+    for run in range(2):
+        with client.transaction("daily", scope="daily", epoch=20260131) as transaction:
+            transaction.send(rows(run * 100, 10))
+        assert transaction.already is (run == 1)
+    older = client.transaction("daily", scope="daily", epoch=20260201)
+    older.send(rows(300, 10))
+    with client.transaction("daily", scope="daily", epoch=20260201) as newer:
+        newer.send(rows(200, 10))
+    late = client.scopes.begin("daily", b"run-1")
+    client.scopes.begin("daily", b"run-2")
+    with pytest.raises(ringfence.FencedError):
+        client.scopes.commit(late, 20260202, [])
+    with pytest.raises(ringfence.FencedError):
+        client.scopes.begin("daily", b"run-1")
+    older.commit()
+    assert older.already, "the newer one has committed this epoch"
+    assert sorted(ids_of(client, "daily")) == [*range(10), *range(200, 210)]
+
+
+def test_rows_that_do_not_fit_are_refused_and_end_the_transaction(client: ringfence.Client) -> None:
+    client.create_topic("typed", schema=SCHEMA, key=["id"], partitions=2)
+    wrong = pa.RecordBatch.from_pydict({"id": ["text"]})
+    with (
+        contextlib.suppress(ringfence.SchemaError),
+        client.transaction("typed", scope="typed") as transaction,
+    ):
+        transaction.send(rows(0, 10))
+        transaction.send(wrong)
+        pytest.fail("text is no number")
+    assert client.count("typed") == 0
+    transaction = client.transaction("missing", scope="typed")
+    with pytest.raises(ringfence.NotFoundError):
+        transaction.send(rows(0, 10))
+
+
+def test_cut_connections_lose_and_double_nothing(node: NodeProcess, client: ringfence.Client) -> None:
+    client.create_topic("cut", schema=SCHEMA, key=["id"], partitions=4)
+    with Proxy(node.address) as proxy, ringfence.connect(proxy.address, timeout_s=30) as cut:
+        for number in range(5):
+            with cut.transaction("cut", scope="cut", epoch=number + 1) as transaction:
+                for start in range(0, 100, 10):
+                    transaction.send(rows(number * 100 + start, 10))
+                    if start in {30, 60}:
+                        proxy.cut() if start == 30 else proxy.cut_answers()
+                proxy.cut_answers()
+        assert proxy.cuts >= 10
+    assert sorted(ids_of(client, "cut")) == list(range(500))
+
+
+def test_kills_between_stage_commit_and_publish_leave_all_or_nothing(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
+        client.create_topic("kills", schema=SCHEMA, key=["id"], partitions=8)
+        staged = client.transaction("kills", scope="kept", epoch=1)
+        staged.send(rows(0, 400))
+        begun = client.scopes.begin("attempts")
+        kept, dead = (client.scopes.attempt(begun, 1) for _ in range(2))
+        kept.send("kills", rows(1000, 400))
+        dead.send("kills", rows(9000, 400))
+        finished = kept.finish()
+        dead.finish()
+        node.kill()
+        node.restart()
+        assert client.count("kills") == 0
+        staged.send(rows(400, 100))  # the same attempt goes on: what is on disk is not sent again
+        staged.commit()
+        assert sorted(ids_of(client, "kills")) == list(range(500))
+        # The node dies while the commit is under way: asked again, it was committed once.
+        killer = threading.Timer(0.003, node.kill)
+        killer.start()
+        committing = threading.Thread(target=lambda: client.scopes.commit(begun, 1, [finished]))
+        committing.start()
+        killer.join()
+        node.restart()
+        committing.join(60)
+        assert not committing.is_alive()
+        expected = [*range(500), *range(1000, 1400)]
+        assert sorted(ids_of(client, "kills")) == expected, "the dead attempt's rows never come"
+        node.kill()
+        node.restart()
+        assert sorted(ids_of(client, "kills")) == expected
+
+
+def test_a_commit_whose_asker_died_is_published_all_the_same(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
+        client.create_topic("orphan", schema=SCHEMA, key=["id"], partitions=4)
+        begun = client.scopes.begin("orphan")
+        attempt = client.scopes.attempt(begun, 1)
+        attempt.send("orphan", rows(0, 200))
+        staged = attempt.finish()
+        with ringfence.connect(node.address, timeout_s=30) as other:
+
+            def ask() -> None:
+                with contextlib.suppress(ringfence.RingfenceError):  # nobody hears what becomes of it
+                    other.scopes.commit(begun, 1, [staged])
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+        asking.join(30)
+        until(lambda: client.count("orphan") in {0, 200})
+        node.kill()
+        node.restart()
+        if client.count("orphan") == 0:  # the kill came before the entry: the driver would ask again
+            client.scopes.commit(begun, 1, [staged])
+        assert sorted(ids_of(client, "orphan")) == list(range(200))
+
+
+def test_a_transaction_outlives_the_owners_of_its_rows(tmp_path: Path) -> None:
+    """Rows are staged on two disks at least: whoever takes a partition over has them, and publishes them."""
+    three = Three(tmp_path).start()
+    try:
+        addresses = ",".join(node.address for node in three.nodes)
+        with ringfence.connect(addresses, timeout_s=60) as client:
+            client.create_topic("kept", schema=SCHEMA, key=["id"], partitions=6, replication=3)
+            with client.producer("kept", timeout_s=60) as producer:
+                producer.send(rows(0, 60)).result(60)
+            with client.transaction("kept", scope="kept", epoch=1, timeout_s=60) as transaction:
+                for start in range(1000, 2000, 100):
+                    transaction.send(rows(start, 100))
+                transaction.flush()
+                owners = {part.owner for part in client.topic("kept").partitions}
+                assert len(owners) > 1
+                killed = next(place for place in (1, 2) if three.id(place) in owners)
+                three.nodes[killed].kill()
+                for start in range(2000, 3000, 100):
+                    transaction.send(rows(start, 100))
+            assert (transaction.rows, transaction.already) == (2000, False)
+            expected = [*range(60), *range(1000, 3000)]
+            assert sorted(ids_of(client, "kept")) == expected
+            with client.transaction("kept", scope="kept", epoch=1) as again:
+                again.send(rows(5000, 10))
+            assert again.already
+            three.nodes[killed].start()
+            until(lambda: three.life(killed, seen_by=0) == "LIVE", timeout_s=60)
+            other = 3 - killed
+            three.nodes[other].kill()
+            assert sorted(ids_of(client, "kept")) == expected
+    finally:
+        for place in range(3):
+            if three.alive(place):
+                three.nodes[place].kill()
