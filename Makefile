@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test lint rust python demo demo-dev bench soak chaos sim lock wheel clean
+.PHONY: help setup test lint rust python demo demo-dev demo-cluster bench soak chaos sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -42,14 +42,17 @@ demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table o
 demo-dev: setup  ## three nodes, lineitem through all of them, kill -9 of the leader on the way, a table of what happened
 	$(BIN)/ringfence dev --nodes 3 --demo
 
+demo-cluster: setup  ## rows flow while a node joins, an owner and the leader are killed, a node leaves; every row proven
+	$(BIN)/ringfence dev --nodes 3 --demo-cluster --scale 0.05
+
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks
 
 soak: setup  ## the long form of crash, fault and load tests: SOAK times as long
 	$(PYTHON_IN_VENV) -m pytest -q tests/system --soak $(SOAK) --timeout 0
 
-chaos: setup  ## kill -9 and power cuts, again and again
-	$(PYTHON_IN_VENV) -m pytest -q tests/system/test_crash.py tests/system/test_power_cut.py --soak $(SOAK) --timeout 0
+chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES while partitions move, then every row is proven (root)
+	$(PYTHON_IN_VENV) -m tests.chaos --minutes $(MINUTES) --seed $(FROM)
 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.cluster import calm, commits, elections
+from benchmarks.cluster import calm, commits, elections, failovers, moves
 
-PARTS = {"commits": commits, "elections": elections, "calm": calm}
+PARTS = {"commits": commits, "elections": elections, "calm": calm, "moves": moves, "failovers": failovers}
 
 
 def main() -> int:

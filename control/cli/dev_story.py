@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from ringfence.control.cli import demo_steps as steps
 from ringfence.control.cli.connection import connected
+from ringfence.control.cli.local_cluster import LocalCluster, Process
 from ringfence.control.cli.tables import Source
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
@@ -39,15 +40,6 @@ class StoryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """One node of the cluster, as `dev` started it."""
-
-    name: str
-    address: str
-    control: str
-
-
-@dataclass(frozen=True, slots=True)
 class Scene:
     """One line of the table."""
 
@@ -57,12 +49,10 @@ class Scene:
 
 
 class Story:
-    """`kill` and `restart` act on the process of a node."""
+    """Of a cluster that serves."""
 
-    def __init__(
-        self, nodes: Sequence[Process], *, kill: Callable[[str], None], restart: Callable[[str], None]
-    ) -> None:
-        self._nodes, self._kill, self._restart = list(nodes), kill, restart
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._nodes, self._kill, self._restart = list(cluster.nodes.values()), cluster.kill, cluster.restart
 
     def tell(self, source: Path) -> Iterator[Scene]:
         """Run it, a scene at a time. Raises StoryError, RingfenceError."""

@@ -45,7 +45,9 @@ LIMITS: Final[dict[str, Limit]] = {
         1, 1, 1_000, "a node alone serves; a cluster waits for so many before its first topic"
     ),
     "heartbeat_ms": Limit(200, 10, 60_000, "a small message; 1,000 nodes give the leader 5,000 a second"),
-    "failure_ms": Limit(3_000, 100, 600_000, "15 beats: longer than a pause of a loaded machine"),
+    "failure_ms": Limit(
+        2_000, 100, 600_000, "10 beats, more than a loaded machine pauses; a dead owner's rows wait so long"
+    ),
     "voters_max": Limit(5, 1, 5, "1, 3 or 5; five survive two failures, more only make commits slower"),
     "changes_max": Limit(
         64, 1, 4_096, "planned changes that are open at once; each holds a sync and questions of the leader"

@@ -17,7 +17,8 @@ from ringfence.control.model.node_commands import AddToRing, FailNode, FormRing,
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState
-from tests.control.commands import INIT, cluster, entry, register, restart, store_of
+from tests.control import commands
+from tests.control.commands import INIT, entry, register, restart, store_of
 
 ONE, TWO, FIVE = NodeId(1), NodeId(2), NodeId(5)
 FAILURE_MS, BEAT_MS = 3_000, 200
@@ -28,6 +29,10 @@ def after(state: MetadataState, index: int, *commands: Command) -> MetadataState
         state, result = apply(state, entry(at, command))
         assert not isinstance(result, Refused), result
     return state
+
+
+def cluster(count: int, **options: int) -> MetadataState:
+    return after(commands.cluster(count, **options), 19, SetConfig(values={"failure_ms": FAILURE_MS}))
 
 
 def beat(state: MetadataState, node: NodeId, index: int = 1_000) -> Heartbeat:

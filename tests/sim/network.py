@@ -27,6 +27,11 @@ ORPHAN_US: Final = 200_000
 QUEUE_MAX: Final = 256  # messages, as the hub sets
 
 
+def forget() -> None:
+    """The error that is raised again and again holds the frames of its last time, and with them a world."""
+    _AGAIN.__traceback__ = None
+
+
 class Weather:
     """What messages meet; drawn per seed, made worse by strikes."""
 

@@ -33,6 +33,10 @@ QUICK = (
     "change_before_own_term",
     "read_before_own_term",
     "own_copy_counts_at_once",
+    "answer_before_commit",
+    "woken_leader_does_not_wait",
+    "read_without_a_quorum",
+    "truncate_what_matches",
 )
 NATIVE = ("old_epoch", "ack_before_sync")
 

@@ -174,6 +174,9 @@ impl Engine {
             return Err(quarantined(partition).into());
         }
         match &partition.role {
+            // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
+            // rows that no quorum has.
+            Role::None => Err(Stop::Redirect(RedirectReason::Closed)),
             // What a replica holds is not known to be confirmed, and who asks here asks the wrong node.
             Role::Follower(_) => Err(Stop::Redirect(RedirectReason::NotOwner)),
             // The mark is not known before this epoch's own record is on a quorum.

@@ -93,7 +93,9 @@ fn positions_that_are_not_in_the_log_are_told_so() {
         }
     }
     let mut world = world.crash(Shape::default());
+    world.epoch += 1;
     world.install(1);
+    world.open_partition();
     let header = world.fetch_header(5, first_epoch + 1, 0);
     assert_eq!(code(&world.ask(&header, &[])), Code::Truncated, "epochs are known again after a crash");
 }

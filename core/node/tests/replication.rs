@@ -14,7 +14,7 @@ mod support;
 
 use cluster::Cluster;
 use ringfence_node::Order;
-use ringfence_wire::{Code, Opcode};
+use ringfence_wire::{Code, Opcode, RedirectReason, Status};
 use support::{PARTITION, TOPIC};
 
 fn opened(seed: u64) -> Cluster {
@@ -53,6 +53,22 @@ fn with_one_dead_it_goes_on_and_with_two_it_refuses_before_the_append() {
     assert_eq!((cluster.acked.len(), cluster.status(0).unwrap().records), (1, before));
     assert_eq!(cluster.refused.keys().copied().collect::<Vec<_>>(), [Code::TooFewReplicas as u16]);
     cluster.check_equal();
+}
+
+/// Its log may end too early, or hold rows that no quorum has: a reader would be told that rows were cut off, or see some
+/// that vanish.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_node_that_was_not_told_what_it_is_shows_nothing() {
+    let mut cluster = opened(4);
+    cluster.publish(5);
+    cluster.calm(4);
+    assert_eq!(cluster.fetch(0, 0).map(|answer| (answer.status, answer.rows)), Some((Status::Ok as u8, 5)));
+    cluster.power_cut(0);
+    cluster.start(0);
+    for offset in [0, 5, 9] {
+        let answer = cluster.fetch(0, offset).expect("at once");
+        assert_eq!((answer.status, answer.code), (Status::Redirect as u8, RedirectReason::Closed as u16));
+    }
 }
 
 #[cfg_attr(not(feature = "planted"), test)]

@@ -450,6 +450,27 @@ impl Cluster {
         }
     }
 
+    /// The answer to a FETCH at a site, if it gives one by itself.
+    pub fn fetch(&mut self, at: usize, offset: u64) -> Option<AnswerHeader> {
+        self.next_request += 1;
+        let header = RequestHeader {
+            opcode: Opcode::Fetch as u8,
+            request_id: self.next_request,
+            topic: TOPIC,
+            partition: PARTITION,
+            layout_version: 1,
+            sequence: offset,
+            ..RequestHeader::default()
+        };
+        self.sites[at].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        for _ in 0..10 {
+            self.collect(at);
+            self.work(at);
+        }
+        self.collect(at);
+        self.others.remove(&header.request_id)
+    }
+
     /// Everything goes well for a while: messages arrive, disks work, time passes.
     pub fn calm(&mut self, rounds: usize) {
         for _ in 0..rounds {

@@ -1,0 +1,77 @@
+"""kill -9 of a partition's owner: how long until its rows are acknowledged again, by another node."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ringfence
+from benchmarks.cluster.nodes import Nodes, ServeProcess, until
+from benchmarks.cluster.steady import SCHEMA, Steady
+from benchmarks.paths import work_directory
+from ringfence.control.cli.rebalance_door import asked
+from ringfence.control.runtime import calls
+
+KILLS = 20
+WORST_S = 2.5
+WORST_LEADER_S = 5.0
+"""When the owner leads the metadata, too: an election comes first."""
+BYTES_PER_S = 5e6
+REST_S = 1.0
+
+
+def measure(kills: int = KILLS) -> dict[str, Any]:
+    """Seconds without an acknowledgement around each kill; every fourth one is of the leader."""
+    plain: list[float] = []
+    leading: list[float] = []
+    with tempfile.TemporaryDirectory(dir=work_directory()) as folder, Nodes(Path(folder)) as nodes:
+        addresses = ",".join(node.address for node in nodes.all)
+        with ringfence.connect(addresses) as client:
+            made = client.create_topic("t", schema=SCHEMA, partitions=1, replication=3)
+            partition = made.partitions[0].partition
+            with Steady(addresses, "t", BYTES_PER_S) as steady:
+                until(lambda: len(steady.acknowledged_s) > 100)
+                for number in range(kills):
+                    of_leader = number % 4 == 3
+                    victim = _owner(nodes, client, partition, is_leader=of_leader)
+                    began = time.perf_counter()
+                    victim.kill()
+                    until(lambda began=began: _resumed(steady, began))
+                    (leading if of_leader else plain).append(steady.longest_gap_s(began, time.perf_counter()))
+                    victim.start()
+                    victim.serving()
+                    nodes.until_whole()
+                    time.sleep(REST_S)
+    return {
+        "limits": {"worst_s": WORST_S, "worst_leader_s": WORST_LEADER_S}, "kills": kills,
+        "resumed_s": {"median": round(median(plain), 2), "worst": round(max(plain), 2)},
+        "resumed_leader_s": {"median": round(median(leading), 2), "worst": round(max(leading), 2)},
+        "all_s": [round(s, 2) for s in sorted(plain)],
+    }  # fmt: skip
+
+
+def held(result: dict[str, Any]) -> bool:
+    worst = result["resumed_s"]["worst"], result["resumed_leader_s"]["worst"]
+    return bool(worst[0] <= WORST_S and worst[1] <= WORST_LEADER_S)
+
+
+def _owner(nodes: Nodes, client: ringfence.Client, partition: int, *, is_leader: bool) -> ServeProcess:
+    """The owner, after a hand-over to or from the node that leads."""
+    leader = nodes.leader()
+    owner = client.topic("t").partitions[0].owner
+    if (owner == leader.node) != is_leader:
+        others = [node.node for node in nodes.all if node is not leader]
+        target = (leader.node, *others) if is_leader else (others[0], leader.node, others[1])
+        control = leader.control
+        asked(control, calls.SteerRebalance(verb="start", action="move", moves=((partition, target),)), 10.0)
+        until(lambda: asked(control, calls.SteerRebalance(verb="show"), 10.0)["state"] == "IDLE")
+        owner = client.topic("t").partitions[0].owner
+    return next(node for node in nodes.all if node.node == owner)
+
+
+def _resumed(steady: Steady, since_s: float) -> bool:
+    """Some acknowledgements, and not only those that were on their way when the node died."""
+    return len([at for at in steady.acknowledged_s[-50:] if at > since_s + 0.2]) >= 20

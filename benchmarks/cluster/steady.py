@@ -1,0 +1,74 @@
+"""A producer that sends small batches at a fixed rate, and knows when each of them was acknowledged."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+import ringfence
+
+BATCH_BYTES = 64 << 10
+"""At 20 MB/s one every 3 ms: finer than the gaps that are wanted."""
+WINDOW = 64
+"""Batches without an answer; a producer keeps no more under way to one partition."""
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+
+
+class Steady:
+    """Sends to one topic with one partition, `bytes_per_s`; leaving the context waits for all answers."""
+
+    def __init__(self, addresses: str, topic: str, bytes_per_s: float) -> None:
+        self.acknowledged_s: list[float] = []
+        self.waits_s: list[float] = []
+        self._addresses, self._topic, self._pause_s = addresses, topic, BATCH_BYTES / bytes_per_s
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._room = threading.Semaphore(WINDOW)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(120)
+        if self._failure is not None:
+            raise self._failure
+
+    def longest_gap_s(self, since_s: float, until_s: float) -> float:
+        """Between two acknowledgements next to each other, within these moments of `time.perf_counter`."""
+        seen = [at for at in self.acknowledged_s if since_s <= at <= until_s]
+        return max(np.diff([since_s, *seen, until_s])) if seen else until_s - since_s
+
+    def _run(self) -> None:
+        batch = pa.record_batch([pa.array(np.arange(BATCH_BYTES // 8))], schema=SCHEMA)
+        try:
+            with (
+                ringfence.connect(self._addresses) as client,
+                client.producer(self._topic, timeout_s=60) as producer,
+            ):
+                due = time.perf_counter()
+                while not self._stop.is_set():
+                    self._room.acquire()
+                    began = time.perf_counter()
+                    producer.send(batch).add_done_callback(partial(self._done, began))
+                    due = max(due + self._pause_s, began - self._pause_s)
+                    time.sleep(max(0.0, due - time.perf_counter()))
+        except BaseException as error:  # noqa: BLE001 - raised again where the context ends
+            self._failure = error
+
+    def _done(self, began: float, future: Future[Any]) -> None:
+        now = time.perf_counter()
+        self._room.release()
+        if future.exception() is not None:
+            self._failure = future.exception()
+            return
+        self.acknowledged_s.append(now)
+        self.waits_s.append(now - began)

@@ -1,0 +1,295 @@
+"""What `ringfence dev --demo-cluster` shows: rows flow while everything about the cluster changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.cluster_load import Following, ProofError, Writer, prove, topic_schema
+from ringfence.control.cli.connection import connected
+from ringfence.control.cli.demo_steps import KEY
+from ringfence.control.cli.dev_story import Scene, StoryError
+from ringfence.control.cli.tables import Source
+
+if TYPE_CHECKING:
+    from ringfence.control.cli.local_cluster import LocalCluster, Process
+
+TOPIC: Final = "lineitem"
+PLACE: Final = f"/admin/topics/public/default/{TOPIC}"
+PARTITIONS: Final = 6
+REPLICATION: Final = 3
+WRITERS: Final = 2
+READERS: Final = 2
+BYTES_PER_S: Final = 10e6
+"""Of all writers. Three copies share one disk with readers, elections and a rebalance; more would only show
+how full the machine is."""
+STEADY_S: Final = 5.0
+"""How long the rows flow undisturbed, so that there is something to compare with."""
+SLOW_COPY_BYTES_PER_S: Final = 4_000_000
+"""While the leader is killed in the middle of a move: the move must have a middle."""
+WAIT_S: Final = 60.0
+LOOK_S: Final = 0.02
+
+
+class ClusterStory:
+    """Of a cluster of three or more that serves."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._writers: list[Writer] = []
+        self._readers: list[Following] = []
+        self._looked_s = time.perf_counter()
+
+    def tell(self, source: Path) -> Iterator[Scene]:
+        """Run it, a scene at a time. Raises StoryError, RingfenceError."""
+        with Source(str(source)) as rows:
+            table = pa.Table.from_batches(list(rows), rows.schema).combine_chunks()
+        self._source = table.to_batches()[0]
+        began = time.perf_counter()
+        self._until(self._whole, "all nodes are members that vote, and in the ring")
+        yield Scene("nodes agree on a leader", self._name(self._leader()), time.perf_counter() - began)
+        yield self._placed()
+        yield from self._flow()
+        yield self._joined()
+        yield self._owner_killed()
+        yield self._leader_killed()
+        yield self._left()
+        yield from self._proved()
+
+    # ---- scenes -------------------------------------------------------------------------------------
+
+    def _placed(self) -> Scene:
+        began = time.perf_counter()
+        with connected(self._addresses()) as client:
+            client.create_topic(
+                TOPIC, schema=topic_schema(self._source.schema), key=[KEY], partitions=PARTITIONS,
+                replication=REPLICATION,
+            )  # fmt: skip
+        self._until(self._open, "every partition is open")
+        owners = {part["owner"] for part in self._partitions()}
+        seen = f"{PARTITIONS} partitions, {REPLICATION} copies each, owned by {len(owners)} nodes"
+        return Scene("a topic is placed", seen, time.perf_counter() - began)
+
+    def _flow(self) -> Iterator[Scene]:
+        rate = BYTES_PER_S / WRITERS
+        self._writers = [
+            Writer(self._addresses(), TOPIC, number, self._source, rate) for number in range(WRITERS)
+        ]
+        self._readers = [Following(self._addresses(), TOPIC) for _ in range(READERS)]
+        for writer in self._writers:
+            writer.start()
+        for reader in self._readers:
+            reader.start()
+        time.sleep(1.0)  # connections, tables: not what is shown
+        self._take()
+        time.sleep(STEADY_S)
+        yield self._scene(f"{WRITERS} writers and {READERS} readers, undisturbed", "", STEADY_S)
+
+    def _joined(self) -> Scene:
+        began = time.perf_counter()
+        number = len(self._cluster.nodes) + 1
+        node = self._number(self._cluster.add(number))
+        self._until(lambda: self._node(node)["life"] == "LIVE", f"node-{number} is a member")
+        self._begin({"action": "add_node", "node": node})
+        moved = self._run_ended()
+        owned = sum(part["owner"] == node for part in self._partitions())
+        return self._scene(
+            f"node-{number} joins, the cluster evens out",
+            f"{moved}, it owns {owned}; ",
+            time.perf_counter() - began,
+        )
+
+    def _owner_killed(self) -> Scene:
+        began = time.perf_counter()
+        leader = self._leader()
+        owners = [part["owner"] for part in self._partitions()]
+        victim = next(node for node in sorted(owners, key=owners.count) if node != leader)
+        name, lost = self._name(victim), owners.count(victim)
+        self._cluster.kill(name)
+        self._until(lambda: victim not in {part["owner"] for part in self._partitions()}, "new owners")
+        self._until(self._open, "they are open")
+        time.sleep(1.0)  # sends that waited for them are answered
+        scene = self._scene(
+            f"kill -9 of {name}", f"its {lost} partitions have new owners; ", time.perf_counter() - began
+        )
+        self._cluster.restart(name)
+        self._until(lambda: self._node(victim)["life"] == "LIVE", f"{name} is back")
+        self._take()
+        return scene
+
+    def _leader_killed(self) -> Scene:
+        began = time.perf_counter()
+        self._configure(sync_bytes_per_s=SLOW_COPY_BYTES_PER_S)
+        leader = self._leader()
+        partition, nodes = self._chosen(leader)
+        self._begin({"action": "move", "moves": [{"partition": partition, "nodes": nodes}]})
+        self._until(lambda: self._move(partition)["state"] in {"DUAL_WRITE", "COPYING"}, "the copy runs")
+        name = self._name(leader)
+        self._cluster.kill(name)
+        self._until(lambda: self._leader() not in {0, leader}, "another node leads")
+        self._configure(sync_bytes_per_s=0)
+        moved = self._run_ended()
+        after = next(part for part in self._partitions() if part["partition"] == partition)
+        if {place["node"] for place in after["replicas"]} != set(nodes):
+            raise StoryError(f"partition {partition} should be on nodes {nodes}: {after}")
+        text = f"node {self._leader()} leads and ends it: {moved}; "
+        scene = self._scene(
+            f"kill -9 of the leader, {name}, while a partition moves", text, time.perf_counter() - began
+        )
+        self._cluster.restart(name)
+        self._until(lambda: self._node(leader)["life"] == "LIVE", f"{name} is back")
+        self._take()
+        return scene
+
+    def _left(self) -> Scene:
+        began = time.perf_counter()
+        leader = self._leader()
+        node = max(
+            (node for node in self._nodes() if node["node"] != leader),
+            key=lambda node: int(node["partitions"]),
+        )["node"]
+        name = self._name(node)
+        self._admin().change("POST", f"/admin/nodes/{node}/drain")
+        moved = self._run_ended()
+        self._until(lambda: self._node(node)["role"] == "learner", "another node votes in its place")
+        self._admin().change("DELETE", f"/admin/nodes/{node}")
+        self._cluster.leave(name)
+        return self._scene(f"{name} is drained and leaves", f"{moved}; ", time.perf_counter() - began)
+
+    def _proved(self) -> Iterator[Scene]:
+        began = time.perf_counter()
+        for writer in self._writers:
+            writer.finish()
+        sent = {writer.number: writer.sent for writer in self._writers}
+        total = sum(sent.values())
+        self._healthy()
+        for reader in self._readers:
+            reader.finish(total)
+        self._healthy()
+        yield Scene("errors that a producer saw", "0", time.perf_counter() - began)
+        began = time.perf_counter()
+        try:
+            rows = prove(self._addresses(), TOPIC, self._source, sent)
+        except ProofError as error:
+            raise StoryError(str(error)) from error
+        seen = f"{rows:,} acknowledged rows, each there once, in order, with its content"
+        yield Scene("everything read once more", seen, time.perf_counter() - began)
+        yield Scene("what the readers saw meanwhile", f"all {total:,} rows, each once and in order", 0.0)
+
+    # ---- parts --------------------------------------------------------------------------------------
+
+    def _scene(self, what: str, text: str, seconds: float) -> Scene:
+        rows, size, longest_s, spent = self._take()
+        rate = f"{rows / spent:,.0f} rows/s, {size / spent / 1e6:.1f} MB/s"
+        return Scene(what, f"{text}{rate}, longest wait {longest_s * 1e3:,.0f} ms", seconds)
+
+    def _take(self) -> tuple[int, int, float, float]:
+        """Rows, bytes, longest wait and seconds since the last look; StoryError when anybody saw an error."""
+        self._healthy()
+        now = time.perf_counter()
+        spent, self._looked_s = now - self._looked_s, now
+        seen = [writer.take() for writer in self._writers]
+        longest_s = max(one.longest_s for one in seen)
+        return sum(one.rows for one in seen), sum(one.size for one in seen), longest_s, max(spent, 1e-3)
+
+    def _healthy(self) -> None:
+        for writer in self._writers:
+            if writer.failure:
+                raise StoryError(f"writer {writer.number}: {writer.failure}")
+        for reader in self._readers:
+            if reader.failure:
+                raise StoryError(f"a reader: {reader.failure}")
+
+    def _chosen(self, leader: int) -> tuple[int, list[int]]:
+        """A partition and its nodes after a move that has nothing to do with the leader's own copies."""
+        live = [node["node"] for node in self._nodes() if node["life"] == "LIVE"]
+        for part in sorted(self._partitions(), key=lambda part: part["owner"] == leader):
+            before = [place["node"] for place in part["replicas"]]
+            fresh = [node for node in live if node not in before and node != leader]
+            gone = [node for node in before if node not in {leader, part["owner"]}]
+            if fresh and gone and part["owner"] != leader:
+                kept = [node for node in before if node not in {part["owner"], gone[0]}]
+                return part["partition"], [fresh[0], part["owner"], *kept]
+        raise StoryError(f"no partition can move without node {leader}")
+
+    def _begin(self, given: dict[str, Any]) -> None:
+        self._admin().change("POST", "/admin/rebalance", given)
+
+    def _run_ended(self) -> str:
+        """Wait for the run; what it moved."""
+        self._until(lambda: self._rebalance()["state"] == "IDLE", "the rebalance ends")
+        told = self._rebalance()
+        if told["outcome"] != "DONE":
+            raise StoryError(f"the rebalance ended as {told['outcome']}: {told['why']} {told['moves']}")
+        size = sum(move["bytes"] for move in told["moves"])
+        return f"{len(told['moves'])} moves, {size / 1e6:.1f} MB"
+
+    def _rebalance(self) -> dict[str, Any]:
+        told: dict[str, Any] = self._admin().get("/admin/rebalance")
+        return told
+
+    def _move(self, partition: int) -> dict[str, Any]:
+        moves = self._rebalance()["moves"]
+        return next((move for move in moves if move["partition"] == partition), {"state": ""})
+
+    def _configure(self, **values: int) -> None:
+        self._admin().change("PATCH", "/admin/config", {"values": values})
+
+    def _partitions(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._admin().get(f"{PLACE}/assignments")["partitions"]
+        return found
+
+    def _open(self) -> bool:
+        return all(part["state"] == "ONLINE" for part in self._partitions())
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._admin().get("/admin/nodes")["nodes"]
+        return found
+
+    def _node(self, number: int) -> dict[str, Any]:
+        found = [node for node in self._nodes() if node["node"] == number]
+        if not found:
+            raise StoryError(f"node {number} is no member")
+        return found[0]
+
+    def _whole(self) -> bool:
+        nodes = self._nodes()
+        votes = [node["role"] in {"leader", "voter"} for node in nodes]
+        return (
+            len(nodes) == len(self._cluster.nodes) and all(votes) and all(node["in_ring"] for node in nodes)
+        )
+
+    def _leader(self) -> int:
+        return int(self._admin().get("/admin/nodes")["leader"])
+
+    def _number(self, node: Process) -> int:
+        return int(Admin(node.http, None, WAIT_S).get("/admin/status")["node"])
+
+    def _name(self, number: int) -> str:
+        """Of the process that is a node's."""
+        listens = set(self._node(number)["addresses"])
+        return next(node.name for node in self._cluster.nodes.values() if node.address in listens)
+
+    def _alive(self) -> list[Process]:
+        gone = self._cluster.ended()
+        return [node for name, node in self._cluster.nodes.items() if name not in gone]
+
+    def _admin(self) -> Admin:
+        return Admin(",".join(node.http for node in self._alive()), None, WAIT_S)
+
+    def _addresses(self) -> str:
+        return ",".join(node.address for node in self._alive())
+
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        end = time.monotonic() + WAIT_S
+        while not holds():
+            if self._writers:
+                self._healthy()
+            if time.monotonic() > end:
+                raise StoryError(f"not within {WAIT_S:g} s: {what}")
+            time.sleep(LOOK_S)

@@ -1,0 +1,171 @@
+"""Nodes of one cluster as processes of this machine, which `ringfence dev` starts, kills and stops."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from ringfence.native.errors import ConnectError
+
+START_S: Final = 60.0
+"""A first start takes a second; a loaded machine may need longer."""
+STOP_S: Final = 30.0
+LOOK_S: Final = 0.5
+
+
+class _Local(msgspec.Struct):
+    """A node's ports, kept in the folder: clients and peers find it again after a restart."""
+
+    port: int
+    control: int
+    http: int = 0
+    """0: of an older program's folder; the system chooses one at each start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One node and where it is reached; `is_new`: its folder was made now."""
+
+    name: str
+    address: str
+    control: str
+    http: str
+    pid: int
+    is_new: bool
+
+
+class LocalCluster:
+    """Processes below one folder. Leaving the context stops them all."""
+
+    def __init__(self, root: Path, asked: threading.Event) -> None:
+        """`asked`: set when the user wants an end; nothing is waited for any longer then."""
+        self.root = root
+        self.nodes: dict[str, Process] = {}
+        self._asked = asked
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """All at once: the last ones have no majority any more, and must not wait for one."""
+        for process in self._running.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._running.values():
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            _ended(process)
+
+    def start(self, count: int) -> list[Process]:
+        """Nodes 1 to `count`, all of them serving. Raises ConnectError when one does not."""
+        nodes = [self.add(number) for number in range(1, count + 1)]
+        for node in nodes:
+            if not node.is_new:  # nodes of an existing cluster need a majority to be ready
+                self._await_first_line(node.name)
+        return nodes
+
+    def add(self, number: int) -> Process:
+        """Start one node; a new one is waited for. Raises ConnectError."""
+        name = f"node-{number}"
+        local, is_new = _ports(self.root / f"{name}.json")
+        options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}",
+                   "--http", f"127.0.0.1:{local.http}"]  # fmt: skip
+        if number > 1:
+            first, _ = _ports(self.root / "node-1.json")
+            options += ["--join", f"tcp://127.0.0.1:{first.control}"]
+        with self._log(name).open("ab") as log:
+            # A group of its own: Ctrl-C reaches us first, and we stop it in order.
+            process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
+                [sys.executable, "-m", "ringfence.control.cli", "serve", "--json", "--data",
+                 str(self.root / name), *options],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        self._running[name] = process
+        node = Process(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
+        self.nodes[name] = node
+        if is_new:
+            self._await_first_line(name)
+        return node
+
+    def kill(self, name: str) -> None:
+        """Send SIGKILL, and wait until it is gone."""
+        self._running[name].kill()
+        _ended(self._running[name])
+
+    def restart(self, name: str) -> None:
+        """Start a node that was killed; ends when it serves. Raises ConnectError."""
+        self.add(int(name.rpartition("-")[2]))
+        self._await_first_line(name)
+
+    def leave(self, name: str) -> None:
+        """Stop a node in order and forget it: it is no member any more."""
+        process = self._running.pop(name)
+        del self.nodes[name]
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+        process.kill()
+        _ended(process)
+
+    def ended(self) -> dict[str, int]:
+        """Exit codes of the processes that are gone."""
+        found = {name: process.poll() for name, process in self._running.items()}
+        return {name: code for name, code in found.items() if code is not None}
+
+    def _log(self, name: str) -> Path:
+        return self.root / f"{name}.log"
+
+    def _await_first_line(self, name: str) -> None:
+        process = self._running[name]
+        assert process.stdout is not None
+        end = time.monotonic() + START_S
+        while not self._asked.is_set():
+            readable, _, _ = select.select([process.stdout], [], [], LOOK_S)
+            if readable and process.stdout.readline():
+                return
+            if readable or time.monotonic() > end:
+                said = self._log(name).read_text(errors="replace").strip().splitlines()
+                raise ConnectError(f"{name} did not start: {said[-1] if said else 'it said nothing'}")
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[str]:
+    """A folder that goes with the context."""
+    with tempfile.TemporaryDirectory(prefix="ringfence-dev-") as folder:
+        yield folder
+
+
+def _ports(path: Path) -> tuple[_Local, bool]:
+    if path.exists():
+        return msgspec.json.decode(path.read_bytes(), type=_Local), False
+    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
+        for each in (one, two, three):
+            each.bind(("127.0.0.1", 0))
+        local = _Local(*(each.getsockname()[1] for each in (one, two, three)))
+    path.write_bytes(msgspec.json.encode(local))
+    return local, True
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

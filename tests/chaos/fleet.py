@@ -1,0 +1,125 @@
+"""Four nodes, each on a host and a disk of its own."""
+
+from __future__ import annotations
+
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self
+
+from ringfence.control.runtime import calls
+from ringfence.control.transport.question import put
+from ringfence.native.errors import ConnectError, refusal
+from tests.system.disk import Disk
+from tests.system.harness import NodeProcess, until
+from tests.system.network import Network
+
+NODES = 4
+CONTROL_PORT = 7421
+DISK_MB = 1_536
+"""Of one node: three copies of some million short rows, and files that are made ahead."""
+SMALL = (
+    "--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "128MiB",
+    "--journal-bytes", "1MiB",
+)  # fmt: skip
+"""So that files are closed, recycled and given back, and journals compacted, within minutes."""
+ASK_S = 5.0
+
+
+class Fleet:
+    """The processes; each fault leaves them as whole as it found them."""
+
+    def __init__(self, root: Path, network: Network) -> None:
+        self.network, self.disks, self._root = network, list[Disk](), root
+        # Each node runs in a copy of this process's mounts; an unmount here must reach those copies, or the
+        # file system whose power was cut lives on in them.
+        for command in (("--bind", str(root), str(root)), ("--make-shared", str(root))):
+            subprocess.run(["mount", *command], check=True, capture_output=True)
+        self.controls = [f"tcp://{host}:{CONTROL_PORT}" for host in network.hosts]
+        self.nodes: list[NodeProcess] = []
+        for place, (host, prefix) in enumerate(zip(network.hosts, network.prefixes, strict=True)):
+            folder = root / f"node-{place}"
+            folder.mkdir(parents=True)
+            self.disks.append(Disk(folder, DISK_MB))
+            join = ("--join", self.controls[0]) if place else ()
+            options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
+            self.nodes.append(NodeProcess(self.disks[place].mount_point / "data", options=options, host=host,
+                                          prefix=prefix, port=7411, log_folder=folder))  # fmt: skip
+
+    def __enter__(self) -> Self:
+        try:
+            self.nodes[0].start()
+            with ThreadPoolExecutor(NODES) as pool:
+                list(pool.map(lambda node: node.start(), self.nodes[1:]))
+            self.until_whole()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes:
+            if node.process is not None and node.process.poll() is None:
+                node.wake()
+                node.kill()
+        for disk in self.disks:
+            disk.release()
+        subprocess.run(["umount", "-l", str(self._root)], check=False, capture_output=True)
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    def id(self, place: int) -> int:
+        return int(self.nodes[place].ready["node"])
+
+    def others(self, place: int) -> list[int]:
+        return [other for other in range(NODES) if other != place]
+
+    def alive(self, place: int) -> bool:
+        process = self.nodes[place].process
+        return process is not None and process.poll() is None
+
+    def listed(self) -> calls.Nodes | None:
+        """The cluster as the first node that answers knows it."""
+        for place in range(NODES):
+            try:
+                reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 1.0))
+            except ConnectError:
+                continue
+            if isinstance(reply, calls.Nodes) and reply.leader:
+                return reply
+        return None
+
+    def is_whole(self) -> bool:
+        """Everybody lives, is in the ring, and somebody leads."""
+        told = self.listed()
+        return (
+            told is not None
+            and len(told.nodes) == NODES
+            and all(node.life == "LIVE" and node.in_ring for node in told.nodes)
+        )
+
+    def until_whole(self) -> None:
+        until(self.is_whole, timeout_s=120, what="all nodes live, in the ring, and led")
+
+    def told(self, call: calls.Call) -> calls.Reply:
+        """The answer of the first node that gives one. RingfenceError: it refuses, or nobody does."""
+        last: Exception | None = None
+        for control in self.controls:
+            try:
+                reply = calls.decode_reply(put(control, calls.encode(call), ASK_S))
+            except ConnectError as error:
+                last = error
+                continue
+            if isinstance(reply, calls.Refusal):
+                raise refusal(reply.code, reply.message)
+            return reply
+        assert last is not None
+        raise last
+
+    def asked(self, call: calls.Call) -> dict[str, Any]:
+        """As `told`, of what is shown to people."""
+        reply = self.told(call)
+        assert isinstance(reply, calls.Told), reply
+        return reply.value

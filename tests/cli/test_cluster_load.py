@@ -1,0 +1,67 @@
+"""The demo's proof notices each kind of wrong row: lost, doubled, out of order, altered, never sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ringfence.control.cli.cluster_load import ProofError, check, topic_schema
+from ringfence.decode import Place
+
+SOURCE = pa.record_batch(
+    {"l_orderkey": pa.array(np.arange(40) * 7), "l_comment": [f"c{row}" for row in range(40)]}
+)
+SENT = {0: 100, 1: 60}
+Read = list[tuple[Place | None, pa.RecordBatch]]
+
+
+def rows(producer: int, numbers: list[int]) -> pa.RecordBatch:
+    taken = SOURCE.take(pa.array(np.array(numbers) % SOURCE.num_rows))
+    identity = [pa.array([producer] * len(numbers), pa.int32()), pa.array(numbers, pa.int64())]
+    return pa.RecordBatch.from_arrays([*taken.columns, *identity], schema=topic_schema(SOURCE.schema))
+
+
+def at(partition: int) -> Place:
+    return Place(partition, 0, 1, 1, 0)
+
+
+def sound() -> Read:
+    """Two partitions: even numbers and odd ones, of both producers."""
+    return [
+        (at(part), rows(producer, list(range(part + start, min(start + 20, count), 2))))
+        for producer, count in SENT.items() for start in range(0, count, 20) for part in (0, 1)
+    ]  # fmt: skip
+
+
+def replaced(read: Read, place: int, batch: pa.RecordBatch) -> Read:
+    return [*read[:place], (read[place][0], batch), *read[place + 1 :]]
+
+
+def altered(batch: pa.RecordBatch) -> pa.RecordBatch:
+    keys = batch.column(0).to_numpy().copy()
+    keys[3] += 1
+    return pa.RecordBatch.from_arrays([pa.array(keys), *batch.columns[1:]], schema=batch.schema)
+
+
+def test_sound_rows_are_counted() -> None:
+    assert check(sound(), SOURCE, SENT) == sum(SENT.values())
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (lambda read: replaced(read, 4, read[4][1].slice(1)), "lost"),
+        (lambda read: [*read, read[4]], "a second time"),
+        (lambda read: [*read, (at(2), read[4][1])], "doubled"),
+        (lambda read: [read[2], read[1], read[0], *read[3:]], "too late"),
+        (lambda read: replaced(read, 4, altered(read[4][1])), "differ"),
+        (lambda read: [*read, (at(0), rows(0, [100]))], "never sent"),
+        (lambda read: [*read, (at(0), rows(7, [0]))], "never sent"),
+    ],
+)
+def test_each_harm_is_noticed(harm: Callable[[Read], Read], said: str) -> None:
+    with pytest.raises(ProofError, match=said):
+        check(harm(sound()), SOURCE, SENT)
