@@ -126,6 +126,11 @@ class Inflight:
         self.ready[partition] = None
         return []
 
+    def awaits(self, partition: int) -> bool:
+        """Whether a try of the partition has no answer yet."""
+        lane = self._lanes.get(partition)
+        return lane is not None and lane.awaiting > 0
+
     def transmit(self, partition: int, now: float) -> Transmit | None:
         """The next batch for the partition, if one may go now. Once returned it counts as sent."""
         lane = self._lanes.get(partition)

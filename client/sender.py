@@ -87,6 +87,7 @@ class Sender:
         self._link, self._tables, self._name = link, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
         self._parts: dict[int, Part] = {}
+        self._ways: dict[int, Connection] = {}  # by partition: over which its last batch went
         self._next_key = 0
         self.try_s_max, self.grace_s = TRY_S_MAX, ANSWER_GRACE_S  # tests are less patient
         self._expire_at = 0.0
@@ -136,9 +137,12 @@ class Sender:
                 connection = self._connection_of(partition)
                 if connection is None or not connection.room_for(0):
                     continue
+                if self._ways.get(partition) is not connection and inflight.awaits(partition):
+                    continue  # what is under way on another connection comes first: else this may overtake it
                 order = inflight.transmit(partition, now)
                 if order is not None:
                     sent = True
+                    self._ways[partition] = connection
                     self._send(connection, order, now)
             if not sent:
                 return
