@@ -134,24 +134,18 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (
-        Op.WATCH_OPEN,
-        Op.JOIN,
-        Op.LEAVE,
-        Op.ACKNOWLEDGE,
-        Op.BEGIN,
-        Op.STAGE,
-        Op.COMMIT,
-        Op.EXPIRE,
-        Op.REPLICATE,
-        Op.FENCE,
-        Op.COPY,
-        Op.CONFIRM_MARK,
-        Op.ORDER,
-    ):
+    for opcode in (Op.WATCH_OPEN, Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.COPY, Op.CONFIRM_MARK, Op.ORDER):
         code = topic.client.ask(opcode, **topic.place()).code
         assert code is not None, opcode
         assert code in (Code.NOT_SUPPORTED, Code.UNKNOWN_OPCODE), opcode
+
+
+def test_what_only_owners_and_transactions_send_is_refused_from_a_stranger(topic: RawTopic) -> None:
+    """Nobody told this node to follow anybody, and no scope was begun."""
+    for opcode in (Op.REPLICATE, Op.FENCE, Op.STAGE, Op.BEGIN, Op.COMMIT, Op.EXPIRE):
+        code = topic.client.ask(opcode, **topic.place()).code
+        assert code is not None, opcode
+        assert code not in (Code.NOT_SUPPORTED, Code.UNKNOWN_OPCODE, Code.INTERNAL), opcode
 
 
 @pytest.mark.parametrize("field", ["magic", "header_crc", "version", "flags", "extension_bytes"])
