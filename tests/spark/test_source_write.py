@@ -92,7 +92,7 @@ def test_a_stream_that_is_stopped_and_run_again_writes_each_micro_batch_once(
     def run(address: str = node.address) -> None:
         rows = spark.readStream.schema(parts.schema).option("maxFilesPerTrigger", 1).parquet(str(source))
         rows = rows.mapInArrow(dying_once(died, after=0), parts.schema)
-        sink = rows.writeStream.format("ringfence").option("address", address).option("topic", "streamed-lineitem")
+        sink = rows.writeStream.format("ringfence").option("address", address).option("topic", "stopped")
         sink = sink.option("createTopic", "true").option("key", "l_orderkey").option("partitions", 2)
         query = sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination(120)
@@ -101,14 +101,14 @@ def test_a_stream_that_is_stopped_and_run_again_writes_each_micro_batch_once(
     run()
     assert died.exists()
     back = spark.read.format("ringfence").option("address", node.address)
-    assert content_of(back.load("streamed-lineitem")) == content_of(spark.read.parquet(str(source)))
+    assert content_of(back.load("stopped")) == content_of(spark.read.parquet(str(source)))
     # The driver died between the commit of its last batch and its checkpoint: Spark runs that batch again.
     (last,) = sorted((checkpoint / "commits").glob("2"))
     last.unlink()
     (checkpoint / "commits" / ".2.crc").unlink(missing_ok=True)
     run()
     assert last.exists(), "the batch was run again"
-    assert content_of(back.load("streamed-lineitem")) == content_of(spark.read.parquet(str(source)))
-    ordered = back.option("metadata", "true").load("streamed-lineitem").groupBy("_partition")
+    assert content_of(back.load("stopped")) == content_of(spark.read.parquet(str(source)))
+    ordered = back.option("metadata", "true").load("stopped").groupBy("_partition")
     rows = ordered.agg(f.count("_offset"), f.max("_offset")).collect()
     assert all(row[1] == row[2] + 1 for row in rows), "offsets have no gap"
