@@ -49,7 +49,7 @@ class _Seen:
 
 def _gaps(nodes: Nodes, replication: int, moves: int) -> dict[str, Any]:
     seen = _Seen()
-    # With one copy a topic is moved twice, each time to a node that never had it and has nothing to go on from.
+    # With one copy a topic is moved twice, each time to a node that never had it: all of it is copied.
     each = 2 if replication == 1 else moves
     for number in range(0, moves, each):
         _of_topic(nodes, f"t{number}", replication, min(each, moves - number), seen)
