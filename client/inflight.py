@@ -36,7 +36,7 @@ from ringfence.effects import (
 from ringfence.failures import deadline_error, hole_error, unknown_error
 from ringfence.lane import Entry, Lane
 from ringfence.native.errors import FencedError, RerouteError, RingfenceError
-from ringfence.native.wire import DEDUPE_WINDOW, Code, RedirectReason
+from ringfence.native.wire import DEDUPE_WINDOW, Code
 from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
@@ -177,9 +177,7 @@ class Inflight:
             return []
         lane = self._lanes[entry.partition]
         entry.redirects += 1
-        # Closed: it has no owner just now. That is nobody's mistake, and the send's own deadline ends it.
-        entry.misled += error.reason is not RedirectReason.CLOSED
-        if entry.misled > self._redirects_max:
+        if entry.redirects > self._redirects_max:
             lane.answered(entry)
             return self._fail(entry, error, definite=not entry.maybe_stored)
         # The first redirect is the normal way to learn of a change; more of them mean that nodes disagree for

@@ -32,7 +32,6 @@ class Entry:
     lost: int = 0  # tries that will never be answered: the batch may be stored
     failures: int = 0  # retriable refusals, for the back-off
     redirects: int = 0
-    misled: int = 0  # of them, those to another owner
     reopened: int = 0  # times that it went on under a new identity
 
     @property

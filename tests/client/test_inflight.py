@@ -16,6 +16,7 @@ from ringfence.native.errors import (
     FencedError,
     ForgottenError,
     RerouteError,
+    RetriableError,
     UnknownOutcomeError,
     refusal,
 )
@@ -210,14 +211,13 @@ def test_redirects_are_capped_and_end_in_a_typed_error() -> None:
 def test_an_owner_that_is_not_there_yet_is_waited_for_until_the_deadline() -> None:
     machine = Inflight(Identity(1, 1), redirects_max=2)
     machine.submit(0, 0, 1_000.0)
-    error = RerouteError("nobody", reason=RedirectReason.CLOSED, partition=0)
+    error = RetriableError("the partition is not open", partition=0)  # what the sender makes of CLOSED
     outcomes = []
     for now in range(0, 1_100, 50):
         outcomes += [one for one in machine.expire(float(now)) if isinstance(one, Refused)]
         if outcomes:
             break
-        machine.redirected(0, sent(machine, now=float(now)).attempt, error, 1, float(now))
-        machine.table_arrived([0])
+        machine.refused(0, sent(machine, now=float(now)).attempt, error, float(now))
     assert now == 1_000
     assert len(outcomes) == 1
 
