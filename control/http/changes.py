@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from ringfence.control.http import shapes
 from ringfence.control.http.access import principal
-from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs
+from ringfence.control.http.described import PROBLEMS, change_headers, needs
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import Named
@@ -31,12 +31,8 @@ from ringfence.native._node import schema_message
 TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
 
 
-async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
-    """Only so that OpenAPI tells of them; `desk` reads them."""
-
-
 def _router(tag: str, desk: Desk, role: Role) -> APIRouter:
-    depends = [*needs(desk.access, role, topics=tag == "topics"), Depends(_headers)]
+    depends = [*needs(desk.access, role, topics=tag == "topics"), Depends(change_headers)]
     return APIRouter(tags=[tag], dependencies=depends, responses=PROBLEMS)
 
 

@@ -57,3 +57,7 @@ def needs(access: Access, role: Role, *, topics: bool = False) -> list[Any]:
 def no_store(response: Response) -> None:
     """Answers are of now; no cache may keep them."""
     response.headers["Cache-Control"] = "no-store"
+
+
+async def change_headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
+    """Only so that OpenAPI tells of them; `desk` reads them."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.shapes import Number, Receipt
 from ringfence.control.machines.change_checks import ACCEPTS_MIN, WHY_MAX
@@ -28,10 +28,6 @@ class ForceGiven(BaseModel):
     accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
         description="what may be lost by it, as its candidate's `may_lose` says; log and audit keep it"
     )
-
-
-async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
-    """Only so that OpenAPI tells of them; `desk` reads them."""
 
 
 def router(desk: Desk) -> APIRouter:
@@ -63,7 +59,7 @@ def _reads(desk: Desk) -> APIRouter:
 
 def _changes(desk: Desk) -> APIRouter:
     changes = APIRouter(
-        tags=["partitions"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(_headers)],
+        tags=["partitions"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )  # fmt: skip
     node = desk.node

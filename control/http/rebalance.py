@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.control.http.described import PROBLEMS, IfMatch, KeyHeader, needs, no_store
+from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.shapes import NUMBER_MAX, Number, Receipt
 from ringfence.control.machines.rebalance_plans import Chosen
@@ -41,10 +41,6 @@ class RebalanceGiven(_Model):
     partitions: Annotated[list[Number], Field(max_length=4_096)] = Field(
         default=[], description="of reverse; none: all of the newest run that can be reversed"
     )
-
-
-async def _headers(idempotency_key: KeyHeader = None, if_match: IfMatch = None) -> None:
-    """Only so that OpenAPI tells of them; `desk` reads them."""
 
 
 def router(desk: Desk) -> APIRouter:
@@ -96,7 +92,7 @@ def _reads(desk: Desk) -> APIRouter:
 
 def _changes(desk: Desk) -> APIRouter:
     changes = APIRouter(
-        tags=["rebalance"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(_headers)],
+        tags=["rebalance"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )  # fmt: skip
     node = desk.node
