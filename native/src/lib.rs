@@ -33,7 +33,7 @@ mod _node {
     #[pymodule_export]
     use crate::checksum::{crc32c, crc32c_seal};
     #[pymodule_export]
-    use crate::encode::{Encoder, schema_message};
+    use crate::encode::{Encoder, check_schema, schema_message};
     #[pymodule_export]
     use crate::fsck::fsck;
     #[pymodule_export]
