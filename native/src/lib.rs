@@ -46,5 +46,5 @@ mod _node {
     use crate::sim_node::SimNode;
     #[cfg(feature = "planted")]
     #[pymodule_export]
-    use crate::sim_planted::{plant, plantable};
+    use crate::sim_planted::{plant, plantable, plantable_replicas};
 }
