@@ -142,7 +142,7 @@ def test_lost_rows_and_foreign_directories_are_said(
 
 def test_one_run_at_a_time_writes_into_a_directory(client: ringfence.Client, tmp_path: Path) -> None:
     client.create_topic("one-run", schema=SCHEMA)
-    send(client, "one-run", 0, 10)
+    send(client, "one-run", 0, 50)
     refused: list[Exception] = []
 
     class Meddler:
@@ -156,7 +156,7 @@ def test_one_run_at_a_time_writes_into_a_directory(client: ringfence.Client, tmp
             return getattr(client, name)
 
     meddler: Any = Meddler()
-    assert compact(meddler, "one-run", tmp_path / "out").rows == 10
+    assert compact(meddler, "one-run", tmp_path / "out").rows == 50
     assert len(refused) == 1
-    assert ids_in(tmp_path / "out") == list(range(10))
+    assert ids_in(tmp_path / "out") == list(range(50))
     assert compact(client, "one-run", tmp_path / "out").rows == 0
