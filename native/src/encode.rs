@@ -101,7 +101,7 @@ fn check_extension(py: Python<'_>, extension: &[u8]) -> PyResult<()> {
     Err(raise_with(py, "InvalidArgumentError", &message, "extension", bytes))
 }
 
-/// Can a node store rows of the schema message, and route them by these columns? SchemaError says why not.
+/// Can a node store rows of the schema message, and route them by these columns? `SchemaError` says why not.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "extracted by PyO3")]
 pub fn check_schema(py: Python<'_>, message: &[u8], key_columns: Vec<usize>) -> PyResult<()> {
