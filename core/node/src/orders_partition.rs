@@ -122,6 +122,9 @@ impl Engine {
                 let head = partition.log.head();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
                 self.open_as(at, epoch, placed.record_number, replicas, quorum, effects);
+                // At once: a producer that waits for its new owner also waits for this owner's followers.
+                self.sync.peers.tick(now, effects);
+                self.call(at, None, now, effects);
                 Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Open(epoch)))
             }
             Err(halt) => {

@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// Ask the replicas that are due (of one node, or of all) where their logs end.
-    pub(super) fn call(&mut self, at: At, node: Option<u64>, now: Now, effects: &mut Effects) {
+    pub(crate) fn call(&mut self, at: At, node: Option<u64>, now: Now, effects: &mut Effects) {
         let Some((partition, _)) = self.owner(at) else { return };
         let Role::Owner(owner) = &partition.role else { return };
         let due = |stage: &Stage| matches!(stage, Stage::Down { retry_at_ms } if *retry_at_ms <= now.mono_ms);
