@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
+from ringfence.control.cli.exits import Exit
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError, refusal
 from tests.system.disk import Disk
-from tests.system.harness import NodeProcess, until
+from tests.system.harness import NodeProcess, cli, until
 from tests.system.network import Network
 
 NODES = 4
@@ -24,6 +27,8 @@ SMALL = (
 )  # fmt: skip
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
+CLOCK_LIBRARY = "faketime/libfaketimeMT.so.1"
+"""Debian's libfaketime: a process's wall clock. The monotonic one is left alone: no machine's ever jumps."""
 
 
 class Fleet:
@@ -38,13 +43,36 @@ class Fleet:
         self.controls = [f"tcp://{host}:{CONTROL_PORT}" for host in network.hosts]
         self.nodes: list[NodeProcess] = []
         for place, (host, prefix) in enumerate(zip(network.hosts, network.prefixes, strict=True)):
-            folder = root / f"node-{place}"
+            folder = self.folder(place)
             folder.mkdir(parents=True)
             self.disks.append(Disk(folder, DISK_MB))
             join = ("--join", self.controls[0]) if place else ()
             options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
             self.nodes.append(NodeProcess(self.disks[place].mount_point / "data", options=options, host=host,
-                                          prefix=prefix, port=7411, log_folder=folder))  # fmt: skip
+                                          prefix=prefix, port=7411, log_folder=folder,
+                                          environment=self._clock(place)))  # fmt: skip
+
+    def _clock(self, place: int) -> dict[str, str]:
+        """A wall clock of its own, which `set_clock` moves while the process runs."""
+        library = next(Path("/usr/lib").glob(f"*/{CLOCK_LIBRARY}"), None)
+        assert library is not None, f"{CLOCK_LIBRARY} is not under /usr/lib: install the package libfaketime"
+        self.set_clock(place, 0)
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(place)),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def _clock_file(self, place: int) -> Path:
+        return self.folder(place) / "clock"
+
+    def set_clock(self, place: int, ahead_s: int) -> None:
+        """Within a second the node's wall clock is so far ahead of the true one, or behind it."""
+        path = self._clock_file(place)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(f"{ahead_s:+d}\n")
+        fresh.rename(path)
 
     def __enter__(self) -> Self:
         try:
@@ -72,6 +100,10 @@ class Fleet:
 
     def id(self, place: int) -> int:
         return int(self.nodes[place].ready["node"])
+
+    def folder(self, place: int) -> Path:
+        """For what a fault writes; not on the node's disk."""
+        return self._root / f"node-{place}"
 
     def others(self, place: int) -> list[int]:
         return [other for other in range(NODES) if other != place]
@@ -102,6 +134,18 @@ class Fleet:
 
     def until_whole(self) -> None:
         until(self.is_whole, timeout_s=120, what="all nodes live, in the ring, and led")
+
+    def checked(self) -> list[str]:
+        """What `fsck --cluster` finds wrong, or cannot prove within a minute: metadata, fences, chains."""
+        end, report = time.monotonic() + 60, dict[str, Any]()
+        while not report.get("sound") and time.monotonic() < end:
+            done = cli("fsck", "--cluster", "--control", self.controls[0], "--json")
+            report = json.loads(done.stdout) if done.stdout else {"findings": [done.stderr]}
+            if report["findings"] and done.returncode != Exit.DEGRADED:
+                break
+            time.sleep(0.5)
+        found = [*report["findings"], *report.get("unproven", ())]
+        return [] if report.get("sound") else [f"fsck --cluster: {one}" for one in found or [report]]
 
     def told(self, call: calls.Call) -> calls.Reply:
         """The answer of the first node that gives one. RingfenceError: it refuses, or nobody does."""

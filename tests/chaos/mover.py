@@ -79,7 +79,7 @@ class Mover:
                     self.committed += shown["counts"].get("COMMITTED", 0) if shown["run"] == run else 0
                     self.failed += shown["counts"].get("FAILED", 0) if shown["run"] == run else 0
                     return
-                if time.monotonic() > end:
+                if time.monotonic() > end or self._stop.is_set():
                     self._fleet.asked(calls.SteerRebalance(verb="cancel"))
                     end += RUN_S
             except RingfenceError:
