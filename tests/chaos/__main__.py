@@ -41,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="where the nodes' logs go when something was wrong")
+    parser.add_argument("--keep", type=Path, help="where the nodes' whole logs go when something was wrong")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside is None:
@@ -54,6 +54,8 @@ def main() -> int:
         try:
             code = run(fleet, arguments.minutes * 60, arguments.seed)
         finally:
+            for line in fleet.last_words() if code else ():
+                print(line, file=sys.stderr)
             if code and arguments.keep is not None:
                 ignored = shutil.ignore_patterns("disk")
                 shutil.copytree(arguments.inside, arguments.keep, dirs_exist_ok=True, ignore=ignored)
@@ -97,6 +99,9 @@ class Load:
             self.longest_s = max(self.longest_s, stretch.longest_s)
         return self._rows
 
+    def is_broken(self) -> bool:
+        return any(writer.failure for writer in self.writers) or any(one.failure for one in self.readers)
+
     def sent(self) -> dict[int, int]:
         return {writer.number: writer.sent for writer in self.writers}
 
@@ -119,10 +124,10 @@ class Load:
 
 
 def run(fleet: Fleet, seconds: float, seed: int) -> int:
-    _say(f"{NODES} nodes serve")
+    _say(f"{NODES} nodes serve under {fleet.root}")
     load, goals = Load(fleet), Goals.of(seconds)
     mover = Mover(fleet, load.partitions, seed)
-    harmer = Harmer(fleet, mover, goals, load.rows, seed)
+    harmer = Harmer(fleet, mover, goals, load.rows, seed, load.is_broken)
     load.start()
     mover.start()
     harmer.run(seconds)

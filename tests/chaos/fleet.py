@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -35,7 +36,7 @@ class Fleet:
     """The processes; each fault leaves them as whole as it found them."""
 
     def __init__(self, root: Path, network: Network) -> None:
-        self.network, self.disks, self._root = network, list[Disk](), root
+        self.network, self.disks, self.root = network, list[Disk](), root
         # Each node runs in a copy of this process's mounts; an unmount here must reach those copies, or the
         # file system whose power was cut lives on in them.
         for command in (("--bind", str(root), str(root)), ("--make-shared", str(root))):
@@ -92,7 +93,7 @@ class Fleet:
                 node.kill()
         for disk in self.disks:
             disk.release()
-        subprocess.run(["umount", "-l", str(self._root)], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(self.root)], check=False, capture_output=True)
 
     @property
     def addresses(self) -> str:
@@ -103,7 +104,7 @@ class Fleet:
 
     def folder(self, place: int) -> Path:
         """For what a fault writes; not on the node's disk."""
-        return self._root / f"node-{place}"
+        return self.root / f"node-{place}"
 
     def others(self, place: int) -> list[int]:
         return [other for other in range(NODES) if other != place]
@@ -134,6 +135,12 @@ class Fleet:
 
     def until_whole(self) -> None:
         until(self.is_whole, timeout_s=120, what="all nodes live, in the ring, and led")
+
+    def last_words(self, most: int = 25) -> Iterator[str]:
+        """What the nodes logged last of what is worse than usual: so many lines of each."""
+        for node in self.nodes:
+            lines = [line for line in node.log.read_text().splitlines() if '"level": "info"' not in line]
+            yield from (f"{node.address}: {line[:1_000]}" for line in lines[-most:])
 
     def checked(self) -> list[str]:
         """What `fsck --cluster` finds wrong, or cannot prove within a minute: metadata, fences, chains."""

@@ -35,6 +35,8 @@ class Harmer:
     goals: Goals
     rows: Callable[[], int]
     seed: int
+    is_broken: Callable[[], bool] = lambda: False
+    """True: a writer or reader has failed; what comes then shows nothing more."""
 
     def __post_init__(self) -> None:
         self.ended: list[str] = []
@@ -48,7 +50,7 @@ class Harmer:
 
     def run(self, seconds: float) -> None:
         begun = time.monotonic()
-        while (spent := time.monotonic() - begun) < LIMIT * seconds:
+        while (spent := time.monotonic() - begun) < LIMIT * seconds and not self.is_broken():
             if spent >= seconds and not self.goals.missing(self.counts()):
                 return
             self._pace()
