@@ -82,8 +82,8 @@ def slow_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
 
 
 def clock_jump(fleet: Fleet, place: int, dice: random.Random) -> None:
-    """The wall clock jumps, up to hours there or back, and stays wrong until its next jump."""
-    fleet.set_clock(place, dice.choice((-1, 1)) * dice.randrange(60, JUMP_S_MAX))
+    """The wall clock jumps, up to hours ahead, the next time behind, and stays wrong until then."""
+    fleet.set_clock(place, -fleet.sign(place) * dice.randrange(60, JUMP_S_MAX))
     time.sleep(dice.uniform(SHORT_S, LONG_S))
 
 
