@@ -7,7 +7,9 @@ saw an error; a node ended by itself; replicas differ; or too little happened: t
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -49,6 +51,7 @@ def main() -> int:
             itself = [sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--inside", folder]
             return sandbox.run(itself)
     sandbox.prepare()
+    faulthandler.register(signal.SIGUSR1)  # what hangs can be asked where
     code = 1
     with Network(NODES) as network, Fleet(arguments.inside, network) as fleet:
         try:
@@ -116,8 +119,13 @@ class Load:
     def finish_readers(self, read: Read) -> list[str]:
         """Let them catch up with `read`; what they saw of errors."""
         end = time.monotonic() + CAUGHT_UP_S
-        while sum(reader.seen.rows for reader in self.readers) < read.seen.rows and time.monotonic() < end:
+        while (rows := sum(reader.seen.rows for reader in self.readers)) < read.seen.rows:
+            if time.monotonic() > end:
+                _say(f"the readers have {rows:,} rows of {read.seen.rows:,}")
+                break
             time.sleep(0.1)
+        for reader in self.readers:
+            reader.close()
         for reader in self.readers:
             reader.finish()
         return [f"a reader: {reader.failure!r}" for reader in self.readers if reader.failure is not None]
@@ -139,6 +147,7 @@ def run(fleet: Fleet, seconds: float, seed: int) -> int:
     counts = harmer.counts()
     _say("reading everything once more")
     read = read_all(fleet.addresses, TOPIC, load.source)
+    _say(f"{read.seen.rows:,} rows; readers catch up")
     wrong += load.finish_readers(read)
     readers = [(reader.seen, reader.partitions) for reader in load.readers]
     if not load.is_broken():  # what was acknowledged of a writer that failed is not known

@@ -10,6 +10,7 @@ from ringfence.native.errors import RingfenceError
 from tests.chaos.seen import Seen
 
 FETCH_S = 10.0
+CLOSE_S = 30.0
 
 
 class Follower:
@@ -26,10 +27,15 @@ class Follower:
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> None:
+    def close(self) -> None:
         self._closing = True
         self._client.close()
-        self._thread.join(60)
+
+    def finish(self) -> None:
+        """After `close`."""
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive() and self.failure is None:
+            self.failure = TimeoutError(f"it does not end within {CLOSE_S:.0f} s of its client's end")
 
     def _run(self) -> None:
         try:

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ringfence import Place
 from ringfence.control.cli.cluster_load import topic_schema
-from tests.chaos.proof import Harm, judge, shown
-from tests.chaos.reading import has_its_content
+from tests.chaos.proof import Harm, Violation, judge, shown
+from tests.chaos.reading import changed, has_its_content
 from tests.chaos.seen import Seen
 
 PARTITIONS = (7, 8, 11)
@@ -209,6 +210,9 @@ def test_a_row_with_another_content_is_noticed() -> None:
 
     assert has_its_content(batch("c"), source)
     assert not has_its_content(batch("a"), source)
+    read = [(Place(4, first, 2, 1, 0), batch(text)) for first, text in ((0, "c"), (2, "a"), (4, "c"))]
+    assert changed([], source) == changed(read[:1], source) == []
+    assert changed(read, source) == [Violation(Harm.CHANGED, 2, "of those at offset 2 of 4")]
 
 
 def test_a_violation_says_how_many_rows_and_which() -> None:
