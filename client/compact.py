@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ringfence.kinds import without_views
 from ringfence.native.errors import InvalidArgumentError, TruncatedError
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _write(
     rows = first.num_rows
     with pq.ParquetWriter(path, schema, compression=compression) as writer:
         if sort:
-            table = pa.Table.from_batches([first, *batches]).sort_by([(name, "ascending") for name in sort])
+            table = _sorted(pa.Table.from_batches([first, *batches]), sort)
             rows = table.num_rows
             writer.write_table(table)
         else:
@@ -201,6 +202,12 @@ def _write(
         os.fsync(file.fileno())
     _sync(path.parent)
     return path.stat().st_size
+
+
+def _sorted(table: pa.Table, columns: list[str]) -> pa.Table:
+    plain = pa.schema([field.with_type(without_views(field.type)) for field in table.schema])
+    order = [(name, "ascending") for name in columns]
+    return table.cast(plain).sort_by(order).cast(table.schema)
 
 
 def _commit(root: Path, manifest: dict[str, Any], piece: Piece) -> None:

@@ -15,6 +15,7 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
 from tests.changes.cluster import Small
+from tests.changes.fake_native import Log
 
 
 def prepare(small: Small, *nodes: int) -> PrepareChange:
@@ -192,6 +193,23 @@ def test_what_heartbeats_tell_makes_the_policy_even_the_loads() -> None:
             decision = small.leader.coordinator.decision
             assert decision is not None
             assert decision.why
+
+    asyncio.run(run())
+
+
+def test_a_copy_that_a_restart_made_nobodys_goes_with_its_change() -> None:
+    async def run() -> None:
+        async with Small(3) as small:
+            small.dead.add(2)
+            await small.log.propose(prepare(small, 2))
+            (change,) = small.log.state.changes.values()
+            place, native = (int(change.topic), int(change.partition)), small.disks.nodes[2]
+            native.logs[place] = Log()  # on its disk; the engine does not know any more what for
+            await small.log.propose(AbortChange(partition=change.partition, change=change.change, why="test"))
+            await small.settled()
+            await small.until(lambda: not small.log.state.leftovers)
+            assert place not in native.logs
+            assert place in small.disks.nodes[1].logs
 
     asyncio.run(run())
 
