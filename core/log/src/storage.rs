@@ -190,9 +190,15 @@ impl Storage for Disk {
     type File = DiskFile;
 
     fn lock(&self) -> Result<Box<dyn std::any::Any + Send>, StorageError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.directory.handle, LOCK_NAME, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| failed("opening", LOCK_NAME, error))?;
+        let open = |name: &str, flags: OFlags| {
+            rustix::fs::openat(&self.directory.handle, name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
+        };
+        let file = match open(LOCK_NAME, OFlags::RDWR | OFlags::CREATE) {
+            // A backup that is checked: what is there is locked as it is, else the folder.
+            Err(Errno::ROFS) => open(LOCK_NAME, OFlags::RDONLY).or_else(|_| open(".", OFlags::RDONLY)),
+            opened => opened,
+        };
+        let file = file.map_err(|error| failed("opening", LOCK_NAME, error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(file)),
             Err(Errno::WOULDBLOCK) => Err(StorageError::Locked),
