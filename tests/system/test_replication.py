@@ -49,6 +49,7 @@ def test_a_node_whose_disk_fails_ends_and_its_partitions_go_on_elsewhere(three: 
     seen = len(load.acknowledged)
     until(lambda: len(load.acknowledged) > seen + 1_000, 60, "rows are acknowledged without it")
     node.options = sound
+    node.kill()  # it is gone; its output is closed
     node.start()
     three.until_whole()
     load.finish()
