@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.cluster import calm, commits, dips, elections, failovers, forwards, growth, moves
+from benchmarks.cluster import calm, commits, copies, dips, elections, failovers, forwards, growth, moves
 
 PARTS = {
     "commits": commits, "elections": elections, "calm": calm, "moves": moves, "failovers": failovers,
-    "dips": dips, "forwards": forwards, "growth": growth,
+    "dips": dips, "forwards": forwards, "copies": copies, "growth": growth,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 import ringfence
 from ringfence import compact as compaction
 from ringfence.compact import Compacted, compact, files
+from ringfence.native.errors import StoreLockedError
 from tests.client.helpers import SCHEMA, rows
 from tests.system.harness import NodeProcess, cli
 
@@ -85,7 +87,7 @@ def test_rows_with_views_at_any_depth_are_sorted_like_others_and_keep_their_type
     assert compact(client, "views", tmp_path / "out", sort=["text"]).rows == 3
     [path] = files(tmp_path / "out")
     assert pq.read_table(path).to_pylist() == sorted(
-        ({name: row[name] for name in schema.names} for row in made), key=lambda row: row["text"]
+        ({name: row[name] for name in schema.names} for row in made), key=lambda row: str(row["text"])
     )
     assert pq.read_schema(path).field("text").type == word
 
@@ -136,3 +138,25 @@ def test_lost_rows_and_foreign_directories_are_said(
     with pytest.raises(ringfence.InvalidArgumentError, match="of another topic"):
         compact(client, "other", tmp_path / "out")
     assert ids_in(tmp_path / "out") == list(range(100))
+
+
+def test_one_run_at_a_time_writes_into_a_directory(client: ringfence.Client, tmp_path: Path) -> None:
+    client.create_topic("one-run", schema=SCHEMA)
+    send(client, "one-run", 0, 50)
+    refused: list[Exception] = []
+
+    class Meddler:
+        """A second run begins while the first is under way."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == "topic" and not refused:
+                with pytest.raises(StoreLockedError, match="another run") as caught:
+                    compact(client, "one-run", tmp_path / "out")
+                refused.append(caught.value)
+            return getattr(client, name)
+
+    meddler: Any = Meddler()
+    assert compact(meddler, "one-run", tmp_path / "out").rows == 50
+    assert len(refused) == 1
+    assert ids_in(tmp_path / "out") == list(range(50))
+    assert compact(client, "one-run", tmp_path / "out").rows == 0

@@ -177,6 +177,10 @@ class Moved(Simulation):
 
     # ---- the end ----
 
+    def _tries(self) -> int:
+        state = self.machines[0].replica.state
+        return max((move.attempts for move in state.moves.values()), default=0)
+
     def _why(self) -> str:
         state = self.machines[0].replica.state
         return "; ".join(sorted({move.error for move in state.moves.values()}))
@@ -190,6 +194,10 @@ class Moved(Simulation):
         state = self.machines[0].replica.state
         (assignment,) = state.topic_named(f"public/default/{TOPIC}").assignments.values()
         nodes = {int(place.node) for place in assignment.replicas}
+        if self.cell == QUIET and self._tries() > 1:
+            raise ViolationError(
+                "I13", f"nothing went wrong, and it took {self._tries()} tries: {self._why()}"
+            )
         if nodes == set(self._after):
             self._ends.append("committed")
         elif nodes == set(self._before) and self.cell == QUIET:
