@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 REDIRECTS_MAX = (
     16  # of one batch: enough for a rolling change of every owner, and an end for owners that disagree (F3)
 )
+EARLY = Backoff(first_s=0.002, cap_s=0.008)  # an OPEN takes 2 to 5 ms behind its entry, with replicas 5 to 25
+EARLY_MAX = 16  # a tenth of a second: then the owner is asked as any node that refuses
+EARLY_LANES_MAX = 32  # planned changes come in ones; behind a failure of many each would ask for nothing
 REOPENED_MAX = 16  # identities that one batch may see; each costs a commit in the metadata log
 # Verdicts on the bytes alone: an earlier try of the same bytes was refused as well, so nothing is stored.
 VERDICTS_ON_CONTENT = frozenset(
@@ -89,6 +92,7 @@ class Inflight:
         self.phase = Phase.OPEN
         self.ready: dict[int, None] = {}
         self._lanes: dict[int, Lane] = {}
+        self._early: set[int] = set()  # partitions whose owner is about to be ready
         self._entries: dict[int, Entry] = {}
         self._topic, self._named = topic, named
         self._window, self._redirects_max = window, redirects_max
@@ -131,6 +135,11 @@ class Inflight:
         lane = self._lanes.get(partition)
         return lane is not None and lane.awaiting > 0
 
+    def paused_until(self, partition: int) -> float:
+        """When the partition's next batch may go; a time that is over if nothing holds it back."""
+        lane = self._lanes.get(partition)
+        return 0.0 if lane is None else lane.pause_until
+
     def transmit(self, partition: int, now: float) -> Transmit | None:
         """The next batch for the partition, if one may go now. Once returned it counts as sent."""
         lane = self._lanes.get(partition)
@@ -144,12 +153,26 @@ class Inflight:
 
     def done(self, key: int, attempt: int, first_offset: int) -> list[Effect]:
         entry = self._current(key, attempt)
-        return [] if entry is None else self._end(entry, Done(key, first_offset))
+        if entry is None:
+            return []
+        self._lanes[entry.partition].early = 0
+        self._early.discard(entry.partition)
+        return self._end(entry, Done(key, first_offset))
 
     def refused(
-        self, key: int, attempt: int, error: RingfenceError, now: float, jitter: float = 0.0
+        self,
+        key: int,
+        attempt: int,
+        error: RingfenceError,
+        now: float,
+        jitter: float = 0.0,
+        *,
+        early: bool = False,
     ) -> list[Effect]:
-        """An answer REFUSED. Retriable ones are tried again until the deadline; `jitter` spreads them."""
+        """An answer REFUSED. Retriable ones are tried again until the deadline; `jitter` spreads them.
+
+        `early`: an owner that is about to open the partition; it is asked again soon, EARLY_MAX times.
+        """
         entry = self._current(key, attempt)
         if entry is None:
             return []
@@ -160,6 +183,8 @@ class Inflight:
             entry.lost += 1
         elif not error.retriable:
             return self._final(lane, entry, error)
+        if self._at_once(lane, entry) or (early and self._soon(lane, entry, now, jitter)):
+            return []
         entry.failures += 1
         self._retry(
             lane,
@@ -169,13 +194,26 @@ class Inflight:
         return []
 
     def redirected(
-        self, key: int, attempt: int, error: RerouteError, generation: int, now: float, jitter: float = 0.0
+        self,
+        key: int,
+        attempt: int,
+        error: RerouteError,
+        generation: int,
+        now: float,
+        jitter: float = 0.0,
+        *,
+        early: bool = False,
     ) -> list[Effect]:
-        """An answer REDIRECT that a newer table resolves: nothing was stored by this try."""
+        """An answer REDIRECT that a newer table resolves: nothing was stored by this try.
+
+        `early`: by an owner of our table that does not know it yet; asked again soon, EARLY_MAX times.
+        """
         entry = self._current(key, attempt)
         if entry is None:
             return []
         lane = self._lanes[entry.partition]
+        if self._at_once(lane, entry) or (early and self._soon(lane, entry, now, jitter)):
+            return []
         entry.redirects += 1
         if entry.redirects > self._redirects_max:
             lane.answered(entry)
@@ -202,9 +240,18 @@ class Inflight:
 
     # ---- the world around ---------------------------------------------------------------------------
 
-    def table_arrived(self, active: Iterable[int]) -> list[Effect]:
-        """A table was fetched or pushed. Batches of partitions that are not ACTIVE any more are refused."""
+    def table_arrived(self, active: Iterable[int], moved: Iterable[int] = ()) -> list[Effect]:
+        """A table was fetched or pushed. Batches of partitions that are not ACTIVE any more are refused.
+
+        Partitions that `moved` have another owner, or owner epoch, than the table before had: their batches
+        go there at once. What pauses them was an answer of the former owner, and one such table ends one
+        pause: a node that refuses again is waited for as any other.
+        """
         known, effects = set(active), list[Effect]()
+        for partition in moved:
+            if partition in self._lanes:
+                self._lanes[partition].moved()
+                self._early.discard(partition)
         for lane in self._lanes.values():
             lane.stale = False
             self.ready[lane.partition] = None
@@ -249,6 +296,7 @@ class Inflight:
         entries = list(self._entries.values())
         self._entries.clear()
         self._lanes.clear()
+        self._early.clear()
         self.ready.clear()
         return [self._outcome(entry, error, definite=not entry.maybe_stored) for entry in entries]
 
@@ -257,6 +305,28 @@ class Inflight:
     def _current(self, key: int, attempt: int) -> Entry | None:
         entry = self._entries.get(key)
         return entry if entry is not None and entry.attempt == attempt and entry.awaiting else None
+
+    def _at_once(self, lane: Lane, entry: Entry) -> bool:
+        """What a former owner said holds nobody back: a newer table names another one."""
+        if entry.owner == lane.owner:
+            return False
+        self._retry(lane, entry, 0.0)
+        return True
+
+    def _soon(self, lane: Lane, entry: Entry, now: float, jitter: float) -> bool:
+        """The owner is about to be ready; False once it has been for too long.
+
+        A whole window that came too early is one try.
+        """
+        if lane.partition not in self._early and len(self._early) >= EARLY_LANES_MAX:
+            return False
+        self._early.add(lane.partition)
+        if not lane.dirty or not lane.early:
+            lane.early += 1
+        if lane.early > EARLY_MAX:
+            return False
+        self._retry(lane, entry, max(lane.pause_until, now + EARLY.delay_s(lane.early, jitter)))
+        return True
 
     def _retry(self, lane: Lane, entry: Entry, at: float) -> None:
         lane.retry(entry, at)

@@ -10,6 +10,8 @@ Invariants:
         goes again, lowest sequence first. So a retry never makes gaps of its own.
     L3  a batch goes back to `waiting` only if no try of it can be stored: each was answered "not stored", or
         a lower sequence surely never will be stored (the node takes no gaps).
+    L4  while the owner is not ready one batch at a time asks for it: a window of large ones would only be
+        thrown away there, and keep it from becoming ready.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Entry:
     failures: int = 0  # retriable refusals, for the back-off
     redirects: int = 0
     reopened: int = 0  # times that it went on under a new identity
+    owner: int = 0  # the lane's `owner` when the last try was sent
 
     @property
     def maybe_stored(self) -> bool:
@@ -54,6 +57,8 @@ class Lane:
     )
     stale: bool = False  # wait for a newer table
     pause_until: float = 0.0
+    owner: int = 0  # counts the owners that tables named
+    early: int = 0  # tries in a row that came before the owner was ready: L4
 
     def next(self, now: float, *, fresh: bool) -> Entry | None:
         """The batch to send now, marked as under way; None if there is none.
@@ -62,7 +67,7 @@ class Lane:
             now: seconds.
             fresh: whether batches without a sequence may get one (not while the producer drains).
         """
-        if self.stale or now < self.pause_until:
+        if self.stale or now < self.pause_until or (self.early and self.awaiting):
             return None
         if self.dirty:
             if self.awaiting:
@@ -79,9 +84,14 @@ class Lane:
         else:
             return None
         entry.attempt += 1
-        entry.awaiting = True
+        entry.awaiting, entry.owner = True, self.owner
         self.awaiting += 1
         return entry
+
+    def moved(self) -> None:
+        """Another owner takes the batches from here on: the pause was for the former one."""
+        self.owner += 1
+        self.pause_until, self.early = 0.0, 0
 
     def answered(self, entry: Entry) -> None:
         if entry.awaiting:

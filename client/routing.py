@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ringfence.native.errors import ProtocolError
-from ringfence.native.wire import SLOT_COUNT
+from ringfence.native.wire import SLOT_COUNT, RedirectReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from ringfence.native.errors import RerouteError
     from ringfence.native.messages import PartitionEntry, Table
 
 ACTIVE = "ACTIVE"
@@ -110,6 +111,19 @@ def newest(held: Layout | None, offered: Layout) -> Layout:
     ):
         return offered
     return held
+
+
+def moved_between(before: Layout, after: Layout) -> Iterator[int]:
+    """Active partitions that another node owns in `after`, or the same one anew (another owner epoch)."""
+    for entry in after.active:
+        known = before.partitions.get(entry.partition)
+        if known is not None and (known.owner, known.epoch) != (entry.owner, entry.epoch):
+            yield entry.partition
+
+
+def is_early(error: RerouteError, generation: int, held: Layout) -> bool:
+    """Whether a node of this generation refuses only because it has not heard yet what `held` says of it."""
+    return error.reason is RedirectReason.NOT_OWNER and generation < held.generation
 
 
 class Chooser:

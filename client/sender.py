@@ -15,6 +15,7 @@ from ringfence.inflight import Inflight, Phase
 from ringfence.native import messages, wire
 from ringfence.native.errors import NotFoundError, RerouteError, RetriableError, RingfenceError
 from ringfence.retry import deadline_ms
+from ringfence.routing import is_early, moved_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,7 @@ class Sender:
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
         self._parts: dict[int, Part] = {}
         self._ways: dict[int, Connection] = {}  # by partition: over which its last batch went
+        self._wakes: dict[int, float] = {}  # by partition: the latest end of a pause that a timer waits for
         self._next_key = 0
         self.try_s_max, self.grace_s = TRY_S_MAX, ANSWER_GRACE_S  # tests are less patient
         self._expire_at = 0.0
@@ -202,17 +204,30 @@ class Sender:
             error = answer.error(self.layout.name, held=self.layout.generation)
         except RingfenceError as damaged:
             error = damaged
+        early = False
         if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
-            self._run(self._inflight.redirected(key, attempt, error, header.generation, now, jitter))
+            generation = header.generation
+            early = is_early(error, generation, self.layout)
+            effects = self._inflight.redirected(key, attempt, error, generation, now, jitter, early=early)
         else:
             if isinstance(error, RerouteError):
+                early = True
                 error = RetriableError(
                     "the partition is not open",
                     retry_after_s=header.retry_after_ms / 1000,
                     topic=self.layout.name,
                     partition=header.partition,
                 )
-            self._run(self._inflight.refused(key, attempt, error, now, jitter))
+            effects = self._inflight.refused(key, attempt, error, now, jitter, early=early)
+        self._run(effects)
+        self._wake_after_pause(header.partition, now)
+
+    def _wake_after_pause(self, partition: int, now: float) -> None:
+        """The clock alone would see the end of a pause TICK_S late."""
+        until = self._inflight.paused_until(partition)
+        if until > max(now, self._wakes.get(partition, 0.0)):
+            self._wakes[partition] = until
+            self._link.at(until, lambda: self._inflight.ready.setdefault(partition))
 
     def lost(self, key: int, attempt: int) -> None:
         self._run(self._inflight.lost([(key, attempt)]))
@@ -251,8 +266,9 @@ class Sender:
 
     def table(self, layout: Layout) -> None:
         """The newest layout that is held, fetched or pushed."""
+        moved = list(moved_between(self.layout, layout))
         self.layout = layout
-        self._run(self._inflight.table_arrived(entry.partition for entry in layout.active))
+        self._run(self._inflight.table_arrived((entry.partition for entry in layout.active), moved))
 
     def _open_epoch(self) -> None:
         body = messages.encode(messages.ProducerOpen(topic=self.layout.name, name=self._name))

@@ -48,7 +48,7 @@ class ChangeLeader:
         self._asking: dict[Order, asyncio.Task[None]] = {}
         self._proposing: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
-        self._jitter = random.Random()  # noqa: S311 - pauses, not secrets
+        self._jitter = random.SystemRandom()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")

@@ -349,6 +349,9 @@ class Node:
                 self.health.worsen(f"disk full {shard}", reason)
             case ("disk_full", shard, False):
                 self.health.mend(f"disk full {shard}")
+            case ("sync", status):
+                told = {key: status[key] for key in ("partition", "change", "node", "state", "gap", "why")}
+                _LOG.info("copy", **told)
             case _:
                 _LOG.warning("unknown outcome", outcome=repr(outcome)[:200])
 

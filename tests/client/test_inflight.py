@@ -24,7 +24,7 @@ from ringfence.native.wire import Code, RedirectReason
 from tests.client.world import World
 
 STEPS = 250
-FAULTS = ["overloaded", "deadline", "redirect", "answer lost", "unknown", "forgotten"]
+FAULTS = ["overloaded", "deadline", "redirect", "early", "answer lost", "unknown", "forgotten"]
 WEIGHTS = {
     "submit": 4,
     "transmit": 8,
@@ -64,7 +64,7 @@ def play(world: World, seed: int, *, life_s: float, steps: int = STEPS, partitio
             case "advance":
                 world.advance(dice.choice([0.001, 0.02, 0.3]))
             case "table":
-                world.table()
+                world.table([partition for partition in world.logs if dice.random() < 0.2])
             case "epoch":
                 world.epoch()
 

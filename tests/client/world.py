@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
@@ -116,10 +116,12 @@ class World:
         self.now += seconds
         self.run(self.machine.expire(self.now))
 
-    def table(self) -> None:
-        if self.wants_table:
+    def table(self, moved: Iterable[int] = ()) -> None:
+        """The table that was asked for; one that names other owners is pushed, too."""
+        moved = list(moved)
+        if self.wants_table or moved:
             self.wants_table = 0
-            self.run(self.machine.table_arrived(self.logs))
+            self.run(self.machine.table_arrived(self.logs, moved))
 
     def epoch(self) -> None:
         if self.wants_epoch:
@@ -153,6 +155,8 @@ class World:
         last = log.last.get(order.identity, -1)
         if fault in {"overloaded", "deadline"}:
             return self._refusal(order, Code.OVERLOADED if fault == "overloaded" else Code.DEADLINE)
+        if fault == "early":
+            return self._refusal(order, Code.HELD, early=True)
         if fault == "redirect":
             error = RerouteError("moved", reason=RedirectReason.STALE_EPOCH, partition=order.partition)
             return lambda: (
@@ -178,10 +182,13 @@ class World:
             return self._refusal(order, Code.UNKNOWN_OUTCOME)
         return lambda: self._done_with(order) or self.machine.done(order.key, order.attempt, 0)
 
-    def _refusal(self, order: Transmit, code: Code, **values: int) -> Callable[[], list[Effect]]:
+    def _refusal(
+        self, order: Transmit, code: Code, *, early: bool = False, **values: int
+    ) -> Callable[[], list[Effect]]:
         error: RingfenceError = refusal(code, code.name, partition=order.partition, **values)
         return lambda: (
-            self._done_with(order) or self.machine.refused(order.key, order.attempt, error, self.now, 0.5)
+            self._done_with(order)
+            or self.machine.refused(order.key, order.attempt, error, self.now, 0.5, early=early)
         )
 
     def _done_with(self, order: Transmit) -> list[Effect]:

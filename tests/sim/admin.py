@@ -77,7 +77,10 @@ class Admin(Customer):
         if machine is None or self._wanted is None:
             return
         name, partitions = self._wanted
-        request = messages.TopicCreate(name=name, schema=SCHEMA, partitions=partitions, exist_ok=True)
+        request = messages.TopicCreate(
+            name=name, schema=SCHEMA, partitions=partitions, replication=self.world.plan.replication,
+            exist_ok=True,
+        )  # fmt: skip
         self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)
 
     def _created_wanted(self, answer: Answer | None) -> None:

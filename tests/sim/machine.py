@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT: Final = "/data"
 LONG_S: Final = 1.5
 """Half the time-out of failures: a leader that stood still longer gives everybody a full interval anew."""
-TASKS: Final = frozenset({"journal", "ticks", "members", "orders", "proposals"})
+TASKS: Final = frozenset({"journal", "ticks", "members", "orders", "proposals", "changes"})
 """What a node runs for as long as it serves."""
 START_US: Final = (100_000, 600_000)
 """Until a supervisor starts a process that ended by itself."""

@@ -50,6 +50,18 @@ KINDS: Final[dict[str, tuple[int, int]]] = {
     "woken": (4_000, 10_000),
     "emptied": (1_500, 4_000),
 }
+CHANGES: Final[dict[str, tuple[int, int]]] = {
+    "move": (300, 2_000),
+    "balance": (2_000, 6_000),
+    "reverse": (1_500, 5_000),
+    "steer": (1_000, 4_000),
+    "drain": (2_500, 6_000),
+    "cable": (300, 3_000),
+    "kill_owner": (1_500, 4_000),
+}
+"""What is drawn beside them where rows have replicas."""
+NOT_REPLICATED: Final = ("row_rot",)
+"""Left out where rows have replicas: whose copy rotted is quarantined, and nothing brings it back yet."""
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
 THEMES: Final = (
@@ -63,6 +75,8 @@ THEMES: Final = (
     ("change", "vote", "transfer", "kill_leader"),
 )
 """Kinds that make little of each other alone. A seed of a theme has nothing else, and that often."""
+REPLICATED: Final = 0.4
+"""Share of seeds whose rows have three replicas."""
 THEMED: Final = 0.4
 ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
@@ -118,11 +132,16 @@ class Plan:
     """Whether clocks run three times too fast, not only a quarter."""
     again: float = 0.0
     """Share of snapshots that come once more, much later."""
+    replication: int = 1
+    """Of the topic that rows go to."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Of the cluster: how long a move may be reversed, how fast a copy is, how many there are at once."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
     def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
         random = Random(f"plan {seed}")
+        replicas = Random(f"replicas {seed}")  # beside the others: their draws stay
         themed = random.random() < THEMED
         kinds = _kinds(random, themed=themed)
         strikes: list[tuple[int, str, int]] = []
@@ -136,10 +155,21 @@ class Plan:
             while at < seconds * 1_000_000:
                 strikes.append((int(at), kind, random.getrandbits(32)))
                 at += random.expovariate(1 / mean_us) + 1
+        extra, limits = 0, {}
+        replication = 3 if replicas.random() < REPLICATED else 1
+        if replication > 1:
+            extra = replicas.choice([0, 1])
+            strikes = [each for each in strikes if each[1] not in NOT_REPLICATED]
+            strikes += _changes(replicas, seconds)
+            limits = {
+                "reverse_hold_s": replicas.choice([0, 0, 1, 300]),
+                "sync_bytes_per_s": replicas.choice([0, 0, 500_000, 2_000_000]),
+                "moves_concurrent": replicas.choice([1, 2, 4]),
+            }
         strikes.sort()
         return cls(
             seed=seed,
-            machines=machines,
+            machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
             producers=2,
@@ -168,6 +198,8 @@ class Plan:
             late_us=random.choice([200_000, 200_000, 1_000_000, 3_000_000]),
             wild_clocks=random.random() < 0.2,
             again=random.choice([0.0, 0.5]),
+            replication=replication,
+            limits=tuple(limits.items()),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 
@@ -179,3 +211,18 @@ def _kinds(random: Random, *, themed: bool) -> list[str]:
     names = sorted(set(KINDS) - set(ALWAYS))
     share = random.choice([0.08, 0.2, 0.2, 0.4, 0.7])
     return [*ALWAYS, *(name for name in names if random.random() < share)]
+
+
+def _changes(random: Random, seconds: int) -> list[tuple[int, str, int]]:
+    """Some of what only replicas know; none in a fifth of the seeds, where failover is all that changes."""
+    share = random.choice([0.0, 0.3, 0.5, 0.5, 0.8])
+    found: list[tuple[int, str, int]] = []
+    for kind, (low, high) in CHANGES.items():
+        if random.random() >= share:
+            continue
+        mean_us = random.randrange(low, high) * 1_000
+        at = random.expovariate(1 / mean_us)
+        while at < seconds * 1_000_000:
+            found.append((int(at), kind, random.getrandbits(32)))
+            at += random.expovariate(1 / mean_us) + 1
+    return found

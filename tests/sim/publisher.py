@@ -14,7 +14,7 @@ from ringfence.native.errors import RerouteError, RetriableError, RingfenceError
 from ringfence.native.frame import pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, RedirectReason, Status
 from ringfence.retry import Backoff, deadline_ms
-from ringfence.routing import Layout, layout_of, newest
+from ringfence.routing import Layout, is_early, layout_of, moved_between, newest
 from tests.sim.content import body_of
 from tests.sim.customer import Customer
 from tests.sim.ledger import Batch
@@ -115,9 +115,11 @@ class Publisher(Customer):
             self.world.agenda.after(AGAIN_US, self._fetch_over)
             return
         self._fetching = False
-        self.layout = newest(self.layout, layout_of(answer.control(messages.Table)))
+        before = self.layout
+        self.layout = newest(before, layout_of(answer.control(messages.Table)))
         if self._machine is not None:
-            self._run(self._machine.table_arrived(entry.partition for entry in self.layout.active))
+            moved = [] if before is None else list(moved_between(before, self.layout))
+            self._run(self._machine.table_arrived((entry.partition for entry in self.layout.active), moved))
             self._send()
 
     def _fetch_over(self) -> None:
@@ -225,11 +227,17 @@ class Publisher(Customer):
         jitter: float,
     ) -> list[Effect]:  # fmt: skip
         """As the client's `Sender.answered`."""
+        early = False
         if isinstance(error, RerouteError) and error.reason is not RedirectReason.CLOSED:
-            return machine.redirected(order.key, order.attempt, error, header.generation, self.now_s, jitter)
+            assert self.layout is not None
+            early = is_early(error, header.generation, self.layout)
+            return machine.redirected(
+                order.key, order.attempt, error, header.generation, self.now_s, jitter, early=early
+            )
         if isinstance(error, RerouteError):
+            early = True
             error = RetriableError("the partition is not open", retry_after_s=header.retry_after_ms / 1000)
-        return machine.refused(order.key, order.attempt, error, self.now_s, jitter)
+        return machine.refused(order.key, order.attempt, error, self.now_s, jitter, early=early)
 
     def _run(self, effects: list[Effect]) -> None:
         ledger = self.world.ledger

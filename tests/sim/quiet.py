@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -37,8 +38,12 @@ def _line(_: Any, method: str, event: MutableMapping[str, Any]) -> Any:
 
 @contextmanager
 def logs() -> Iterator[None]:
-    """Instead of the process's own configuration."""
-    before = structlog.get_config()
+    """Instead of the process's own configuration.
+
+    What a killed process's coroutines complain of when they are dropped is said to nobody, too.
+    """
+    before, hook = structlog.get_config(), sys.unraisablehook
+    sys.unraisablehook = lambda _: None
     structlog.configure(
         processors=[_line],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -48,4 +53,5 @@ def logs() -> Iterator[None]:
         yield
     finally:
         _listening.clear()
+        sys.unraisablehook = hook
         structlog.configure(**before)

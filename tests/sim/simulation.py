@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -16,7 +16,8 @@ from unittest.mock import patch
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
-from tests.sim import birth, current, network, quiet, strikes
+from ringfence.native.errors import ClosedError
+from tests.sim import birth, current, network, quiet, replicas, strikes
 from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
@@ -93,18 +94,31 @@ class Simulation(World):
         for machine in self.machines:
             self.agenda.after(self.random.randrange(50_000), machine.boot)
         self.admin.wants(TOPIC, self.plan.partitions)
+        if self.plan.limits:
+            self.mover.limits(dict(self.plan.limits))
         if not self.plan.cold:
             self._until("the cluster does not serve, before any strike", self._at_work)
         for each in self.plan.strikes:
             self.agenda.after(each.at_us, partial(self._strike, each))
         for publisher in self.publishers:
             self._again(self.plan.send_us, publisher.submit)
+        self.act()
         self.agenda.run(self.agenda.now_us + self.plan.seconds * SECOND_US)
         self._heal()
         self._until("the cluster does not come to rest", self._at_rest)
         self.admin.check(self.machines[0].replica.state)
+        orphan = replicas.orphans(self.machines[0].replica.state, self._of_node)
+        if orphan:
+            raise ViolationError("I13", orphan)
         self._same_everywhere()
+        self.settled()
         self._reckon()
+
+    def act(self) -> None:
+        """What somebody does besides; strikes begin now."""
+
+    def settled(self) -> None:
+        """All is at rest. Raises ViolationError where it should not rest so."""
 
     def _strike(self, each: Any) -> None:
         if not self.healed:
@@ -147,6 +161,8 @@ class Simulation(World):
             machine.rots.clear()
             machine.resume()
             machine.boot()
+        if self.plan.replication > 1:
+            self.mover.tidy()
 
     def _at_work(self) -> str:
         """What is missing yet before producers can send."""
@@ -174,7 +190,14 @@ class Simulation(World):
                 return f"batches of {client.name} have no outcome"
         if not self.admin.idle:
             return "a request of the administrator has no end"
-        return self._unopened()
+        return self._unopened() or self._unlike()
+
+    def _unlike(self) -> str:
+        """What is not over yet of changes, and of copies."""
+        if self.plan.replication == 1:
+            return ""
+        state = self.machines[0].replica.state
+        return replicas.unfinished(state) or replicas.behind(state, self._of_node)
 
     def _unopened(self) -> str:
         """Partitions that nobody can write: their owner is to open each, unless its rows are damaged."""
@@ -260,7 +283,9 @@ class Simulation(World):
     def _fsck(self) -> None:
         """Every record of every store, stopped."""
         for machine in self.machines:
-            machine.host.node.stop(1.0)
+            # A beat to a replica may be under way, and nobody answers it any more.
+            with contextlib.nullcontext() if self.plan.replication == 1 else contextlib.suppress(ClosedError):
+                machine.host.node.stop(1.0)
             report = machine.host.disk.fsck()
             self.trace(report)
             if report["damage"] and not self.ledger.rots:
@@ -340,7 +365,10 @@ def _forget_the_dead() -> None:
         sys.unraisablehook = before
 
 
-def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Result:
+Make = Callable[[Plan, ModuleType], "Simulation"]
+
+
+def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False, make: Make = Simulation) -> Result:
     """Play one plan. A broken promise stands in the result."""
     birth.born(plan.machines)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
@@ -349,7 +377,7 @@ def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Res
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
     ):
-        return _played(plan, native, is_told=is_told)
+        return _played(make(plan, native), is_told=is_told)
 
 
 def _name_of(error: AssertionError) -> str:
@@ -358,8 +386,7 @@ def _name_of(error: AssertionError) -> str:
     return name if len(name) <= 4 else "engine"
 
 
-def _played(plan: Plan, native: ModuleType, *, is_told: bool) -> Result:
-    world = Simulation(plan, native)
+def _played(world: Simulation, *, is_told: bool) -> Result:
     world.is_told = is_told
     quiet.listen(world)
     broken: ViolationError | None = None
@@ -375,6 +402,6 @@ def _played(plan: Plan, native: ModuleType, *, is_told: bool) -> Result:
         broken = ViolationError("PanicException", str(error))
     world.trace(world.agenda.now_us, sorted(world.counts.items()))
     return Result(
-        plan.seed, world.trace_hash(), world.agenda.events, world.ledger.acknowledged,
+        world.plan.seed, world.trace_hash(), world.agenda.events, world.ledger.acknowledged,
         world.watch.elections, dict(world.counts), world.violation or broken, tuple(world.story),
     )  # fmt: skip

@@ -312,6 +312,16 @@ def _truncate(world: World, dice: Random) -> None:
     world.admin_truncates(dice)
 
 
+def _kill_owner(world: World, dice: Random) -> None:
+    """Who owns most of what rows go to."""
+    state = next((machine.replica.state for machine in world.machines if machine.serving), None)
+    topic = None if state is None else state.topic_named("public/default/rows")
+    owners = [] if topic is None else [int(each.owner.node) for each in topic.assignments.values()]
+    machine = world.by_node(max(sorted(set(owners)), key=owners.count)) if owners else None
+    if machine is not None:
+        world.strike_crash(machine, power=dice.random() < world.plan.power, mid_job=dice.random() < 0.3)
+
+
 _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "kill": _kill,
     "power": _power,
@@ -348,4 +358,11 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "away": stories.away,
     "woken": stories.woken,
     "emptied": stories.emptied,
+    "move": lambda world, dice: world.mover.move(dice),
+    "balance": lambda world, dice: world.mover.balance(dice),
+    "reverse": lambda world, dice: world.mover.reverse(dice),
+    "steer": lambda world, dice: world.mover.steer(dice),
+    "drain": lambda world, dice: world.mover.drain(dice),
+    "cable": lambda world, dice: world.cables.reset(dice),
+    "kill_owner": _kill_owner,
 }

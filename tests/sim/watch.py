@@ -175,6 +175,7 @@ class Watch:
             self.world.violate(ViolationError("equal index, equal state", what))
         if index > self.newest[0]:
             self.newest = index, after
+            self.world.changed(before, after)
             self._note_owners(before, after)
 
     def answers(self, command: Any, applied: Any) -> None:
@@ -265,6 +266,8 @@ class Watch:
                 )
                 self.world.violate(ViolationError("I4", what))
             self.world.ledger.opened(partition, epoch)
+        if error is None:
+            self.world.carried_out(machine, name, args)
 
     def stored(self, machine: Any, partition: int, epoch: int) -> None:
         """A batch was acknowledged by a machine under an epoch: the log must have given it to that node."""

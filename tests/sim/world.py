@@ -23,15 +23,18 @@ from ringfence.native import _node
 from ringfence.native.errors import StorageError
 from tests.sim import current
 from tests.sim.agenda import Agenda
+from tests.sim.cables import Cables
 from tests.sim.files import ROOT_FOLDERS, Files, SimPath
 from tests.sim.ledger import Ledger
 from tests.sim.machine import ROOT, Machine, is_damage
 from tests.sim.mix import Plan
+from tests.sim.mover import Mover
 from tests.sim.network import Network, Weather
 from tests.sim.violation import ViolationError
 from tests.sim.watch import Watch
 
 if TYPE_CHECKING:
+    from tests.sim.cables import Cable
     from tests.sim.customer import Customer, Line
 
 SECOND_US: Final = 1_000_000
@@ -64,12 +67,14 @@ class World:
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
         self.ledger = Ledger([])
-        self.lines: dict[int, Line] = {}
+        self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
+        self.cables = Cables(self, Random(self.random.random()) if plan.replication > 1 else self.random)
         self.machines = [
             Machine(self, number, Random(self.random.random())) for number in range(1, plan.machines + 1)
         ]
         self.clients: list[Customer] = []
+        self.mover = Mover(self)
         self._of_node: dict[int, Machine] = {}
 
     # ---- what happened ----
@@ -106,6 +111,12 @@ class World:
     def snapshot_came(self, event: Any) -> None:
         """A received snapshot goes to consensus."""
 
+    def changed(self, before: Any, after: Any) -> None:
+        """The metadata is new: the first node has applied an entry."""
+
+    def carried_out(self, machine: Machine, order: str, args: tuple[Any, ...]) -> None:
+        """An engine has ended an order, well."""
+
     def elected(self, machine: Machine) -> None:
         """Somebody leads from now on."""
 
@@ -120,6 +131,10 @@ class World:
     def machine_of(self, entry: Any) -> Machine | None:
         """The machine that owns a partition, as a table says."""
         return None if entry is None else self._of_node.get(entry.owner)
+
+    def by_node(self, node: int) -> Machine | None:
+        """The machine that served as this node."""
+        return self._of_node.get(node)
 
     def node_of(self, machine: Machine) -> int:
         """The number of a machine's node, 0 while it has none."""
@@ -138,6 +153,7 @@ class World:
         return answer
 
     def connections_lost(self, machine: Machine) -> None:
+        self.cables.lost(machine)
         for client in self.clients:
             client.hang_up(machine.name)
 

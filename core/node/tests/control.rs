@@ -130,7 +130,6 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
 fn orders_about_what_is_not_here_say_so() {
     let mut world = world();
     for order in [
-        Order::Fence { topic: TOPIC, partition: 77, epoch: 9 },
         Order::Close { topic: TOPIC, partition: 77 },
         Order::Drop { topic: TOPIC, partition: 77 },
         Order::Truncate { topic: TOPIC, partition: 77, before_offset: 0 },
@@ -140,6 +139,17 @@ fn orders_about_what_is_not_here_say_so() {
     }
     let open = Order::Open { topic: 99, partition: 1, lo: 0, hi: 1, epoch: 9, replicas: vec![], quorum: 1 };
     assert!(world.ordered(open).unwrap_err().contains("topic 99 is not installed"));
+}
+
+#[test]
+fn a_fence_of_what_never_was_here_is_that_of_an_empty_log_also_after_a_restart() {
+    let mut world = world();
+    let fence = |epoch| Order::Fence { topic: TOPIC, partition: 77, epoch };
+    let empty = Finished::Fenced { epoch: 0, records: 0, end_offset: 0, chain: 0, cut: false };
+    assert_eq!(world.ordered(fence(9)), Ok(empty.clone()));
+    let mut world = world.crash(Shape::default());
+    assert!(world.ordered(fence(8)).unwrap_err().contains('9'), "an older fence is no fence");
+    assert_eq!(world.ordered(fence(10)), Ok(empty));
 }
 
 #[test]

@@ -1,0 +1,228 @@
+"""`python -m tests.sim.matrix`: every step of a move x who is struck x how; exit 1 where one ends wrongly.
+
+Four nodes, one partition with three replicas and rows on their way; it moves from its owner to the node that
+has nothing of it. When a step has become durable for the first time, one strike hits one of those concerned;
+half of the strikes last longer than the time-out of failures. Then peace: the move is committed or rolled
+back, all chains are equal, nothing of a copy or of a change is left, every acknowledged row is there once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any, Final
+
+from tests.sim import birth, simulation
+from tests.sim.machine import Machine
+from tests.sim.mix import Plan
+from tests.sim.simulation import TOPIC, Result, Simulation
+from tests.sim.violation import ViolationError
+
+MACHINES: Final = 4
+SECONDS: Final = 7
+BEGIN_US: Final = 400_000
+ENTRIES: Final = ("prepared", "held", "committed", "opened", "gone")
+"""Of the metadata, when the first node has applied them."""
+ORDERS: Final = ("receive_start", "sync_start", "hold", "adopt", "open", "drop")
+"""Of the engines concerned: their records are on disk."""
+STEPS: Final = (*ENTRIES, *ORDERS)
+VICTIMS: Final = ("source", "target", "leader", "client")
+HARMS: Final = ("kill", "power", "pause", "partition")
+SPANS_US: Final = {"short": 400_000, "long": 3_500_000}
+"""The time-out of failures is 2 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    step: str
+    victim: str
+    harm: str
+    span: str
+
+    def __str__(self) -> str:
+        return f"{self.step}/{self.victim}/{self.harm}/{self.span}"
+
+
+def cells() -> Iterator[Cell]:
+    for names in itertools.product(STEPS, VICTIMS, HARMS, SPANS_US):
+        yield Cell(*names)
+
+
+def plan_of(seed: int) -> Plan:
+    """A quiet cluster; what is late, and for how long, is the seed's."""
+    return Plan(
+        seed=seed, machines=MACHINES, shards=1, segment_bytes=65_536, producers=2, send_us=20_000,
+        partitions=1, power=1.0, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0,
+        seconds=SECONDS, replication=3, limits=(("reverse_hold_s", 0), ("sync_bytes_per_s", 2_000_000)),
+    )  # fmt: skip
+
+
+class Moved(Simulation):
+    """One move, struck once."""
+
+    def __init__(self, plan: Plan, cell: Cell, ends: list[str]) -> None:
+        """`ends` gets how the move ended; who asks keeps no hold of a world that way."""
+        super().__init__(plan)
+        self.cell, self._ends = cell, ends
+        self.struck_us = 0
+        self._partition = self._change = 0
+        self._before: tuple[int, ...] = ()
+        self._after: tuple[int, ...] = ()
+
+    # ---- the move ----
+
+    def act(self) -> None:
+        """The move is asked for, again and again, until the log has it."""
+        state = self.machines[0].replica.state if self.machines[0].serving else None
+        topic = None if state is None else state.topic_named(f"public/default/{TOPIC}")
+        if state is None or topic is None or state.config.get("reverse_hold_s") != 0:
+            self.agenda.after(BEGIN_US, self.act)
+            return
+        if self._change or self.healed:
+            return
+        ((partition, assignment),) = topic.assignments.items()
+        owner, others = int(assignment.owner.node), [int(each.node) for each in assignment.replicas]
+        others.remove(owner)
+        target = next(int(node) for node in state.nodes if node not in {owner, *others})
+        self._partition, self._before, self._after = int(partition), (owner, *others), (target, *others)
+        self.mover.chosen([(self._partition, self._after)])
+        self.agenda.after(BEGIN_US, self.act)
+
+    def changed(self, before: Any, after: Any) -> None:
+        """Which step of the move an entry was."""
+        was, now = before.changes.get(self._partition), after.changes.get(self._partition)
+        if not self._partition or was is now:
+            return
+        if now is not None and not self._change and now.kind == "MOVE":
+            self._change = int(now.change)
+        if now is not None and now.change == self._change:
+            self._step(str(now.phase).lower())
+        elif was is not None and was.change == self._change:
+            self._step("gone")
+
+    def carried_out(self, machine: Machine, order: str, args: tuple[Any, ...]) -> None:
+        """Which step of the move an engine's order was."""
+        if not self._change or order not in ORDERS:
+            return
+        if order == "open" and args[4] <= self._change:
+            return
+        self._step(order)
+
+    def _step(self, name: str) -> None:
+        self.trace(name)
+        self.tell("step", name)
+        if name == self.cell.step and not self.struck_us and not self.healed:
+            self.struck_us = self.agenda.now_us
+            self.agenda.after(0, self._harm)
+
+    # ---- the harm ----
+
+    def _harm(self) -> None:
+        cell, span_us = self.cell, SPANS_US[self.cell.span]
+        self.tell("*", str(cell))
+        if cell.victim == "client":
+            self._harm_clients(span_us)
+            return
+        machine = self._victim()
+        if cell.harm in {"kill", "power"}:
+            machine.crash(power=cell.harm == "power", mid_job=cell.harm == "power")
+            self.boot_later(machine, span_us)
+        elif cell.harm == "pause":
+            machine.pause()
+            life = machine.life
+            self.agenda.after(span_us, lambda: machine.resume() if machine.life == life else None)
+        else:
+            names = [other.name for other in self.machines if other is not machine]
+            names += [client.name for client in self.clients]
+            self._cut([machine.name], names, span_us)
+
+    def _victim(self) -> Machine:
+        if self.cell.victim == "leader":
+            leading = (m for m in self.machines if m.replica is not None and m.replica.leads)
+            return next(leading, self.machines[0])
+        node = self._before[0] if self.cell.victim == "source" else self._after[0]
+        found = self.by_node(node)
+        assert found is not None, "a node that has served is known"
+        return found
+
+    def _harm_clients(self, span_us: int) -> None:
+        """Their connections break; or they stand still, or see neither end of the move."""
+        names = [machine.name for machine in self.machines]
+        ends = [self.by_node(self._before[0]), self.by_node(self._after[0])]
+        for client in self.publishers:
+            if self.cell.harm in {"kill", "power"}:
+                for name in names:
+                    client.hang_up(name, 1.0 if self.cell.harm == "power" else 0.0)
+            elif self.cell.harm == "pause":
+                self._cut([client.name], names, span_us)
+            else:
+                self._cut([client.name], [end.name for end in ends if end is not None], span_us)
+
+    def _cut(self, ones: list[str], others: list[str], us: int) -> None:
+        pairs = [pair for a in ones for b in others for pair in ((a, b), (b, a))]
+        self.network.cut.update(pairs)
+        self.agenda.after(us, lambda: self.network.cut.difference_update(pairs))
+
+    # ---- the end ----
+
+    def settled(self) -> None:
+        """Committed or rolled back; the harm was done."""
+        if not self._change:
+            raise ViolationError("matrix", "the move never began")
+        if not self.struck_us:
+            raise ViolationError("matrix", f"the move never came to {self.cell.step}")
+        state = self.machines[0].replica.state
+        (assignment,) = state.topic_named(f"public/default/{TOPIC}").assignments.values()
+        nodes = {int(place.node) for place in assignment.replicas}
+        if nodes == set(self._after):
+            self._ends.append("committed")
+        elif nodes == set(self._before):
+            self._ends.append("rolled back")
+        else:
+            raise ViolationError("I13", f"replicas are {nodes}, before {self._before}, wanted {self._after}")
+
+
+def run(cell: Cell, seed: int = 1, *, is_told: bool = False) -> tuple[Result, str]:
+    """One cell's result, and how its move ended."""
+    ends: list[str] = []
+    made = partial(_made, cell, ends)
+    result = simulation.run(plan_of(seed), is_told=is_told, make=made)
+    return result, ends[0] if ends else ""
+
+
+def _made(cell: Cell, ends: list[str], plan: Plan, _: ModuleType) -> Moved:
+    return Moved(plan, cell, ends)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.matrix", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="cells whose name holds this: step/victim/harm/span")
+    parser.add_argument("--told", action="store_true", help="the story of each")
+    given = parser.parse_args()
+    birth.born(MACHINES)
+    began, ends, wrong = time.process_time(), Counter[str](), 0
+    chosen = [cell for cell in cells() if given.only in str(cell)]
+    for cell in chosen:
+        result, outcome = run(cell, given.seed, is_told=given.told)
+        ends[outcome or "wrong"] += 1
+        if given.told:
+            print("\n".join(result.story))
+        if result.violation is not None:
+            wrong += 1
+            print(f"{cell} --seed {given.seed}: {result.violation}", flush=True)
+    took_s = time.process_time() - began
+    told = ", ".join(f"{count} {name}" for name, count in sorted(ends.items()))
+    print(f"{len(chosen)} cells: {told}; {took_s:.0f} s of one core")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
