@@ -218,8 +218,12 @@ impl Engine {
     /// Of a partition that is not here, too: a replica that died before it had anything of it holds an empty log, and
     /// without its fence nobody could ever be chosen.
     pub(crate) fn fence(&mut self, number: u64, key: Key, epoch: u64, pool: &mut Pool) -> Result<Step, Halt> {
-        if self.partitions.find(key.0, key.1).is_none() {
-            self.host(key);
+        match self.partitions.find(key.0, key.1) {
+            None => {
+                self.host(key);
+            }
+            Some(at) if self.partitions[at].dropped => self.revive(at)?,
+            Some(_) => {}
         }
         self.fence_at(number, key, epoch, false, pool)
     }

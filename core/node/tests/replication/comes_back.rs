@@ -1,6 +1,6 @@
 //! A partition comes back to a store that has just dropped it: in place, with nothing of what it was.
 
-use ringfence_node::{Order, Outcome, Place};
+use ringfence_node::{Finished, Order, Outcome, Place};
 
 use crate::cluster::{Cluster, store_of};
 use crate::opened;
@@ -97,6 +97,27 @@ fn what_was_dropped_before_a_restart_comes_back_behind_it() {
     cluster.calm(20);
     assert_eq!(cluster.revived(2), 1, "its file is that of its neighbours, and still there");
     cluster.check_equal();
+}
+
+/// As of one that never was here: who seeks an owner asks members only, and this one has nothing.
+#[cfg_attr(not(feature = "planted"), test)]
+fn the_fence_of_what_was_dropped_is_that_of_an_empty_log() {
+    let mut cluster = opened(32);
+    cluster.publish(900);
+    cluster.calm(4);
+    cluster.drop_at(2);
+    let epoch = cluster.epoch + 5;
+    let fenced = cluster.order(2, Order::Fence { topic: TOPIC, partition: PARTITION, epoch });
+    cluster.calm(4);
+    let found = cluster.outcomes.iter().find_map(|(who, outcome)| match outcome {
+        Outcome::Order { number, result } if *who == 2 && *number == fenced => Some(result.clone()),
+        _ => None,
+    });
+    let empty = Finished::Fenced { epoch: 0, records: 0, end_offset: 0, chain: 0, cut: false };
+    assert_eq!(found, Some(Ok(empty)));
+    cluster.power_cut(2);
+    cluster.start(2);
+    assert_eq!(cluster.status(2).map(|told| (told.fence, told.records)), Some((epoch, 0)), "also after a restart");
 }
 
 /// A learner whose tries are given up and begun again at any moment, on a disk that tears.
