@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from ringfence.native.errors import ConfigError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 PORT_DEFAULT = 7411
 ADDRESS_DEFAULT = f"tcp://127.0.0.1:{PORT_DEFAULT}"
 ADDRESS_VARIABLE = "RINGFENCE_ADDRESS"
+_HOST = re.compile(r"[\w.:%\[\]-]*")  # names (IDNA by the resolver), IPv4, [IPv6%zone], port
 ADDRESSES_MAX = 64  # a list to begin with; the routing table names the rest
 
 
@@ -26,6 +28,8 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
         ConfigError: an address has another form; the message shows it.
     """
     text = address if address is not None else environment.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
+    if not isinstance(text, str):
+        raise ConfigError(f"an address is a string such as {ADDRESS_DEFAULT!r}, not {address!r}")
     found = tuple(_normal(part.strip()) for part in text.split(",") if part.strip())
     if not 0 < len(found) <= ADDRESSES_MAX:
         raise ConfigError(
@@ -36,6 +40,8 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
 
 def _normal(address: str) -> str:
     scheme, separator, rest = address.partition("://")
+    if not address.isprintable() or (scheme == "tcp" and not _HOST.fullmatch(rest)):
+        raise ConfigError(f"address {address!r}: what names a host or a file has other characters")
     if scheme == "ipc" and separator and rest:
         return address
     if scheme == "tcp" and separator and rest:

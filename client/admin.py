@@ -38,6 +38,8 @@ class Admin:
             body = b"" if message is None else messages.encode(message)
         except OverflowError as error:
             raise InvalidArgumentError(f"a number is beyond 64 bits: {error}", topic=topic) from error
+        except UnicodeEncodeError as error:
+            raise InvalidArgumentError(f"a name is no Unicode text: {error}", topic=repr(topic)) from error
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
@@ -46,7 +48,8 @@ class Admin:
         try:
             return self._link.ask(ask).result(), ask.tries_lost
         except (NotFoundError, AlreadyExistsError) as error:
-            error.details["tries_lost"] = ask.tries_lost
+            if ask.tries_lost:
+                error.details["tries_lost"] = ask.tries_lost
             raise
 
     def create_topic(

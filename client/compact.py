@@ -12,6 +12,7 @@ reads the manifest, sees rows once; the manifest has them all.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ringfence.native.errors import InvalidArgumentError, TruncatedError
+from ringfence.kinds import without_views
+from ringfence.native.errors import InvalidArgumentError, StoreLockedError, TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -81,12 +83,20 @@ def compact(
         What this run added.
 
     Raises:
-        TruncatedError: retention has passed rows that no file has. InvalidArgumentError: the directory is of
-        another topic, or a column is not known.
+        TruncatedError: retention has passed rows that no file has. StoreLockedError: another run is on.
+        InvalidArgumentError: the directory is of another topic, or a column is not known.
     """
     if rows_per_file < 1:
         raise InvalidArgumentError("rows_per_file must be at least 1", rows_per_file=rows_per_file)
     root = Path(directory)
+    root.mkdir(parents=True, exist_ok=True)
+    with _alone(root):
+        return _compact(client, topic, root, rows_per_file, list(sort), compression)
+
+
+def _compact(
+    client: Client, topic: str, root: Path, rows_per_file: int, sort: list[str], compression: str
+) -> Compacted:
     info = client.topic(topic)
     manifest = _open(root, info.topic, info.name)
     known = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1])).names
@@ -101,7 +111,7 @@ def compact(
             path = f"partition={partition}/{first:012d}-{last:012d}.parquet"
             piece = Piece(partition, first, last, path, 0)
             batches = _rows(client, topic, piece)
-            size = _write(root, piece, batches, sort=list(sort), compression=compression, topic=info.name)
+            size = _write(root, piece, batches, sort=sort, compression=compression, topic=info.name)
             _commit(root, manifest, piece._replace(size=size))
             done = Compacted(done.files + 1, done.rows + last - first, done.bytes + size)
             first = last
@@ -114,9 +124,26 @@ def files(directory: str | os.PathLike[str]) -> list[str]:
     return [os.fspath(root / piece["path"]) for piece in json.loads((root / MANIFEST).read_text())["files"]]
 
 
+@contextlib.contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One run at a time: two would write each other's files. The kernel ends it with the process."""
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StoreLockedError(
+            "another run writes into this directory; wait for its end, or take another directory",
+            directory=os.fspath(root),
+        ) from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _open(root: Path, topic: int, name: str) -> dict[str, Any]:
     """The manifest, with what a run that died left behind put right."""
-    root.mkdir(parents=True, exist_ok=True)
     path = root / MANIFEST
     manifest: dict[str, Any] = {"format": FORMAT, "topic": topic, "name": name, "next": {}, "files": []}
     if path.exists():
@@ -188,7 +215,7 @@ def _write(
     rows = first.num_rows
     with pq.ParquetWriter(path, schema, compression=compression) as writer:
         if sort:
-            table = pa.Table.from_batches([first, *batches]).sort_by([(name, "ascending") for name in sort])
+            table = _sorted(pa.Table.from_batches([first, *batches]), sort)
             rows = table.num_rows
             writer.write_table(table)
         else:
@@ -201,6 +228,12 @@ def _write(
         os.fsync(file.fileno())
     _sync(path.parent)
     return path.stat().st_size
+
+
+def _sorted(table: pa.Table, columns: list[str]) -> pa.Table:
+    plain = pa.schema([field.with_type(without_views(field.type)) for field in table.schema])
+    order = [(name, "ascending") for name in columns]
+    return table.cast(plain).sort_by(order).cast(table.schema)
 
 
 def _commit(root: Path, manifest: dict[str, Any], piece: Piece) -> None:

@@ -104,6 +104,7 @@ def spans(
     """One span a partition: from `start` to the mark of now, or for ever.
 
     Raises:
+        NotFoundError: `start` names a partition that the topic does not have.
         InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
             mark, where no row is that a reader could have read.
     """
@@ -111,6 +112,7 @@ def spans(
     positions = _positions(link, tables, layout, marks, start, deadline)
     for position in positions.values():
         _check(position)
+    chosen(layout, positions)  # a place of another topic, or a slip, would mean that every row is read again
     for mark in marks:
         _check_reached(layout, mark, positions.get(mark.partition))
     return [

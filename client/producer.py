@@ -172,7 +172,7 @@ class Producer:
                 self._link.call_at_last(partial(self._sender.seal, future))
                 return future
         if future is None:  # no rows: nothing to store
-            future = SendFuture(self._number)
+            future = SendFuture(self._number, self._link.check_outside)
             future.seal()
         return future
 
@@ -209,7 +209,7 @@ class Producer:
                 count = self._draw(
                     number
                 )  # chunks of one send count on, so that no other send comes between them
-                future = future or SendFuture(count)
+                future = future or SendFuture(count, self._link.check_outside)
                 wanted = (
                     [body for body in bodies if not self._stored_before(body.partition, count)]
                     if number
@@ -256,7 +256,7 @@ class Producer:
         try:
             with self._lock:
                 self._check_open()
-                future = SendFuture(self._draw(None))
+                future = SendFuture(self._draw(None), self._link.check_outside)
                 flush = coalescer.add(Small(batches, rows, size, note, future))
         except BaseException:
             self._settlement.began(-1)

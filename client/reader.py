@@ -162,6 +162,15 @@ class Reader:
             self._take(*arrived)
         raise StopIteration
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows from here on as an Arrow C stream: polars, DuckDB, pandas, pyarrow take it as it is.
+
+        They pull batch by batch. An error ends their stream, with its text.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - the module has it for types only
+
+        return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
+
     def _take_waiting(self, cursor: Cursor) -> None:
         """The answer that came while the one before was handed out."""
         for index, (other, answer) in enumerate(self._waiting):

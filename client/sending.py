@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ringfence.encode import Body
 
 
@@ -29,9 +31,10 @@ class SendFuture(Future[tuple[Appended, ...]]):
     there.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, check_outside: Callable[[str], None]) -> None:
         super().__init__()
         self.number = number  # the `send` that is stored with the rows
+        self._check_outside = check_outside
         self._process = os.getpid()
         self._parts_left = 1
         self._stored: list[Appended] = []
@@ -53,9 +56,12 @@ class SendFuture(Future[tuple[Appended, ...]]):
     def result(self, timeout: float | None = None) -> tuple[Appended, ...]:
         """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds.
 
-        The send goes on.
+        The send goes on. In a callback of a future, which runs on the thread that takes answers, it would
+        wait for itself: InvalidArgumentError.
         """
         self._check_process()
+        if not self.done() and timeout != 0:
+            self._check_outside("result")
         try:
             return super().result(timeout)
         except TimeoutError as error:
@@ -68,6 +74,8 @@ class SendFuture(Future[tuple[Appended, ...]]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error of `result`, or None."""
         self._check_process()
+        if not self.done() and timeout != 0:
+            self._check_outside("exception")
         return super().exception(timeout)
 
     def _check_process(self) -> None:

@@ -14,6 +14,7 @@ __all__ = [
     "RecordReader",
     "SimDisk",
     "SimNode",
+    "check_schema",
     "crc32c",
     "crc32c_seal",
     "fsck",
@@ -462,6 +463,13 @@ class Encoder:
         self, batch: object, start: int = 0, rows: int | None = None, extension: bytes | None = None
     ) -> tuple[bytearray, int]:
         """A slice of the batch without a gather."""
+
+def check_schema(message: bytes, key_columns: Sequence[int]) -> None:
+    """Can a node store rows of this Arrow IPC schema message, routed by these columns (places in the schema)?
+
+    Raises:
+        SchemaError: why not; it names the column.
+    """
 
 def schema_message(schema: object) -> bytes:
     """Anything with `__arrow_c_schema__` as an Arrow IPC schema message."""

@@ -1,8 +1,14 @@
-"""What a cluster of three local processes costs and how fast it recovers.
+"""What a cluster of local processes costs, how fast it recovers, and what its changes do to producers.
 
-python -m benchmarks.cluster [commits] [elections] [calm] [--json FILE]
+python -m benchmarks.cluster [PART ...] [--json FILE]
 
 commits    three members with the production control plane: metadata commits, one at a time and pipelined
 elections  three whole nodes: kill -9 of the leader until another one leads and takes commands
 calm       three whole nodes under full load of every core: elections that should not be
+moves      gaps of moves and of hand-overs at 20 MB/s
+failovers  kill -9 of an owner until its rows are acknowledged again
+dips       full load before, during and after throttled moves: rates and latencies
+forwards   bytes that moves send against the least, CPU a forwarded byte against a follower's
+copies     three replicas on one machine against one
+growth     one node becomes two, three, four under load
 """

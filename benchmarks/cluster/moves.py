@@ -12,10 +12,9 @@ import numpy as np
 
 import ringfence
 from benchmarks.cluster.nodes import Nodes, until
+from benchmarks.cluster.rebalances import rebalanced
 from benchmarks.cluster.steady import SCHEMA, Steady
 from benchmarks.paths import work_directory
-from ringfence.control.cli.rebalance_door import asked
-from ringfence.control.runtime import calls
 
 MOVES = 20
 BYTES_PER_S = 20e6
@@ -79,13 +78,8 @@ def _of_topic(nodes: Nodes, topic: str, replication: int, moves: int, seen: _See
             others = [node for node in order if node != owner]
             target = (owner,) if replication == 1 else (owner, *others)
             began = time.perf_counter()
-            asked(control, calls.SteerRebalance(verb="start", action="move",
-                                                moves=((part.partition, target),)), 10.0)  # fmt: skip
-            until(lambda: asked(control, calls.SteerRebalance(verb="show"), 10.0)["state"] == "IDLE")
+            shown = rebalanced(control, action="move", moves=((part.partition, target),))
             ended = time.perf_counter()
-            shown = asked(control, calls.SteerRebalance(verb="show"), 10.0)
-            if shown["outcome"] != "DONE":
-                raise RuntimeError(f"a move ended as {shown['outcome']}: {shown['moves']}")
             seen.size += sum(move["bytes"] for move in shown["moves"])
             time.sleep(AFTER_S)
             seen.gaps.append(steady.longest_gap_s(began, time.perf_counter()))

@@ -1,9 +1,10 @@
-"""A producer that sends small batches at a fixed rate, and knows when each of them was acknowledged."""
+"""A producer that sends at a fixed rate, or as fast as it may, and knows when each batch was acknowledged."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
@@ -21,12 +22,15 @@ SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])
 
 
 class Steady:
-    """Sends to one topic with one partition, `bytes_per_s`; leaving the context waits for all answers."""
+    """Sends to one topic, `bytes_per_s` (inf: no pause); leaving the context waits for all answers."""
 
-    def __init__(self, addresses: str, topic: str, bytes_per_s: float) -> None:
+    def __init__(
+        self, addresses: str, topic: str, bytes_per_s: float, batch_bytes: int = BATCH_BYTES
+    ) -> None:
+        self.batch_bytes = batch_bytes
         self.acknowledged_s: list[float] = []
         self.waits_s: list[float] = []
-        self._addresses, self._topic, self._pause_s = addresses, topic, BATCH_BYTES / bytes_per_s
+        self._addresses, self._topic, self._pause_s = addresses, topic, batch_bytes / bytes_per_s
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self._room = threading.Semaphore(WINDOW)
@@ -47,8 +51,22 @@ class Steady:
         seen = [at for at in self.acknowledged_s if since_s <= at <= until_s]
         return max(np.diff([since_s, *seen, until_s])) if seen else until_s - since_s
 
+    def flow(self, phases: Sequence[tuple[float, float]]) -> dict[str, float]:
+        """Rate and latency over all of these (from, until), in seconds of `time.perf_counter`."""
+        waits = [
+            wait
+            for at, wait in zip(list(self.acknowledged_s), list(self.waits_s), strict=False)
+            if any(since <= at < until for since, until in phases)
+        ]
+        p50, p99 = np.quantile(waits, [0.5, 0.99]) if waits else (float("nan"), float("nan"))
+        seconds = sum(until - since for since, until in phases)
+        return {
+            "mb_per_s": round(len(waits) * self.batch_bytes / seconds / 1e6, 1), "seconds": round(seconds, 1),
+            "p50_ms": round(p50 * 1e3, 1), "p99_ms": round(p99 * 1e3, 1),
+        }  # fmt: skip
+
     def _run(self) -> None:
-        batch = pa.record_batch([pa.array(np.arange(BATCH_BYTES // 8))], schema=SCHEMA)
+        batch = pa.record_batch([pa.array(np.arange(self.batch_bytes // 8))], schema=SCHEMA)
         try:
             with (
                 ringfence.connect(self._addresses) as client,
@@ -70,5 +88,5 @@ class Steady:
         if future.exception() is not None:
             self._failure = future.exception()
             return
-        self.acknowledged_s.append(now)
         self.waits_s.append(now - began)
+        self.acknowledged_s.append(now)

@@ -25,6 +25,10 @@ TOKEN_VARIABLE: Final = "RINGFENCE_TOKEN"  # noqa: S105 - the name of a variable
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Of one answer: a thousand topics of 8 KiB properties, with room."""
 AGAIN_S: Final = 0.3
+NO_ANSWER: Final = (
+    "the admin API is there when a node runs with `serve --http HOST:PORT`; name it with --http, "
+    f"or in {ADDRESS_VARIABLE}"
+)
 RETRIED: Final = frozenset({429, 503, 504})
 _ERRORS: Final[dict[int, type[RingfenceError]]] = {
     400: errors.InvalidArgumentError,
@@ -115,7 +119,8 @@ def _one(
         answer = connection.getresponse()
         data = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-        raise errors.ConnectError(f"{address}: no answer: {str(error) or type(error).__name__}") from error
+        why = str(error) or type(error).__name__
+        raise errors.ConnectError(f"{address}: no answer: {why}; {NO_ANSWER}") from error
     finally:
         connection.close()
     if len(data) > ANSWER_BYTES_MAX:

@@ -13,10 +13,11 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
+from ringfence.control.runtime.recovery import check_age
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
-from ringfence.native.errors import RecordError
+from ringfence.native.errors import RecordError, StorageError
 
 
 @click.command()
@@ -75,7 +76,7 @@ def one(data_dir: Path, *, as_json: bool) -> int:
         report: dict[str, Any] = {}
         if directory.log.exists():
             report = _node.fsck(os.fspath(directory.log))
-        damage += list(report.get("damage", []))
+        damage += list(report.get("damage", [])) + _age(directory, report, metadata)
     finally:
         directory.close()
     if as_json:
@@ -110,6 +111,18 @@ def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         "partitions": sum(len(topic.layout.partitions) for topic in state.topics.values()),
         "torn_bytes": store.journal.cut_bytes,
     }, []
+
+
+def _age(directory: Any, report: dict[str, Any], metadata: dict[str, Any]) -> list[dict[str, Any]]:
+    """Whether the metadata is older than the rows: such a directory does not start."""
+    if "index" not in metadata:
+        return []
+    try:
+        check_age(report.get("partitions", []), metadata["index"])
+    except StorageError as error:
+        return [{"file": str(directory.journal), "position": 0, "why": error.message, "topic": error.topic,
+                 "partition": error.partition}]  # fmt: skip
+    return []
 
 
 def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[str, Any]]) -> None:

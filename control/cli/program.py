@@ -117,6 +117,9 @@ def run(arguments: list[str]) -> int:
     """Run the command line and return the exit code; errors become one line on stderr."""
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("RINGFENCE_DEBUG"))
+    if sys.stdout is None and "serve" not in arguments:  # a service may well run without
+        message = "the output cannot be written: stdout is closed"
+        return _report("OutputFailedError", message, Exit.OUTPUT, {}, as_json=False)
     try:
         code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
     except click.exceptions.Exit as ended:

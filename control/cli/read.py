@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -77,8 +76,7 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
                 for batch in limited(reader, options["limit"]):
                     emit_rows(batch.to_pylist())
             else:
-                limit = options["limit"] or (None if options["follow"] else LIMIT_SHOWN)
-                _to_table(limited(reader, limit), follow=options["follow"])
+                _to_table(reader, options["limit"], follow=options["follow"])
     return Exit.OK
 
 
@@ -149,15 +147,18 @@ def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, t
         click.echo(f"{sink.path}: {rows:,} rows", err=True)
 
 
-def _to_table(batches: Iterator[pa.RecordBatch], *, follow: bool) -> None:
-    """One table of all rows, or with --follow a table of each batch as it comes."""
+def _to_table(batches: Iterator[pa.RecordBatch], limit: int | None, *, follow: bool) -> None:
+    """One table of the rows, or with --follow a table of each batch as it comes."""
     if follow:
-        for batch in batches:
+        for batch in limited(batches, limit):
             show_table("", batch.schema.names, [list(row.values()) for row in batch.to_pylist()])
         return
-    kept = list(batches)
+    kept = list(limited(batches, limit or LIMIT_SHOWN + 1))  # one more tells that there are more
     if not kept:
         click.echo("no rows", err=True)
         return
-    rows = itertools.chain.from_iterable(batch.to_pylist() for batch in kept)
-    show_table("", kept[0].schema.names, [list(row.values()) for row in rows])
+    rows = [list(row.values()) for batch in kept for row in batch.to_pylist()]
+    show_table("", kept[0].schema.names, rows[: limit or LIMIT_SHOWN])
+    if limit is None and len(rows) > LIMIT_SHOWN:
+        more = f"the first {LIMIT_SHOWN} rows; there are more: --limit N, --json or --output FILE show them"
+        click.echo(more, err=True)

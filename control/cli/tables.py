@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -38,7 +39,7 @@ class Source:
             self._open()
         except (OSError, pa.ArrowException) as error:
             self._stack.close()
-            raise click.UsageError(f"{path}: {error}") from error
+            raise click.UsageError(f"{path}: {_why(path, error)}") from error
         self.schema = plain_schema(self._schema)
 
     def __enter__(self) -> Self:
@@ -89,6 +90,15 @@ class Source:
         plain = batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
         for start in range(0, plain.num_rows, self._batch_rows):
             yield plain.slice(start, self._batch_rows)
+
+
+def _why(path: str, error: Exception) -> str:
+    """What is wrong in one sentence: not the system's message twice, and what `-` would take."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    if path == "-":
+        return f"stdin is no Arrow IPC stream ({error}); a Parquet file is named by its path"
+    return str(error)
 
 
 def readable(source: Source) -> Iterator[pa.RecordBatch]:

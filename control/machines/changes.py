@@ -51,6 +51,9 @@ from ringfence.control.model.topics import Replica
 
 HOLD_GAP: Final = 64
 """Records that a target may lack when the HOLD is asked for: a group commit's worth, a few ms."""
+STEADY_LOOKS: Final = 10
+"""Half a second in which a target's lag did not shrink: it is what is always on its way under this load (one
+producer alone has 64 batches there), and goes with the load when the HOLD ends it."""
 GAP_WAIT_MS: Final = 1_000
 """How long the end of a change waits for the new owner's first acknowledgement, which tells the gap."""
 ANSWERS_GRACE_MS: Final = 200
@@ -66,6 +69,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     begun_ms: int
     receiving: frozenset[Replica] = frozenset()
     syncs: tuple[tuple[Replica, Synced], ...] = ()
+    lags: tuple[tuple[Replica, int, int], ...] = ()
+    """Of targets that lack more than HOLD_GAP: the least that they ever lacked, looks since that shrank."""
     held: LogEnd | None = None
     stopped_us: int = 0
     first_us: int = 0
@@ -102,7 +107,8 @@ def heard(seen: Seen, order: Order, answer: Answer) -> Seen:
         case Sync(target=target), Synced():
             others = tuple(known for known in seen.syncs if known[0] != target)
             failed = f"node {order.to.node}: {answer.why}" if answer.state is SyncState.FAILED else ""
-            return replace(seen, syncs=(*others, (target, answer)), failed=failed or seen.failed)
+            lags = _with_lag(seen.lags, target, answer)
+            return replace(seen, syncs=(*others, (target, answer)), lags=lags, failed=failed or seen.failed)
         case Fence(to=to), Ended(end=end, cut=cut, stopped_us=stopped_us):
             if seen.phase is ChangePhase.HELD:
                 return replace(seen, held=end, stopped_us=stopped_us)
@@ -147,14 +153,32 @@ def _copying(state: MetadataState, change: Change, seen: Seen) -> Next:
         for target in change.adds
         if target in seen.receiving
     ]
-    syncs = dict(seen.syncs)
-    contiguous = all(
-        target in syncs and syncs[target].state is SyncState.CONTIGUOUS and syncs[target].gap <= HOLD_GAP
-        for target in change.adds
-    )
-    if contiguous:
+    if all(_is_level(seen, target) for target in change.adds):
         return Next(tuple(orders), HoldChange(partition=change.partition, change=change.change))
     return Next(tuple(orders))
+
+
+def _is_level(seen: Seen, target: Replica) -> bool:
+    """Whether a HOLD now would soon find everything at the target."""
+    sync = dict(seen.syncs).get(target)
+    if sync is None or sync.state is not SyncState.CONTIGUOUS:
+        return False
+    is_steady = any(
+        known == target and looks >= STEADY_LOOKS and sync.gap <= 2 * least
+        for known, least, looks in seen.lags
+    )
+    return sync.gap <= HOLD_GAP or is_steady
+
+
+def _with_lag(
+    lags: tuple[tuple[Replica, int, int], ...], target: Replica, sync: Synced
+) -> tuple[tuple[Replica, int, int], ...]:
+    if sync.state is not SyncState.CONTIGUOUS or sync.gap <= HOLD_GAP:
+        return lags
+    others = tuple(known for known in lags if known[0] != target)
+    least, looks = next(((least, looks) for known, least, looks in lags if known == target), (sync.gap, -1))
+    shrank = sync.gap < least * 3 // 4
+    return (*others, (target, min(least, sync.gap), 0 if shrank else looks + 1))
 
 
 def _held(state: MetadataState, change: Change, seen: Seen) -> Next:

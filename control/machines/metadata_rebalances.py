@@ -138,11 +138,14 @@ def move_fault(state: MetadataState, command: StartRebalance, move: PlannedMove)
             return fault
     if len(move.after) != topic.replication or len(set(move.after)) != topic.replication:
         return invalid(
-            f"partition {move.partition} to {list(move.after)}: {topic.replication} different nodes"
+            f"partition {move.partition} has {topic.replication} replicas, so a move names as many different "
+            f"nodes, the owner first (--move {move.partition}:A,B,C); given: {list(move.after)}"
         )
     if move.after[0] == move.before[0] and set(move.after) == held:
         return invalid(f"partition {move.partition} is at {sorted(held)} already; nothing moves")
-    if command.action in LEAVING and command.node in move.after:
+    # Where nobody else may take it, a drained node keeps its replica and only what it owns is handed over.
+    stays = command.action is Action.DRAIN and command.node in held and command.node != move.after[0]
+    if command.action in LEAVING and command.node in move.after and not stays:
         return invalid(f"partition {move.partition} would be moved to node {command.node}, which leaves")
     return next(
         (

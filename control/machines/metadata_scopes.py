@@ -7,7 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from ringfence.control.machines.config import limit
-from ringfence.control.machines.refusals import invalid
+from ringfence.control.machines.refusals import invalid, unknown_topic
 from ringfence.control.model import names
 from ringfence.control.model.ids import Index, ScopeId, drawn
 from ringfence.control.model.results import Done, Refused, Result, ScopeBegun, ScopeDecided
@@ -46,7 +46,9 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return None
     if not 0 < command.epoch <= EPOCH_MAX:
         return invalid(f"epoch {command.epoch}: 1 to {EPOCH_MAX}")
-    return check_commit(scope, command) if isinstance(command, CommitScope) else None
+    if not isinstance(command, CommitScope):
+        return None
+    return check_commit(scope, command) or check_parts(state, scope, command)
 
 
 def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -116,6 +118,20 @@ def check_commit(scope: Scope, command: CommitScope) -> Refused | None:
     if len(scope.pending) >= PENDING_MAX:
         message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
         return Refused(code=Code.OVERLOADED, message=message)
+    return None
+
+
+def check_parts(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
+    """Rows for a partition that is not there would be given up in silence; a repeat is answered "already"."""
+    if command.epoch <= scope.committed:
+        return None
+    for part in command.parts:
+        topic = state.topics.get(part.topic)
+        if topic is None:
+            return unknown_topic(part.topic)
+        if part.partition not in topic.assignments:
+            message = f"topic {topic.name!r} has no partition {part.partition}: its rows cannot be published"
+            return Refused(code=Code.UNKNOWN_PARTITION, message=message)
     return None
 
 

@@ -63,7 +63,7 @@ def check_create(state: MetadataState, command: CreateTopic) -> Refused | None:
     if not state.ring.is_formed:
         return too_few_nodes(state, sum(node.takes_partitions for node in state.nodes.values()))
     if command.name in state.names:
-        message = f"topic {command.name!r} exists; pass exist_ok, or choose another name"
+        message = f"topic {command.name!r} exists; pass exist_ok (--exist-ok), or choose another name"
         return Refused(code=Code.ALREADY_EXISTS, message=message)
     if len(state.topics) >= limit(state, "topics_max"):
         return invalid(

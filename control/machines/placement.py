@@ -48,7 +48,8 @@ def place(
     able = sorted(takers(members))
     if len(able) < replication:
         raise TooFewNodesError(
-            f"replication {replication} needs as many nodes; {len(able)} of {len(members)} take partitions"
+            f"replication {replication} needs as many nodes; {len(able)} of {len(members)} take partitions: "
+            "let more nodes join, or undrain one"
         )
     if replication == 1:
         return tuple((node,) for node in _dealt(able, count, owned))

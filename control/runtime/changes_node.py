@@ -7,6 +7,7 @@ back: an ABORT may have been applied meanwhile, and its Discard have run before 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any, Final
 
@@ -41,8 +42,10 @@ from ringfence.native.wire import Code
 _LOG = structlog.get_logger("ringfence.changes")
 LATER_S: Final = 1.0
 """How long an order waits for this node's log to reach it, or for the log's end: then it is asked again."""
+LOOK_FIRST_S: Final = 0.0005
 LOOK_S: Final = 0.003
-"""How often it looks: a few of these are the gap of a move."""
+"""How often it looks at the native node, which tells nobody that a log has grown or a partition opened:
+after half a millisecond, then after twice as long, up to this. A few of these are the gap of a move."""
 
 
 class ChangeNode:
@@ -92,7 +95,9 @@ class ChangeNode:
                     f"{'over, or not for this store' if found is Standing.NEVER else 'not in this log yet'}"
                 )
                 raise RequestRefused(Code.TOO_OLD, message, retry_after_ms=50)
-            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(end - time.monotonic()):
+                    await self._proposer.reached(self._proposer.applied.index + 1)
 
     async def _receive(self, order: Receive) -> Answer:
         number = (order.change, order.attempt)
@@ -174,7 +179,7 @@ class ChangeNode:
         return await self._until(order, opened)
 
     async def _until(self, order: Order, look: Any) -> Answer:
-        end = time.monotonic() + LATER_S
+        end, pause_s = time.monotonic() + LATER_S, LOOK_FIRST_S
         while True:
             answer: Answer | None = look()
             if answer is not None:
@@ -182,7 +187,8 @@ class ChangeNode:
             if time.monotonic() >= end:
                 message = f"{type(order).__name__} for partition {order.partition}: not yet"
                 raise RequestRefused(Code.HELD, message, retry_after_ms=20)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S)
 
     async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
         """An order to the native node by its name. OrderError."""

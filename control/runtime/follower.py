@@ -150,6 +150,8 @@ class Follower:
             return None
         try:
             await self._driver.order(give)
+            if isinstance(order, Discard) and self._is_forgotten(order):
+                await self._driver.order(partial(self._driver.node.drop, order.topic, order.partition))
         except OrderError as error:
             if isinstance(order, DropPartition) and not self._holds(order):
                 # Dropped before a crash that came before the confirmation.
@@ -192,6 +194,13 @@ class Follower:
             case _:
                 return False
 
+    def _is_forgotten(self, order: Discard) -> bool:
+        """It was received before a restart: for which change, the log knows, the engine does not any more."""
+        topic = self._newest_state().topics.get(order.topic)
+        assignment = None if topic is None else topic.assignments.get(order.partition)
+        is_replica = assignment is None or self._here in assignment.replicas
+        return not is_replica and self._holds(order)
+
     def _newest_state(self) -> MetadataState:
         assert self._newest is not None, "an order before any state"
         return self._newest.state
@@ -200,7 +209,7 @@ class Follower:
         assert self._newest is not None, "an order before any state"
         return await self._perform(order, self._newest) is None
 
-    def _holds(self, order: DropPartition | Adopt | Release) -> bool:
+    def _holds(self, order: DropPartition | Adopt | Release | Discard) -> bool:
         place = (order.topic, order.partition)
         return any((known["topic"], known["partition"]) == place for known in self._driver.node.partitions())
 

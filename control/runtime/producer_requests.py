@@ -15,7 +15,7 @@ from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.topic_requests import full_name
+from ringfence.control.runtime.topic_requests import full_name, no_topic
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
@@ -36,9 +36,7 @@ class ProducerRequests:
             await self._proposer.fresh()
             topic = self._proposer.state.topic_named(full_name(request.topic))
         if topic is None:
-            raise RequestRefused(
-                Code.UNKNOWN_TOPIC, f"no topic is named {request.topic!r}", name=request.topic
-            )
+            raise no_topic(request.topic)
         if request.name is None:
             applied = await self._proposer.propose(OpenProducers(topic=topic.topic, count=request.count))
             assert isinstance(applied.result, ProducersOpened), applied.result

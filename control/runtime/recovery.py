@@ -37,8 +37,7 @@ def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:
             raise StorageError(
                 f"the metadata ends at entry {last_index}, but partition {known['partition']} of topic "
                 f"{known['topic']} was opened at {newest}: the metadata is older than the rows. Restore the "
-                "newest "
-                "metadata, or the log of the same age. Nothing was changed",
+                "newest metadata, or the log of the same age. No row was changed",
                 topic=known["topic"],
                 partition=known["partition"],
             )

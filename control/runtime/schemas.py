@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from ringfence.control.model.schemas import Column
 from ringfence.control.runtime.errors import RequestRefused
-from ringfence.native._node import Encoder
+from ringfence.native._node import Encoder, check_schema
 from ringfence.native.errors import RingfenceError
 from ringfence.native.wire import COLUMNS_MAX, NESTING_MAX, Code
 
@@ -32,26 +32,17 @@ def columns_of(message: bytes) -> tuple[Column, ...]:
     return columns
 
 
-def key_fault(columns: Sequence[Column], key: Sequence[str]) -> str | None:
-    """Why the key's columns cannot be hashed to slots as Spark does; None when they can."""
-    types = {column.name: column.type for column in columns}
-    for name in key:
-        kind = types.get(name, "")
-        if kind.startswith(_UNHASHED):
-            return f"key column {name!r} has the type {kind}, which has no slot; use one that Spark hashes"
+def key_fault(message: bytes, columns: Sequence[Column], key: Sequence[str]) -> str | None:
+    """Why rows cannot be routed by the key's columns, as the engine says that routes; None when they can.
+
+    A column that is none of the schema's is for the metadata to refuse.
+    """
+    places = [place for place, column in enumerate(columns) if column.name in key]
+    try:
+        check_schema(message, places)
+    except RingfenceError as error:
+        return f"key: {error.message}"
     return None
-
-
-_UNHASHED = (
-    "map",
-    "struct",
-    "list",
-    "large_list",
-    "fixed_size_list",
-    "sparse_union",
-    "dense_union",
-    "month_day",
-)
 
 
 def _check_size(schema: pa.Schema) -> None:

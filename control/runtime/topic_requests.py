@@ -65,7 +65,7 @@ class TopicRequests:
             message = f"replication={request.replication}: one of {REPLICATIONS}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         columns = columns_of(request.schema)
-        fault = key_fault(columns, request.key)
+        fault = key_fault(request.schema, columns, request.key)
         if fault is not None:
             raise RequestRefused(Code.INVALID_ARGUMENT, fault)
         return CreateTopic(
@@ -203,7 +203,7 @@ class TopicRequests:
             await self._proposer.fresh()
             topic = self._proposer.state.topic_named(full_name(name))
         if topic is None:
-            raise RequestRefused(Code.UNKNOWN_TOPIC, f"no topic is named {name!r}", name=name)
+            raise no_topic(name)
         return topic
 
     def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
@@ -252,6 +252,11 @@ class TopicRequests:
         known = self._proposer.state.topics.get(TopicId(topic))
         assignment = None if known is None else known.assignments.get(PartitionId(partition))
         return 0 if assignment is None else assignment.owner.node
+
+
+def no_topic(name: str) -> RequestRefused:
+    message = f"no topic is named {name[:300]!r}; create it first (create_topic, `ringfence topic create`)"
+    return RequestRefused(Code.UNKNOWN_TOPIC, message)
 
 
 def full_name(name: str) -> str:

@@ -94,7 +94,7 @@ def open_or_join(root: Path) -> DataDirectory | JoiningDirectory:
 
 
 def open_existing(root: Path) -> DataDirectory:
-    """Lock a data directory that must exist, changing nothing else in it.
+    """Lock a data directory that must exist, changing nothing else in it; it may be read-only.
 
     Raises:
         StorageError: there is none. StoreLockedError, NewerFormatError as `open_directory`.
@@ -103,7 +103,10 @@ def open_existing(root: Path) -> DataDirectory:
         raise StorageError(
             f"{root} is no data directory: it has no store.toml; name the one that `serve` was given"
         )
-    lock = DirectoryLock(root / "lock")
+    try:
+        lock = DirectoryLock(root / "lock", read_only=True)
+    except OSError as error:
+        raise StorageError(f"data directory {root}: its lock: {error.strerror}") from error
     try:
         return DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=False)
     except BaseException:

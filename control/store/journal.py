@@ -281,12 +281,14 @@ def _unpack_head(path: Path, data: bytes, history: bytes) -> tuple[bytes, Positi
     if len(data) < _HEAD_BYTES or data[:4] != _MAGIC:
         raise RecordError(f"{path} is no journal; restore it from a backup", position=0)
     _, version, zero, nonce, found, index, term, crc = _HEAD.unpack_from(data)
-    # Before the CRC: a newer format may place it elsewhere.
+    # Every format keeps the head's length and the place of its CRC: a flipped bit is no newer program.
+    if crc != crc32c(data[: _HEAD_BYTES - 4]) or version < 1:
+        raise RecordError(f"the head of {path} is damaged; restore it from a backup", position=0)
     if version > JOURNAL_FORMAT:
         raise NewerFormatError(
             f"{path} has format {version}, this program knows up to {JOURNAL_FORMAT}; use a newer one"
         )
-    if crc != crc32c(data[: _HEAD_BYTES - 4]) or zero or version < 1:
+    if zero:
         raise RecordError(f"the head of {path} is damaged; restore it from a backup", position=0)
     if found != history:
         raise StoreIdentityError(

@@ -69,14 +69,17 @@ def unpack(name: str, data: bytes, *, history: bytes) -> Snapshot:
         raise RecordError(f"{name} is no snapshot; restore it from a backup", position=0)
     fields = _HEAD.unpack_from(data)
     _, version, state_format, found, index, term, size, digest, configuration_bytes, crc = fields
+    # Every format keeps the head's length and the place of its CRC: a flipped bit is no newer program.
+    if crc != crc32c(data[: _HEAD.size - 4]):
+        raise RecordError(f"the head of {name} is damaged; restore it from a backup", position=0)
     if version > SNAPSHOT_FORMAT or state_format > STATE_FORMAT:
         raise NewerFormatError(
             f"{name} has format {version}.{state_format}, this program knows up to "
             f"{SNAPSHOT_FORMAT}.{STATE_FORMAT}; use a newer one. Nothing was changed"
         )
     body = data[_HEAD.size :]
-    if crc != crc32c(data[: _HEAD.size - 4]) or len(body) != configuration_bytes + size:
-        raise RecordError(f"the head of {name} is damaged; restore it from a backup", position=0)
+    if len(body) != configuration_bytes + size:
+        raise RecordError(f"{name} is cut off; restore it from a backup", position=_HEAD.size)
     if blake2b(body, digest_size=16).digest() != digest:
         raise RecordError(f"the state in {name} is damaged; restore it from a backup", position=_HEAD.size)
     if found != history:

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use ringfence_batch::{EncodeError, Gathered};
+use ringfence_batch::{EncodeError, Gathered, SchemaPlan};
 use ringfence_wire::{BODY_ALIGN_BYTES, EXTENSION_BYTES_MAX};
 
 use crate::capsule::{self, Borrowed};
@@ -99,6 +99,13 @@ fn check_extension(py: Python<'_>, extension: &[u8]) -> PyResult<()> {
         "the extension has {bytes} bytes, it must be a multiple of {BODY_ALIGN_BYTES} up to {EXTENSION_BYTES_MAX}"
     );
     Err(raise_with(py, "InvalidArgumentError", &message, "extension", bytes))
+}
+
+/// Can a node store rows of the schema message, and route them by these columns? `SchemaError` says why not.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "extracted by PyO3")]
+pub fn check_schema(py: Python<'_>, message: &[u8], key_columns: Vec<usize>) -> PyResult<()> {
+    SchemaPlan::new(message, &key_columns).map(drop).map_err(|error| of_schema(py, &error))
 }
 
 /// Anything with `__arrow_c_schema__` as an Arrow IPC schema message.

@@ -33,7 +33,7 @@ mod _node {
     #[pymodule_export]
     use crate::checksum::{crc32c, crc32c_seal};
     #[pymodule_export]
-    use crate::encode::{Encoder, schema_message};
+    use crate::encode::{Encoder, check_schema, schema_message};
     #[pymodule_export]
     use crate::fsck::fsck;
     #[pymodule_export]
@@ -46,5 +46,5 @@ mod _node {
     use crate::sim_node::SimNode;
     #[cfg(feature = "planted")]
     #[pymodule_export]
-    use crate::sim_planted::{plant, plantable};
+    use crate::sim_planted::{plant, plantable, plantable_replicas};
 }

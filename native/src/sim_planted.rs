@@ -1,7 +1,7 @@
 //! Faults on purpose: what `tests/sim/planted` switches.
 
 use pyo3::prelude::*;
-use ringfence_log::planted::{self, BUGS};
+use ringfence_log::planted::{self, BUGS, REPLICA_BUGS};
 
 use crate::error::raise_with;
 
@@ -13,17 +13,23 @@ pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
         planted::plant(None);
         return Ok(());
     };
-    let known = BUGS.iter().find(|(known, _)| *known == name);
+    let known = BUGS.iter().chain(&REPLICA_BUGS).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
-        let message = format!("no fault is called {name:?}; ask plantable()");
+        let message = format!("no fault is called {name:?}; ask plantable() and plantable_replicas()");
         raise_with(py, "InvalidArgumentError", &message, "name", name)
     })?;
     planted::plant(Some(*bug));
     Ok(())
 }
 
-/// Names for `plant`.
+/// Names for `plant`: what one node alone shows.
 #[pyfunction]
 pub fn plantable() -> Vec<&'static str> {
     BUGS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names for `plant`: what only replicas show.
+#[pyfunction]
+pub fn plantable_replicas() -> Vec<&'static str> {
+    REPLICA_BUGS.iter().map(|(name, _)| *name).collect()
 }

@@ -40,6 +40,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
     def __init__(self, state: MetadataState, index: int) -> None:
         self.state, self.index = state, index
         self.listeners: list[Callable[[MetadataState, MetadataState, int], None]] = []
+        self._reaching: list[asyncio.Event] = []
         self.replica: Any = SimpleNamespace(
             leads=True, term=1, applied=SimpleNamespace(index=index, term=1), leader=1, needs=lambda _: None
         )
@@ -60,7 +61,16 @@ class Metadata:  # the parts of `RaftProposer` that changes use
         self.replica.applied.index = self.index
         for listener in self.listeners:
             listener(before, self.state, self.index)
+        for event in self._reaching:
+            event.set()
+        self._reaching.clear()
         return Applied(self.index, result)
+
+    async def reached(self, index: int) -> None:
+        while self.index < index:
+            event = asyncio.Event()
+            self._reaching.append(event)
+            await event.wait()
 
     async def fresh(self) -> None:
         await asyncio.sleep(0)

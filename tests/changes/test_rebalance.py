@@ -153,6 +153,20 @@ def test_a_drained_node_stays_in_the_ring_and_takes_nothing() -> None:
     assert lab.state.nodes[NodeId(1)].draining
 
 
+def test_a_drained_node_hands_over_what_nobody_else_can_hold() -> None:
+    lab = Lab(3, partitions=6, replication=3)
+    owned = [part for part, one in lab.state.topics[lab.topic].assignments.items() if one.owner.node == 1]
+    assert owned
+    command = started(lab, Action.DRAIN, 1)
+    assert {move.partition for move in command.moves} == set(owned)
+    Leader(lab).until_over()
+    assert lab.state.rebalance.outcome is Outcome.DONE
+    for assignment in lab.state.topics[lab.topic].assignments.values():
+        assert assignment.owner.node != 1
+        assert {place.node for place in assignment.replicas} == set(lab.nodes)
+    assert lab.state.nodes[NodeId(1)].draining
+
+
 def test_an_undrain_ends_the_drain_that_is_under_way_and_no_other_run() -> None:
     lab = Lab(3, partitions=6)
     started(lab, Action.DRAIN, 1)

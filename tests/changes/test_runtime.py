@@ -6,15 +6,21 @@ import asyncio
 import time
 from typing import Any
 
+import pytest
+
+from ringfence.control.machines.change_orders import Ended, Fence, Standing, standing
 from ringfence.control.machines.loads import Load, Told
 from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import AbortChange, PrepareChange
+from ringfence.control.model.change_commands import AbortChange, HoldChange, PrepareChange
 from ringfence.control.model.changes import ChangePhase
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
+from ringfence.control.model.topics import Replica
+from ringfence.control.runtime import changes_node
 from tests.changes.cluster import Small
+from tests.changes.fake_native import Log
 
 
 def prepare(small: Small, *nodes: int) -> PrepareChange:
@@ -196,6 +202,23 @@ def test_what_heartbeats_tell_makes_the_policy_even_the_loads() -> None:
     asyncio.run(run())
 
 
+def test_a_copy_that_a_restart_made_nobodys_goes_with_its_change() -> None:
+    async def run() -> None:
+        async with Small(3) as small:
+            small.dead.add(2)
+            await small.log.propose(prepare(small, 2))
+            (change,) = small.log.state.changes.values()
+            place, native = (int(change.topic), int(change.partition)), small.disks.nodes[2]
+            native.logs[place] = Log()  # on its disk; the engine does not know any more what for
+            await small.log.propose(AbortChange(partition=change.partition, change=change.change, why="test"))
+            await small.settled()
+            await small.until(lambda: not small.log.state.leftovers)
+            assert place not in native.logs
+            assert place in small.disks.nodes[1].logs
+
+    asyncio.run(run())
+
+
 def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing() -> None:
     async def run() -> None:
         async with Small(3) as small:
@@ -216,3 +239,30 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
             assert small.disks.nodes[2].received == {}
 
     asyncio.run(run())
+
+
+def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Standing] = []
+
+    def looked(*arguments: Any) -> Standing:
+        looks.append(standing(*arguments))
+        return looks[-1]
+
+    monkeypatch.setattr(changes_node, "standing", looked)
+
+    async def run() -> None:
+        async with Small(3) as small:
+            await small.leader.close()  # nobody else decides or asks
+            await small.log.propose(prepare(small, 2))
+            (change,) = small.log.state.changes.values()
+            owner = Replica(node=NodeId(1), store=small.log.state.nodes[NodeId(1)].store)
+            order = Fence(to=owner, topic=small.topic, partition=small.partitions[0], change=change.change)
+            obeyed = asyncio.create_task(small.obeys[1].obey(1, order))
+            await asyncio.sleep(0.05)
+            await small.log.propose(HoldChange(partition=change.partition, change=change.change))
+            assert isinstance(await obeyed, Ended)
+
+    asyncio.run(run())
+    assert looks == [Standing.LATER, Standing.OBEY], "it looks when an entry was applied, by no clock"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import ringfence
 from ringfence.control.cli.exits import Exit
 from tests.documents import ROOT
 from tests.system.harness import PROGRAM, NodeProcess, cli, free_port
@@ -124,6 +125,26 @@ def test_fsck_finds_a_sound_store_sound(tmp_path: Path) -> None:
     assert {name: data for name, data in after.items() if name != "lock"} == {
         name: data for name, data in before.items() if name != "lock"
     }
+
+
+def test_metadata_older_than_the_rows_is_refused_and_fsck_says_the_same(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with NodeProcess(data) as node, ringfence.connect(node.address) as client:
+        client.create_topic("t", schema=pa.schema([("id", pa.int64())]), partitions=1)
+    early = tree(data)
+    with (
+        NodeProcess(data) as node,  # opens it at a newer epoch
+        ringfence.connect(node.address) as client,
+        client.producer("t") as producer,
+    ):
+        producer.send(pa.table({"id": range(10)}))
+    (data / "metadata" / "journal").write_bytes(early["metadata/journal"])
+    refused = cli("serve", "--data", str(data), "--listen", f"tcp://127.0.0.1:{free_port()}")
+    assert refused.returncode == Exit.STORAGE, refused.stderr
+    assert "older than the rows" in refused.stderr
+    found = cli("fsck", "--data", str(data))
+    assert found.returncode == Exit.DAMAGE
+    assert "older than the rows" in " ".join(found.stdout.split())
 
 
 def test_health_and_metrics_are_served_beside(tmp_path: Path) -> None:

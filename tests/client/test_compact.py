@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pytest
 import ringfence
 from ringfence import compact as compaction
 from ringfence.compact import Compacted, compact, files
+from ringfence.native.errors import StoreLockedError
 from tests.client.helpers import SCHEMA, rows
 from tests.system.harness import NodeProcess, cli
 
@@ -64,6 +66,32 @@ def test_runs_add_what_is_new_and_a_transaction_is_compacted_like_any_row(
         assert told["end_offset"] - told["first_offset"] == table.num_rows <= 100
 
 
+def test_rows_with_views_at_any_depth_are_sorted_like_others_and_keep_their_types(
+    client: ringfence.Client, tmp_path: Path
+) -> None:
+    """TPC-H files, polars and DuckDB have text as views, which pyarrow does not sort by itself."""
+    word = pa.string_view()
+    kinds = {
+        "text": word, "bytes": pa.binary_view(), "list": pa.list_(word), "large": pa.large_list(word),
+        "pair": pa.list_(word, 2), "struct": pa.struct([("a", word)]), "map": pa.map_(word, word),
+    }  # fmt: skip
+    schema = pa.schema([*kinds.items(), ("id", pa.int64())])
+    made = [
+        {"id": at, "text": f"{at:04}", "bytes": b"b", "list": ["l", str(at)], "large": [str(at)],
+         "pair": ["p", str(at)], "struct": {"a": str(at)}, "map": [("k", str(at))]}
+        for at in (5, 3, 4)
+    ]  # fmt: skip
+    client.create_topic("views", schema=schema)
+    with client.producer("views") as producer:
+        producer.send(pa.RecordBatch.from_pylist(made, schema))
+    assert compact(client, "views", tmp_path / "out", sort=["text"]).rows == 3
+    [path] = files(tmp_path / "out")
+    assert pq.read_table(path).to_pylist() == sorted(
+        ({name: row[name] for name in schema.names} for row in made), key=lambda row: str(row["text"])
+    )
+    assert pq.read_schema(path).field("text").type == word
+
+
 @pytest.mark.parametrize("step", range(8))
 def test_a_run_that_dies_at_any_step_is_finished_by_the_next(
     step: int, client: ringfence.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,3 +138,25 @@ def test_lost_rows_and_foreign_directories_are_said(
     with pytest.raises(ringfence.InvalidArgumentError, match="of another topic"):
         compact(client, "other", tmp_path / "out")
     assert ids_in(tmp_path / "out") == list(range(100))
+
+
+def test_one_run_at_a_time_writes_into_a_directory(client: ringfence.Client, tmp_path: Path) -> None:
+    client.create_topic("one-run", schema=SCHEMA)
+    send(client, "one-run", 0, 50)
+    refused: list[Exception] = []
+
+    class Meddler:
+        """A second run begins while the first is under way."""
+
+        def __getattr__(self, name: str) -> object:
+            if name == "topic" and not refused:
+                with pytest.raises(StoreLockedError, match="another run") as caught:
+                    compact(client, "one-run", tmp_path / "out")
+                refused.append(caught.value)
+            return getattr(client, name)
+
+    meddler: Any = Meddler()
+    assert compact(meddler, "one-run", tmp_path / "out").rows == 50
+    assert len(refused) == 1
+    assert ids_in(tmp_path / "out") == list(range(50))
+    assert compact(client, "one-run", tmp_path / "out").rows == 0

@@ -303,3 +303,22 @@ def test_calls_at_the_very_end_run_or_are_refused() -> None:
             client.close()
             caller.join(10)
             assert set(accepted) <= set(ran)
+
+
+def test_a_result_that_a_callback_waits_for_is_refused_not_waited_for() -> None:
+    with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
+        caught: Future[BaseException | None] = Future()
+
+        def waits(_: Future[Any]) -> None:
+            try:
+                producer.send(rows(1, 1)).result(30)
+            except BaseException as error:  # noqa: BLE001 - it is looked at below
+                caught.set_result(error)
+            else:
+                caught.set_result(None)
+
+        producer.send(rows(0, 1)).add_done_callback(waits)
+        error = caught.result(30)
+        assert isinstance(error, INVALID)
+        assert "its own thread" in str(error)
+        producer.flush(30)

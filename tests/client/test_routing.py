@@ -131,12 +131,18 @@ def test_addresses_come_from_the_argument_then_the_environment_then_the_default(
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "a:1", "http://a:1", "tcp://", "tcp://a:x", "tcp://a:0", "ipc://", "tcp://:1"]
+    "wrong",
+    [
+        *("", "a:1", "http://a:1", "tcp://", "tcp://a:x", "tcp://a:0", "ipc://", "tcp://:1"),
+        *("tcp://exa mple:1", "tcp://*:7411", "tcp://\udcff:1", "ipc:///run/\udcff", "tcp://a\n:1"),
+    ],
 )
 def test_another_form_of_address_is_refused_and_shown(wrong: str) -> None:
     with pytest.raises(ConfigError) as caught:
         addresses(wrong, {})
     assert repr(wrong) in str(caught.value)
+    with pytest.raises(ConfigError, match="a string"):
+        addresses(7411, {})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("code", [Code.UNKNOWN_TOPIC, Code.UNKNOWN_PARTITION])

@@ -298,3 +298,59 @@ def test_a_unix_socket_does_the_same(tmp_path: Path) -> None:
         with client.producer("t") as producer:
             producer.send(rows(0, 1000)).result(30)
         assert sorted(ids_of(client)) == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.uint8(), pa.uint64(), pa.float16(), pa.decimal256(50, 2), pa.timestamp("ns"), pa.time64("us")),
+        *(pa.duration("us"), pa.date64(), pa.map_(pa.string(), pa.int32()), pa.list_(pa.uint16())),
+        *(pa.struct([]), pa.struct([("a", pa.timestamp("s"))]), pa.month_day_nano_interval()),
+    ],
+    ids=str,
+)
+def test_a_key_without_a_slot_is_refused_and_makes_nothing(
+    client: ringfence.Client, kind: pa.DataType
+) -> None:
+    name = "no-slot"
+    with pytest.raises(ringfence.RefusedError, match=r"slot|stored") as caught:
+        client.create_topic(name, schema=pa.schema([("c", kind)]), key=["c"])
+    assert not isinstance(caught.value, ringfence.AlreadyExistsError)
+    assert name not in [topic.name for topic in client.topics()]
+    assert client.status().state == "serving"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.int8(), pa.float64(), pa.decimal128(38, 2), pa.timestamp("us", "UTC"), pa.bool_(), pa.date32()),
+        *(pa.large_string(), pa.binary(16), pa.dictionary(pa.int32(), pa.string())),
+        *(pa.list_(pa.int32()), pa.struct([("a", pa.string())])),
+    ],
+    ids=str,
+)
+def test_a_key_that_spark_hashes_takes_rows(client: ringfence.Client, kind: pa.DataType) -> None:
+    name = "slot-" + "".join(letter if letter.isalnum() else "-" for letter in str(kind))
+    schema = pa.schema([("c", kind)])
+    client.create_topic(name, schema=schema, key=["c"], partitions=2)
+    with client.producer(name) as producer:
+        producer.send(pa.RecordBatch.from_pylist([{"c": None}], schema=schema)).result(30)
+    assert client.count(name) == 1
+
+
+def test_a_start_in_a_partition_that_the_topic_does_not_have_is_refused(client: ringfence.Client) -> None:
+    client.create_topic("starts", schema=SCHEMA, partitions=1)
+    for wrong in ({1: 1}, {"a": 1}, [(987_654_321, 0, 0)]):
+        with pytest.raises(ringfence.NotFoundError, match="no such partition"):
+            client.read("starts", start=wrong)  # type: ignore[arg-type]
+
+
+def test_no_name_that_is_no_text_ends_the_link(client: ringfence.Client) -> None:
+    for call in (
+        lambda: client.producer("starts", name="\udcff"),
+        lambda: client.topic("\udcff"),
+        lambda: client.create_topic("\udcff", schema=SCHEMA),
+    ):
+        with pytest.raises(ringfence.InvalidArgumentError):
+            call()
+    assert client.status().state == "serving"

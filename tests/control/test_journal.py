@@ -10,6 +10,7 @@ import pytest
 
 from ringfence.control.store import records
 from ringfence.control.store.journal import START, Hard, Journal, Payload, Position
+from ringfence.native._node import crc32c
 from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
 
 HISTORY = b"h" * 16
@@ -155,6 +156,10 @@ def test_a_newer_format_is_refused_untouched(tmp_path: Path) -> None:
     made(path, ENTRIES)
     data = bytearray(path.read_bytes())
     data[4:6] = (3).to_bytes(2, "little")
+    path.write_bytes(data)
+    with pytest.raises(RecordError, match="head"):  # a bit of its own accord is no newer program
+        Journal(path, history=HISTORY)
+    data[60:64] = crc32c(bytes(data[:60])).to_bytes(4, "little")
     path.write_bytes(data)
     with pytest.raises(NewerFormatError, match="format 3"):
         Journal(path, history=HISTORY)

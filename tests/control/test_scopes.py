@@ -157,3 +157,17 @@ def test_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
     assert "forgotten" in log.refused(log.commit(begun[1], 1)).message
     assert log.begun("s1").scope > Index(begun[1].scope), "begun anew it is another scope"
     assert set(log.state.scope_names.values()) == set(log.state.scopes)
+
+
+def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> None:
+    log = Log()
+    begun = log.begun()
+    there = log.commit(begun, 1)
+    for part, code in (
+        (StagedPart(TopicId(99), log.partition, 5), Code.UNKNOWN_TOPIC),
+        (StagedPart(TOPIC, PartitionId(log.partition + 999), 5), Code.UNKNOWN_PARTITION),
+    ):
+        assert log.refused(replace(there, parts=(*there.parts, part))).code == code
+    assert log.do(there) == ScopeDecided(already=False)
+    gone = replace(there, parts=(StagedPart(TopicId(99), log.partition, 5),))
+    assert log.do(gone) == ScopeDecided(already=True), "what is decided stays decided"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.sim import shrink, simulation
+from tests.sim import apart, shrink
 from tests.sim.mix import Plan
 from tests.sim.simulation import Result
 
@@ -45,7 +46,7 @@ def _show(plan: Plan, result: Result, given: argparse.Namespace) -> None:
         broken = result.violation.invariant
 
         def fails(fewer: Plan) -> bool:
-            again = simulation.run(fewer).violation
+            again = apart.run(fewer).violation
             return again is not None and again.invariant == broken
 
         before = len(plan.strikes)
@@ -54,7 +55,7 @@ def _show(plan: Plan, result: Result, given: argparse.Namespace) -> None:
         numbers = ",".join(str(each.number) for each in smaller.strikes)
         command += f" --only {numbers}" + (" --calm" if smaller == shrink.calm(smaller) else "")
         plan = smaller
-    result = simulation.run(plan, is_told=True)
+    result = apart.run(plan, is_told=True)
     print("\n".join(result.story[-given.lines :] if given.lines else ()))
     print(f"seed {plan.seed}: {result.violation}\n  replay: {command}", flush=True)
 
@@ -70,12 +71,11 @@ def main() -> int:
     parser.add_argument("--shrink", action="store_true", help="leave out strikes that do not matter")
     parser.add_argument("--only", help="numbers of the strikes that are carried out, as a shrink tells them")
     parser.add_argument("--calm", action="store_true", help="without lost, doubled and late messages")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at once")
     given = parser.parse_args()
-    began, events, violations, counted, run = time.process_time(), 0, 0, 0, 0
+    events, violations, counted, run = 0, 0, 0, 0
     counts = Counter[str]()
-    for seed in _seeds(given):
-        plan = _plan(seed, given)
-        result = simulation.run(plan, is_told=given.seed is not None and not given.shrink)
+    for plan, result in apart.each((_plan(seed, given) for seed in _seeds(given)), given.jobs):
         run += 1
         events += result.events
         counted += result.is_counted
@@ -86,9 +86,10 @@ def main() -> int:
             violations += 1
             _show(plan, result, given)
         elif given.seed is not None:
-            print("\n".join(result.story[-given.lines :]))
+            print("\n".join(apart.run(plan, is_told=True).story[-given.lines :]))
             print(f"trace {result.trace}")
-    took_s = time.process_time() - began  # of this core, whatever others do
+    spent = os.times()  # of cores, whatever others do
+    took_s = spent.user + spent.system + spent.children_user + spent.children_system
     print(" ".join(f"{name}={count}" for name, count in sorted(counts.items())))
     print(
         f"{run} seeds ({counted} count), {events} events, {sum(counts.values())} faults, "

@@ -19,6 +19,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
+from ringfence.native import _node
 from tests.sim import birth, simulation
 from tests.sim.machine import Machine
 from tests.sim.mix import Plan
@@ -50,6 +51,10 @@ class Cell:
         return f"{self.step}/{self.victim}/{self.harm}/{self.span}"
 
 
+QUIET: Final = Cell("none", "nobody", "nothing", "short")
+"""Nobody is struck: such a move must be committed."""
+
+
 def cells() -> Iterator[Cell]:
     for names in itertools.product(STEPS, VICTIMS, HARMS, SPANS_US):
         yield Cell(*names)
@@ -67,9 +72,9 @@ def plan_of(seed: int) -> Plan:
 class Moved(Simulation):
     """One move, struck once."""
 
-    def __init__(self, plan: Plan, cell: Cell, ends: list[str]) -> None:
+    def __init__(self, plan: Plan, native: ModuleType, cell: Cell, ends: list[str]) -> None:
         """`ends` gets how the move ended; who asks keeps no hold of a world that way."""
-        super().__init__(plan)
+        super().__init__(plan, native)
         self.cell, self._ends = cell, ends
         self.struck_us = 0
         self._partition = self._change = 0
@@ -172,33 +177,49 @@ class Moved(Simulation):
 
     # ---- the end ----
 
+    def _tries(self) -> int:
+        state = self.machines[0].replica.state
+        return max((move.attempts for move in state.moves.values()), default=0)
+
+    def _why(self) -> str:
+        state = self.machines[0].replica.state
+        return "; ".join(sorted({move.error for move in state.moves.values()}))
+
     def settled(self) -> None:
         """Committed or rolled back; the harm was done."""
         if not self._change:
             raise ViolationError("matrix", "the move never began")
-        if not self.struck_us:
+        if not self.struck_us and self.cell != QUIET:
             raise ViolationError("matrix", f"the move never came to {self.cell.step}")
         state = self.machines[0].replica.state
         (assignment,) = state.topic_named(f"public/default/{TOPIC}").assignments.values()
         nodes = {int(place.node) for place in assignment.replicas}
+        if self.cell == QUIET and self._tries() > 1:
+            raise ViolationError(
+                "I13", f"nothing went wrong, and it took {self._tries()} tries: {self._why()}"
+            )
         if nodes == set(self._after):
             self._ends.append("committed")
+        elif nodes == set(self._before) and self.cell == QUIET:
+            raise ViolationError("I13", f"nothing went wrong, and the move was rolled back: {self._why()}")
         elif nodes == set(self._before):
             self._ends.append("rolled back")
         else:
             raise ViolationError("I13", f"replicas are {nodes}, before {self._before}, wanted {self._after}")
 
 
-def run(cell: Cell, seed: int = 1, *, is_told: bool = False) -> tuple[Result, str]:
+def run(
+    cell: Cell, seed: int = 1, native: ModuleType = _node, *, is_told: bool = False
+) -> tuple[Result, str]:
     """One cell's result, and how its move ended."""
     ends: list[str] = []
     made = partial(_made, cell, ends)
-    result = simulation.run(plan_of(seed), is_told=is_told, make=made)
+    result = simulation.run(plan_of(seed), native, is_told=is_told, make=made)
     return result, ends[0] if ends else ""
 
 
-def _made(cell: Cell, ends: list[str], plan: Plan, _: ModuleType) -> Moved:
-    return Moved(plan, cell, ends)
+def _made(cell: Cell, ends: list[str], plan: Plan, native: ModuleType) -> Moved:
+    return Moved(plan, native, cell, ends)
 
 
 def main() -> int:
@@ -209,7 +230,7 @@ def main() -> int:
     given = parser.parse_args()
     birth.born(MACHINES)
     began, ends, wrong = time.process_time(), Counter[str](), 0
-    chosen = [cell for cell in cells() if given.only in str(cell)]
+    chosen = [cell for cell in (QUIET, *cells()) if given.only in str(cell)]
     for cell in chosen:
         result, outcome = run(cell, given.seed, is_told=given.told)
         ends[outcome or "wrong"] += 1

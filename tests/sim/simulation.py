@@ -339,8 +339,11 @@ class Simulation(World):
 
 
 @contextlib.contextmanager
-def surroundings() -> Iterator[None]:
-    """What runs share: interception, watching, no collection of garbage in the middle of a run."""
+def surroundings(*, is_last: bool = False) -> Iterator[None]:
+    """What runs share: interception, watching, no collection of garbage in the middle of a run.
+
+    Behind the last run of a process nothing is collected at all.
+    """
     body_of(1, 1)  # what imports lazily does so in the real world
     gc.disable()
     gc.freeze()  # what is there already is no garbage of this run
@@ -348,8 +351,9 @@ def surroundings() -> Iterator[None]:
         with quiet.logs(), installed(), observed():
             yield
     finally:
-        _forget_the_dead()
-        gc.enable()
+        if not is_last:
+            _forget_the_dead()
+            gc.enable()
 
 
 def _forget_the_dead() -> None:
@@ -368,12 +372,15 @@ def _forget_the_dead() -> None:
 Make = Callable[[Plan, ModuleType], "Simulation"]
 
 
-def run(plan: Plan, native: ModuleType = _node, *, is_told: bool = False, make: Make = Simulation) -> Result:
-    """Play one plan. A broken promise stands in the result."""
+def run(
+    plan: Plan, native: ModuleType = _node, *, is_told: bool = False, make: Make = Simulation,
+    is_last: bool = False,
+) -> Result:  # fmt: skip
+    """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
     birth.born(plan.machines)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (
-        surroundings(),
+        surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
     ):

@@ -260,7 +260,7 @@ class Watch:
         elif name == "open":
             partition, epoch = args[1], args[4]
             owner = self.owners.get((partition, epoch))
-            if owner is not None and owner != machine.node_id:
+            if owner != machine.node_id:
                 what = (
                     f"node {machine.node_id} opened partition {partition} under {epoch}, which is {owner}'s"
                 )

@@ -212,6 +212,21 @@ def test_control_bodies_that_are_not_sound_are_refused(topic: RawTopic, body: by
         assert answer.code in (Code.BAD_BODY, Code.INVALID_ARGUMENT), (opcode, answer)
 
 
+def test_every_kind_of_value_in_a_control_body_has_an_answer(topic: RawTopic) -> None:
+    unknown = {0xC1, *range(0xC7, 0xCA), *range(0xD4, 0xD9)}  # the reserved byte, extension types
+    for opcode in (Op.HELLO, Op.STATUS, Op.TOPIC_DESCRIBE):
+        for first in range(256):
+            for rest in (b"", b"\x01\x00", bytes(300)):
+                body = b"\x81\xa1a" + bytes([first]) + rest
+                answer = topic.client.ask(opcode, body, flags=wire.RequestFlags.CONTROL)
+                assert first not in unknown or answer.code == Code.BAD_BODY, (opcode, body, answer)
+
+
+def test_a_control_body_above_its_limit_is_too_large(topic: RawTopic) -> None:
+    body = b"\x81\xa4name\xc6" + (1 << 20).to_bytes(4, "big") + bytes(1 << 20)
+    refused(topic.client.ask(Op.TOPIC_DESCRIBE, body, flags=wire.RequestFlags.CONTROL), Code.TOO_LARGE)
+
+
 def test_impossible_topics_are_refused_with_the_reason(topic: RawTopic) -> None:
     schema = SCHEMA.serialize().to_pybytes()
     wanted = [

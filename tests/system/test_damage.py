@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import ringfence
+from ringfence.control.cli.exits import Exit
 from ringfence.native import wire
 from tests.system import files
+from tests.system.disk import Disk
 from tests.system.harness import SCHEMA, NodeProcess, batch, cli
 
 
@@ -135,3 +138,30 @@ def test_a_torn_tail_is_cut_and_everything_before_it_is_there(
         file.write(bytes(torn) + b"\x55" * 500)
     with node, ringfence.connect(node.address) as client:
         assert {partition: read(client, partition) for partition in ids} == ids
+
+
+def test_fsck_reads_what_is_mounted_read_only(tmp_path: Path) -> None:
+    """A backup, or a disk that is to change no more."""
+    disk = Disk(tmp_path, size_mb=1024)
+    try:
+        data = disk.mount_point / "data"
+        with NodeProcess(data) as node, ringfence.connect(node.address) as client:
+            client.create_topic("t", schema=SCHEMA, partitions=1)
+            with client.producer("t") as producer:
+                producer.send(batch(0, 100)).result(30)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk.mount_point)], check=True, capture_output=True)
+        for _ in range(2):
+            done = cli("fsck", "--data", str(data), "--json")
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["records"] > 0
+    finally:
+        disk.release()
+
+
+def test_a_lock_that_is_no_file_is_said_to_be_that(stopped: tuple[NodeProcess, dict[int, list[int]]]) -> None:
+    data = stopped[0].data
+    (data / "lock").unlink()
+    (data / "lock").mkdir()
+    done = cli("fsck", "--data", str(data))
+    assert done.returncode == Exit.STORAGE, done.stderr
+    assert "Is a directory" in done.stderr

@@ -27,9 +27,22 @@ pub enum Bug {
     OlderEpochCounts,
     /// What a replica received behind a gap counts as its end (S2).
     GapCounts,
+    /// Who adopts a copy forgets which batches are in it (I6).
+    TableDropped,
+    /// A copy is taken for whole one record before its end (I11).
+    CopyShort,
 }
 
-/// Those of one node, by name on the command line; those of replication are found by the tests beside it.
+/// Those of replication, by name on the command line: only clusters show them.
+pub const REPLICA_BUGS: [(&str, Bug); 5] = [
+    ("follower_ack_early", Bug::FollowerAckEarly),
+    ("older_epoch_counts", Bug::OlderEpochCounts),
+    ("gap_counts", Bug::GapCounts),
+    ("table_dropped", Bug::TableDropped),
+    ("copy_short", Bug::CopyShort),
+];
+
+/// Those that one node alone shows.
 pub const BUGS: [(&str, Bug); 7] = [
     ("ack_before_sync", Bug::AckBeforeSync),
     ("old_epoch", Bug::OldEpoch),

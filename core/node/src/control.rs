@@ -2,8 +2,8 @@
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
-    ANSWER_FLAG_CONTROL, AnswerHeader, Code, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RequestHeader, Status,
-    crc_of,
+    ANSWER_FLAG_CONTROL, AnswerHeader, CONTROL_BYTES_MAX, Code, Opcode, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN,
+    RequestHeader, Status, crc_of,
 };
 
 use crate::answers::{is_control, length, send, send_packed};
@@ -163,6 +163,10 @@ fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
     }
     if !is_control(header) {
         return Err(Refusal::new(Code::BadBody, "the body must be MessagePack and the header say so (flag bit 0)"));
+    }
+    if body.len() > CONTROL_BYTES_MAX {
+        let what = format!("a control body of {} bytes: at most {CONTROL_BYTES_MAX}", body.len());
+        return Err(Refusal::new(Code::TooLarge, what));
     }
     pack::check_map(body).map_err(|why| Refusal::new(Code::BadBody, why))
 }

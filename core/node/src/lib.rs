@@ -54,6 +54,7 @@ mod stage_table;
 mod status;
 mod sync;
 mod topic;
+mod unpack;
 mod upkeep;
 mod waiting;
 

@@ -1,10 +1,10 @@
 //! The few `MessagePack` bodies that the node reads and writes itself; `native/messages.py` has their definition.
 
-use ringfence_wire::{CONTROL_BYTES_MAX, NESTING_MAX};
-use rmp::decode::{self, MessageLen};
-use rmp::encode;
+use ringfence_wire::CONTROL_BYTES_MAX;
+use rmp::{decode, encode};
 
 use crate::refusal::Refusal;
+use crate::unpack::value_len;
 
 /// Body of REFUSED.
 pub fn refused(refusal: &Refusal) -> Box<[u8]> {
@@ -74,7 +74,7 @@ impl Hello {
     }
 }
 
-/// Is this one whole `MessagePack` map, nested at most `nesting_max` deep? The control plane reads its content.
+/// Is this one whole `MessagePack` map, not nested too deep? The control plane reads its content.
 ///
 /// # Errors
 /// A sentence that says what is wrong.
@@ -110,10 +110,8 @@ fn each_field<'a>(
     for _ in 0..fields {
         let bytes = decode::read_str_len(&mut rest).map_err(|_| "a key of the map is not a string".to_owned())?;
         let (name, after) = rest.split_at_checked(bytes as usize).ok_or("a key is longer than the body")?;
-        let value = MessageLen::with_limits(NESTING_MAX, CONTROL_BYTES_MAX)
-            .incremental_len(after)
-            .ok()
-            .and_then(|bytes| after.get(..bytes))
+        let value = value_len(after)
+            .map(|bytes| &after[..bytes])
             .ok_or_else(|| format!("field {:?} is not sound MessagePack", String::from_utf8_lossy(name)))?;
         rest = &after[value.len()..];
         take(name, value)?;
@@ -183,7 +181,17 @@ mod tests {
     #[test]
     fn unsound_maps_are_named() {
         let deep = [&[0x81, 0xA1, b'x'][..], &[0x91; 100]].concat();
-        for body in [&b""[..], b"\xC1", b"\x93\x01\x02", b"\x81\xA4name", b"\xDF\xFF\xFF\xFF\xFF", b"\x80\x00", &deep] {
+        for body in [
+            &b""[..],
+            b"\xC1",
+            b"\x93\x01\x02",
+            b"\x81\xA4name",
+            b"\xDF\xFF\xFF\xFF\xFF",
+            b"\x80\x00",
+            b"\x81\xA1a\xD4\x01\x00",
+            b"\x81\xA1a\xC1",
+            &deep,
+        ] {
             assert!(check_map(body).is_err(), "{body:x?}");
         }
         assert_eq!(check_map(b"\x81\xA4name\x01"), Ok(()));

@@ -275,7 +275,7 @@ fn control_requests_go_up_bounded_and_their_answers_come_down() {
     let header = control(&mut world, Opcode::TopicList, body);
     world.send(&header, body);
     assert_eq!((world.answers.len(), world.outcomes.len()), (0, 256), "one left, one fits");
-    for unsound in [&b""[..], b"\xC1", b"\x93\x01\x02\x03", b"\x81\xA4name"] {
+    for unsound in [&b""[..], b"\xC1", b"\x93\x01\x02\x03", b"\x81\xA4name", b"\x81\xA1a\xD4\x01\x00"] {
         let header = control(&mut world, Opcode::TopicCreate, unsound);
         assert_eq!(code(&world.ask(&header, unsound)), Code::BadBody, "{unsound:?}");
     }

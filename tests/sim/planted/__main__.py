@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ringfence.native import _node
-from tests.sim import birth, data_plane, simulation
+from tests.sim import birth, data_plane, matrix, simulation
 from tests.sim.mix import Plan
-from tests.sim.planted import control, native
+from tests.sim.planted import control, native, replicas
 from tests.sim.violation import ViolationError
 
 
@@ -30,6 +30,41 @@ def find(
         if result.violation is not None:
             return seed, result.violation
     return seeds[-1], None
+
+
+def find_in_replicas(
+    switch: Callable[[], AbstractContextManager[object]], seeds: range, *, is_native: bool = False
+) -> tuple[str, ViolationError | None]:
+    """As `find`, with what has replicas: a quiet move first, then seeds whose rows have three."""
+    for machines in (3, 4):
+        birth.born(machines)
+    with switch() as module:
+        quiet, _ = matrix.run(matrix.QUIET, native=module if is_native else _node)  # type: ignore[arg-type]
+    if quiet.violation is not None:
+        return "a quiet move", quiet.violation
+    tried = 0
+    for plan in map(Plan.drawn, seeds):
+        if plan.replication > 1:
+            tried += 1
+            with switch() as module:
+                result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
+            if result.violation is not None:
+                return str(tried), result.violation
+    return f"not in {tried}", None
+
+
+def with_replicas(seeds: range, only: list[str]) -> None:
+    print("| planted bug | seeds with replicas needed | named by |")
+    print("|---|--:|---|")
+    switches = {name: (lambda name=name: replicas.planted(name), False) for name in replicas.BUGS}
+    if not only or any(name not in replicas.BUGS for name in only):
+        faults = native.load().plantable_replicas()
+        switches |= {name: (lambda name=name: native.planted(name), True) for name in faults}
+    for name in [name for name in switches if not only or name in only]:
+        switch, is_native = switches[name]
+        needed, broken = find_in_replicas(switch, seeds, is_native=is_native)
+        text = "" if broken is None else str(broken)[:100].replace("|", "/")
+        print(f"| {name} | {needed} | {text} |", flush=True)
 
 
 def clusters(seeds: range, only: list[str]) -> None:
@@ -73,9 +108,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--node", action="store_true", help="faults of the engine in single nodes")
+    parser.add_argument("--replicas", action="store_true", help="bugs of changes and of replicas")
     parser.add_argument("only", nargs="*", help="these bugs; all of them without")
     given = parser.parse_args()
-    if given.node:
+    if given.replicas:
+        with_replicas(range(given.first, given.first + given.seeds), given.only)
+    elif given.node:
         one_node(given.seeds)
     else:
         clusters(range(given.first, given.first + given.seeds), given.only)

@@ -197,6 +197,10 @@ impl Engine {
                 && follower.learner == Some((change, attempt))
             {
                 (follower.learner, any) = (None, true);
+                #[cfg(feature = "planted")]
+                if ringfence_log::planted::is_on(ringfence_log::planted::Bug::TableDropped) {
+                    partition.producers = crate::dedupe::Producers::default();
+                }
             }
         }
         if any {

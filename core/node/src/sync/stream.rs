@@ -192,6 +192,12 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         let until = owner.durable.record;
         let sync = &mut owner.syncs[index];
+        #[cfg(feature = "planted")]
+        let until = if ringfence_log::planted::is_on(ringfence_log::planted::Bug::CopyShort) && sync.change > 0 {
+            until.saturating_sub(1)
+        } else {
+            until
+        };
         if until == 0 {
             // What this store itself has is not known before its first sync: nobody is level with that.
             return;

@@ -1,0 +1,45 @@
+"""When a leader asks for the HOLD of a move: what the target lacks is little, or as little as it ever is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ringfence.control.machines.change_orders import Ready, Receive, Sync, Synced, SyncState
+from ringfence.control.machines.changes import HOLD_GAP, STEADY_LOOKS, advance, fresh, heard
+from ringfence.control.model.change_commands import HoldChange
+from tests.changes.lab import Lab
+
+
+def looks_until_the_hold(gaps: Iterable[int], state: SyncState = SyncState.CONTIGUOUS) -> int | None:
+    """How often a target that lacks so many records is looked at before the HOLD; None if it never comes."""
+    lab = Lab(3)
+    lab.must(lab.prepare(lab.nodes[1]))
+    seen = fresh(lab.change, 0)
+    (receive,) = advance(lab.state, lab.change, seen, 0).orders
+    assert isinstance(receive, Receive)
+    seen = heard(seen, receive, Ready())
+    for count, gap in enumerate(gaps, 1):
+        (sync,) = advance(lab.state, lab.change, seen, count).orders
+        assert isinstance(sync, Sync)
+        seen = heard(seen, sync, Synced(state=state, gap=gap))
+        if isinstance(advance(lab.state, lab.change, seen, count).entry, HoldChange):
+            return count
+    return None
+
+
+def test_little_is_held_at_once() -> None:
+    assert looks_until_the_hold([HOLD_GAP]) == 1
+
+
+def test_a_lag_that_shrinks_no_more_is_what_the_load_keeps_on_its_way() -> None:
+    found = looks_until_the_hold([900, 500, *[300, 420, 350] * STEADY_LOOKS])
+    assert found is not None, "a full load kept this move from ever ending"
+    assert found == STEADY_LOOKS + 3
+
+
+def test_a_target_that_falls_ever_further_behind_is_not_held_for() -> None:
+    assert looks_until_the_hold(range(100, 20_000, 100)) is None
+
+
+def test_a_copy_is_not_held_for_however_long_it_takes() -> None:
+    assert looks_until_the_hold([300] * 50, SyncState.COPYING) is None

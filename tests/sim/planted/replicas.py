@@ -1,0 +1,123 @@
+"""Bugs of changes and of replicas, one at a time, patched into the product's control plane.
+
+Those of the engine stand behind the cargo feature `planted` (native.py). Without replicas nothing shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from ringfence.control.machines import change_checks, changes, orders
+from ringfence.control.machines.change_orders import Ended
+from ringfence.control.machines.change_rules import awaits_owner
+from ringfence.control.model.change_commands import CommitChange
+from ringfence.control.runtime import changes_node
+from ringfence.control.runtime.changes_node import ChangeNode
+from ringfence.control.runtime.follower import Follower
+
+Patch = pytest.MonkeyPatch
+
+
+def _dual_write_stops_before_the_hold(patch: Patch) -> None:
+    """The owner sends nothing more to the target when it is asked to hold: the target never has the end."""
+    original = ChangeNode._fence
+
+    async def fence(self: Any, order: Any) -> Any:
+        if not awaits_owner(self._proposer.state, order.partition):
+            await self._order("sync_stop", order.change)
+            await asyncio.sleep(0.1)
+        return await original(self, order)
+
+    patch.setattr(ChangeNode, "_fence", fence)
+
+
+def _the_hold_fences_nobody(patch: Patch) -> None:
+    """The target is opened at the end that the source has just now; the source goes on."""
+    original = ChangeNode._fence
+
+    async def fence(self: Any, order: Any) -> Any:
+        known = self._figures(order)
+        if awaits_owner(self._proposer.state, order.partition) or known is None:
+            return await original(self, order)
+        return Ended(end=changes_node._end(known))
+
+    patch.setattr(ChangeNode, "_fence", fence)
+
+
+def _the_hold_ends_by_timer(patch: Patch) -> None:
+    """A source that was held goes on by itself, under the change's own number."""
+    original = ChangeNode._fence
+
+    async def again(self: Any, order: Any) -> None:
+        await self._order("open", order.topic, order.partition, *self._slots(order), order.change + 1)
+
+    async def fence(self: Any, order: Any) -> Any:
+        answer = await original(self, order)
+        if not awaits_owner(self._proposer.state, order.partition):
+            asyncio.get_running_loop().create_task(again(self, order))
+        return answer
+
+    patch.setattr(ChangeNode, "_fence", fence)
+
+
+def _one_replica_is_a_majority(patch: Patch) -> None:
+    """A change is committed when one of the new replicas has proven its end."""
+    for place in (changes, change_checks):
+        patch.setattr(place, "quorum", lambda _: 1)
+
+
+def _the_first_fenced_is_chosen(patch: Patch) -> None:
+    """A failover takes the least advanced replica, and nobody checks."""
+    original = changes._failing_over
+
+    def failing_over(state: Any, change: Any, seen: Any, now_ms: int, owned: Any) -> Any:
+        found = original(state, change, seen, now_ms, owned)
+        if not isinstance(found.entry, CommitChange):
+            return found
+        least = min(found.entry.proofs, key=lambda proof: (proof.end.epoch, proof.end.records))
+        return found._replace(entry=replace(found.entry, owner=least.place.node, end=least.end))
+
+    patch.setattr(changes, "_failing_over", failing_over)
+    patch.setattr(change_checks, "chosen_fault", lambda *_: None)
+
+
+def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
+    """Under the epoch that it had."""
+    patch.setattr(orders, "awaits_owner", lambda *_: False)
+
+
+def _ends_are_counted_in_rows(patch: Patch) -> None:
+    original = changes_node._end
+    patch.setattr(changes_node, "_end", lambda told: original({**told, "records": told["end_offset"]}))
+
+
+def _a_forgotten_copy_stays(patch: Patch) -> None:
+    """What a target had received before it was restarted outlives its change."""
+    patch.setattr(Follower, "_is_forgotten", lambda *_: False)
+
+
+OWN: Final = (
+    _dual_write_stops_before_the_hold,
+    _the_hold_fences_nobody,
+    _the_hold_ends_by_timer,
+    _one_replica_is_a_majority,
+    _the_first_fenced_is_chosen,
+    _a_restart_opens_what_waits_for_an_owner,
+    _ends_are_counted_in_rows,
+    _a_forgotten_copy_stays,
+)
+BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """With one bug switched on."""
+    with pytest.MonkeyPatch.context() as patch:
+        BUGS[name](patch)
+        yield
