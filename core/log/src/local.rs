@@ -100,6 +100,28 @@ impl Shard {
         Ok(placed)
     }
 
+    /// A dropped partition is here again: its log begins anew behind the drop, empty, under the same fence. There is no
+    /// record of that: whatever is appended next says it, and until then a start finds the partition dropped.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] until the drop is durable and nobody reads what was dropped; nothing has changed.
+    ///
+    /// # Panics
+    /// When the partition was not dropped.
+    pub fn revive(&self, log: &mut PartitionLog) -> Result<(), Refusal> {
+        assert!(log.dropped, "partition {} of topic {} was not dropped", log.partition, log.topic);
+        if let Some(why) = &self.failed {
+            return Err(Refusal::Failed(why.clone()));
+        }
+        // In one group with it, a record of the new log could be there while the drop is not.
+        let is_durable = log.states.last().is_some_and(|(group, _)| *group <= self.durable_group());
+        if !is_durable || log.is_read() {
+            return Err(Refusal::Busy);
+        }
+        log.begin_anew();
+        Ok(())
+    }
+
     /// Begin anew at `head`, whose chain is not known, with what another replica's log goes on with. What was here counts
     /// no more; `blob` is the node's part of that replica.
     ///

@@ -96,9 +96,7 @@ impl Rebuild {
         self.report.damage.extend(bad_body.clone());
         if self.part(header.topic, header.partition).log.dropped {
             // Nothing of a log follows its drop: the partition came back to this store, and begins anew.
-            let key = (header.topic, header.partition);
-            self.report.damage.retain(|damage| (damage.topic, damage.partition) != key);
-            self.part(key.0, key.1).log.begin_anew();
+            self.begin_anew(header.topic, header.partition);
             self.report.damage.extend(bad_body.clone());
         }
         let part = self.part(header.topic, header.partition);
@@ -116,6 +114,14 @@ impl Rebuild {
             part.damage = Some(damage);
         }
         self.report.damage.extend(problem);
+    }
+
+    /// A partition that was dropped has a record again: what was found before is of a log that counts no more.
+    fn begin_anew(&mut self, topic: u64, partition: u64) {
+        self.report.damage.retain(|damage| (damage.topic, damage.partition) != (topic, partition));
+        let part = self.part(topic, partition);
+        part.log.begin_anew();
+        (part.damage, part.missing_before, part.suspicion) = (None, None, None);
     }
 
     /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
@@ -159,6 +165,11 @@ impl Rebuild {
             let present = seen.get(&(entry.topic, entry.partition)).copied().unwrap_or(0);
             if present >= entry.records {
                 continue;
+            }
+            let is_of = |item: &Item| (item.header.topic, item.header.partition) == (entry.topic, entry.partition);
+            if self.part(entry.topic, entry.partition).log.dropped && !found.items.iter().any(is_of) {
+                // It was dropped in an earlier group: what is lost here is of the log that it began anew.
+                self.begin_anew(entry.topic, entry.partition);
             }
             let part = self.part(entry.topic, entry.partition);
             let damage = Damage {

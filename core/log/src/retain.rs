@@ -25,14 +25,14 @@ const STATES_MAX: usize = 1024;
 /// rotation, a moved log start, and every few seconds. `partitions` are all partitions of the store: one that is
 /// left out keeps its files.
 pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut PartitionLog>) -> Vec<(u64, u64)> {
-    let files: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.files.keys().copied()).collect();
+    let on_disk: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.on_disk()).collect();
     // It tells the next start which numbers were used (L3): it stays although nobody needs what it holds.
-    let newest = files.last().copied();
+    let newest = shards.iter().filter_map(|shard| shard.space.files.keys().next_back()).max().copied();
     let mut waiting = Vec::new();
     for log in partitions {
         let shard = log.place.and_then(|place| shards.get(usize::from(place.shard)));
         let durable_group = shard.map_or(0, Shard::durable_group);
-        log.settle(durable_group, &files);
+        log.settle(durable_group, &on_disk);
         waiting.extend(log.waits_for_state(durable_group).map(|file| (log.topic, log.partition, file)));
     }
     let mut idle = BTreeSet::new();
@@ -56,16 +56,17 @@ pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut
 }
 
 impl PartitionLog {
-    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `files`: those that
-    /// exist.
-    fn settle(&mut self, durable_group: u64, files: &BTreeSet<u64>) {
+    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `on_disk`: files that a
+    /// start would find; one that nobody needs is there until it was renamed or removed.
+    fn settle(&mut self, durable_group: u64, on_disk: &BTreeSet<u64>) {
         while self.starts.first().is_some_and(|(group, _)| *group <= durable_group) {
             let (_, offset) = self.starts.remove(0);
             self.start_offset_durable = self.start_offset_durable.max(offset);
         }
         let durable = self.states.partition_point(|(group, _)| *group <= durable_group);
         self.states.drain(..durable.saturating_sub(1));
-        if self.damage.is_some() {
+        // A state record on its way may say that all before it counts no more: until it is durable, that still counts.
+        if self.damage.is_some() || self.is_state_pending(durable_group) {
             return;
         }
         let state_file = self.state_file(durable_group);
@@ -80,14 +81,14 @@ impl PartitionLog {
                 touch.live = None;
             }
         }
-        self.buried.retain(|file| files.contains(file));
+        self.buried.retain(|file| on_disk.contains(file));
         let (buried, mut has_older) = (&mut self.buried, false);
         self.touches.retain(|touch| {
             let superseded = state_file.is_some_and(|file| file > touch.pin.number);
             let is_last_word = touch.has_cut && (has_older || !buried.is_empty());
             let is_kept = touch.live.is_some() || !superseded || is_last_word;
             has_older |= is_kept;
-            if !is_kept && files.contains(&touch.pin.number) {
+            if !is_kept && on_disk.contains(&touch.pin.number) {
                 buried.push(touch.pin.number);
             }
             is_kept
@@ -101,6 +102,10 @@ impl PartitionLog {
         }
     }
 
+    fn is_state_pending(&self, durable_group: u64) -> bool {
+        self.states.last().is_some_and(|(group, _)| *group > durable_group)
+    }
+
     /// Where the newest durable state record stands.
     fn state_file(&self, durable_group: u64) -> Option<u64> {
         self.states.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
@@ -108,8 +113,7 @@ impl PartitionLog {
 
     /// Files that it holds only for want of a newer state record; none while one is on its way.
     fn waits_for_state(&self, durable_group: u64) -> impl Iterator<Item = u64> + '_ {
-        let is_pending = self.states.iter().any(|(group, _)| *group > durable_group);
-        let none = is_pending || self.damage.is_some();
+        let none = self.is_state_pending(durable_group) || self.damage.is_some();
         let newest = self.state_file(durable_group).unwrap_or(0);
         let waiting = self.touches.iter().filter(move |touch| !none && touch.live.is_none());
         waiting.map(|touch| touch.pin.number).filter(move |file| newest <= *file)

@@ -12,7 +12,7 @@ use crate::file_header::{FILE_HEADER_BYTES, FileHeader, Identity};
 use crate::files::{FilePin, FileToken};
 use crate::group::Begin;
 use crate::job::Step;
-use crate::position::{FILE_NUMBER_MAX, segment_name};
+use crate::position::{FILE_NUMBER_MAX, parse_segment_name, segment_name};
 use crate::storage::StorageError;
 
 /// How long to wait before a full disk is asked again: space comes back by an operator's hand or by retention.
@@ -66,6 +66,8 @@ pub struct Space {
     pub files: BTreeMap<u64, (FilePin, u64)>,
     /// Segments that nobody needs any more.
     free: Vec<FilePin>,
+    /// Numbers of those that a job is about to rename or remove: on disk until it is known that they are not.
+    going: Vec<u64>,
     /// Until when free segments wait to be used again.
     kept_until_ms: Option<u64>,
     /// Set while the spare cannot be made; the time of the next try.
@@ -122,6 +124,7 @@ impl Space {
             reserve_serial: 0,
             files: BTreeMap::new(),
             free: Vec::new(),
+            going: Vec::new(),
             kept_until_ms: None,
             full_until_ms: None,
             rows_refused: false,
@@ -199,6 +202,7 @@ impl Space {
         let kept = self.kept(now_ms);
         while steps.len() < STEPS_MAX && self.free.len() > kept {
             let Some(pin) = self.free.pop() else { break };
+            self.going.push(pin.number);
             steps.push(Step::Remove { segment: segment_name(pin.number, pin.shard) });
         }
         steps
@@ -218,6 +222,7 @@ impl Space {
         match self.free.pop() {
             Some(pin) => {
                 self.kept_until_ms = None;
+                self.going.push(pin.number);
                 Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
             }
             None => Step::Allocate { name, bytes },
@@ -246,6 +251,11 @@ impl Space {
         outcome: &Result<(), StorageError>,
         now_ms: u64,
     ) -> Result<(), StorageError> {
+        if let (Step::Recycle { segment, .. } | Step::Remove { segment }, Ok(())) = (step, outcome) {
+            // Of one that failed nobody knows: it counts as there until the next start.
+            let gone = parse_segment_name(segment).map(|(number, _)| number);
+            self.going.retain(|number| Some(*number) != gone);
+        }
         let (name, bytes, recycled) = match step {
             Step::Allocate { name, bytes } => (name, *bytes, false),
             Step::Recycle { name, bytes, .. } => (name, *bytes, true),
@@ -291,6 +301,12 @@ impl Space {
     pub fn closed(&self) -> impl Iterator<Item = &FilePin> {
         let current = self.current.as_ref().map_or(u64::MAX, |current| current.pin.number);
         self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != current)
+    }
+
+    /// Numbers of segments that a start would find, those that nobody needs any more included.
+    pub fn on_disk(&self) -> impl Iterator<Item = u64> + '_ {
+        let free = self.free.iter().map(|pin| pin.number);
+        self.files.keys().copied().chain(free).chain(self.going.iter().copied())
     }
 
     /// Nobody but this shard needs the segment: its space may be used again.

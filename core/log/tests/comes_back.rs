@@ -2,9 +2,8 @@
 
 mod support;
 
-use ringfence_log::PartitionLog;
-use ringfence_log::Reader;
 use ringfence_log::faulty::Faulty;
+use ringfence_log::{From, PartitionLog, Reader, Refusal, Storage, parse_segment_name};
 use support::{Store, small};
 
 const KEY: (u64, u64) = (1, 1);
@@ -62,6 +61,126 @@ fn what_stands_behind_the_drop_is_a_log_of_its_own() {
             storage.crash();
         }
     }
+}
+
+/// Old life, drop and new life in files of their own, the old ones not given back yet.
+fn in_files_of_their_own(storage: &Faulty) -> Store<Faulty> {
+    let mut store = Store::open(storage, &small());
+    for _ in 0..4 {
+        for _ in 0..5 {
+            store.put(KEY.0, KEY.1, 2, &vec![1; 40_000]);
+        }
+        store.put(1, 2, 1, b"neighbour");
+        store.flush();
+    }
+    let log = store.logs.get_mut(&KEY).unwrap();
+    store.shards[0].append_drop(&mut store.pool, log).unwrap();
+    store.settle();
+    store
+}
+
+#[test]
+fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
+    let storage = Faulty::new(3);
+    let mut store = in_files_of_their_own(&storage);
+    store.put(1, 3, 2, &vec![1; 40_000]);
+    store.settle();
+    let read = store.plan(1, 3, From::Offset(0));
+    let log = store.logs.get_mut(&(1, 3)).unwrap();
+    store.shards[0].append_drop(&mut store.pool, log).unwrap();
+    assert_eq!(store.shards[0].revive(log), Err(Refusal::Busy), "its drop is not durable");
+    store.settle();
+    let log = store.logs.get_mut(&(1, 3)).unwrap();
+    assert_eq!(store.shards[0].revive(log), Err(Refusal::Busy), "somebody reads it");
+    assert!(log.is_dropped());
+    drop(read);
+    assert_eq!(store.shards[0].revive(log), Ok(()));
+    assert_eq!((log.is_dropped(), log.head().next_record, log.end_offset()), (false, 0, 0));
+
+    let fence = 4;
+    let log = store.logs.get_mut(&KEY).unwrap();
+    store.shards[0].revive(log).unwrap();
+    store.shards[0].append_fence(&mut store.pool, log, fence).unwrap();
+    store.put(KEY.0, KEY.1, 1, &vec![7; 30_000]);
+    store.put(KEY.0, KEY.1, 1, &[8; 50]);
+    store.settle();
+    for _ in 0..3 {
+        drop(store);
+        store = Store::open(&storage, &small());
+        assert_eq!(store.report.damage, vec![]);
+        let log = &store.logs[&KEY];
+        assert_eq!((log.is_dropped(), log.fence(), log.head().next_record), (false, fence, 2));
+        assert_eq!(store.told.records[&KEY].len(), 2, "nothing is told of the log that was dropped");
+        let read = store.read_all(KEY.0, KEY.1, 0, 1 << 18);
+        assert_eq!(read.into_iter().map(|(_, body)| body).collect::<Vec<_>>(), vec![vec![7; 30_000], vec![8; 50]]);
+        assert_eq!(store.read_all(1, 2, 0, 1 << 18).len(), 4);
+        store.retain();
+        store.settle();
+        store.retain();
+        storage.crash();
+    }
+}
+
+/// Files are given back one after the other, and the power goes before each.
+#[test]
+fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
+    // Three of them and a drop fill a file of `small`; a fourth goes to the next one.
+    let large = 60_000;
+    for (comes_back, jobs) in
+        [false, true].into_iter().flat_map(|comes_back| (0..20).map(move |jobs| (comes_back, jobs)))
+    {
+        let storage = Faulty::new(4);
+        let mut store = Store::open(&storage, &small());
+        for _ in 0..9 {
+            store.put(KEY.0, KEY.1, 1, &vec![1; large]);
+            store.flush();
+        }
+        let log = store.logs.get_mut(&KEY).unwrap();
+        store.shards[0].append_drop(&mut store.pool, log).unwrap();
+        store.flush();
+        if comes_back {
+            let log = store.logs.get_mut(&KEY).unwrap();
+            store.shards[0].revive(log).unwrap();
+            store.put(KEY.0, KEY.1, 1, &vec![2; large]);
+        }
+        store.put(1, 2, 1, &vec![3; large]);
+        store.flush();
+        for _ in 0..jobs {
+            store.retain();
+            store.write_one(0);
+            store.now_ms += 400;
+        }
+        storage.crash();
+        let store = Store::open(&storage, &small());
+        assert_eq!(store.report.damage, vec![], "{jobs} jobs, comes back: {comes_back}");
+        let log = store.logs.get(&KEY).filter(|log| !log.is_dropped());
+        let records = log.map_or(0, |log| log.head().next_record);
+        assert_eq!(records, u64::from(comes_back), "{jobs} jobs: of its first life nothing may be there");
+        if jobs == 19 {
+            assert!(store.report.files <= 2, "files of its first life are given back: {:?}", store.report);
+        }
+    }
+}
+
+/// Only its directory tells of a log that began behind a drop and was lost at once: it is damage, not a drop.
+#[test]
+fn a_second_life_that_is_damaged_is_not_taken_for_dropped() {
+    let storage = Faulty::new(5);
+    let mut store = in_files_of_their_own(&storage);
+    let log = store.logs.get_mut(&KEY).unwrap();
+    store.shards[0].revive(log).unwrap();
+    let placed = store.put(KEY.0, KEY.1, 1, b"of its second life");
+    store.settle();
+    store.put(1, 2, 1, b"neighbour");
+    store.settle();
+    drop(store);
+    let mut names = storage.list().unwrap().into_iter().map(|(name, _)| name);
+    let is_its = |name: &String| parse_segment_name(name).is_some_and(|(file, _)| file == placed.position.file());
+    let name = names.find(is_its).unwrap();
+    storage.flip(&name, usize::try_from(placed.position.bytes()).unwrap() + 40, 0xff);
+    let store = Store::open(&storage, &small());
+    let log = &store.logs[&KEY];
+    assert!(!log.is_dropped() && log.quarantine().is_some(), "{:?}", store.report);
 }
 
 #[test]

@@ -51,8 +51,11 @@ pub enum Then {
     Nothing,
     /// Appends under this epoch are admitted.
     Open(u64),
-    /// Rows below this offset may be read.
-    Published(u64),
+    /// Rows below this offset may be read. Until then the order waits for replicas.
+    Published {
+        end_offset: u64,
+        until_ms: u64,
+    },
     /// The partition is gone.
     Dropped,
 }

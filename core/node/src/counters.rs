@@ -63,6 +63,7 @@ counters! {
     body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
     producers_forgotten: "dedupe entries expired or above the cap",
     states_written: "state records written",
+    revived: "partitions that came back before the files of what was dropped were gone",
     punched_bytes: "bytes of dropped partitions given back as holes, before their files could go",
     punch_failures: "holes that the file system refused: that space comes back with its file",
     replicated_bytes: "bytes of records sent to replicas",

@@ -109,7 +109,7 @@ impl Engine {
                     self.upkeep.opened.push(partition.log.topic);
                 }
             }
-            Then::Published(end_offset) => self.raise_mark(at, end_offset),
+            Then::Published { end_offset, .. } => self.raise_mark(at, end_offset),
             Then::Dropped => {
                 self.upkeep.dropped.push(at);
                 self.upkeep.holes.dropped(at);

@@ -87,9 +87,14 @@ impl Engine {
     pub fn new(settings: Settings, shards: Vec<Shard>, partitions: Vec<Partition>) -> Self {
         let mut held = Partitions::default();
         let mut producers_bytes = 0;
+        let mut upkeep = crate::upkeep::Upkeep::default();
         for partition in partitions {
             producers_bytes += partition.producers.bytes();
-            held.insert(partition);
+            let dropped = partition.dropped;
+            let at = held.insert(partition);
+            if dropped {
+                upkeep.dropped.push(at);
+            }
         }
         let bounds = settings.parked;
         let of_shard = Bounds {
@@ -118,7 +123,7 @@ impl Engine {
             credit_bytes: 0,
             counters: Counters::default(),
             producers_bytes,
-            upkeep: crate::upkeep::Upkeep::default(),
+            upkeep,
             scopes: crate::stage_scopes::Scopes::default(),
             stopping: false,
             unix_ms: 0,

@@ -33,6 +33,8 @@ pub struct Fetch {
     pub connection: Connection,
     pub header: RequestHeader,
     pub at: At,
+    /// Of the partition when it was asked.
+    pub life: u64,
     pub from: From,
     /// Block to read into.
     pub bytes: usize,
@@ -116,6 +118,7 @@ impl Engine {
             connection: from,
             header: *header,
             at,
+            life: self.partitions[at].life,
             from: if wants_staged(header) { From::Staged(header.sequence) } else { From::Offset(header.sequence) },
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
@@ -138,6 +141,7 @@ impl Engine {
                     connection: from,
                     header: *header,
                     at,
+                    life: self.partitions[at].life,
                     from: from_time,
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
@@ -223,10 +227,9 @@ impl Engine {
         }
     }
 
-    /// The partition that is read; `None` when it was dropped, or is gone and its place was given to another one.
+    /// The partition that is read; `None` when it was dropped, also if it is here again or another one has its place.
     fn read_partition(&self, fetch: &Fetch) -> Option<&Partition> {
-        let key = (fetch.header.topic, fetch.header.partition);
-        self.partitions.get(fetch.at).filter(|partition| !partition.dropped && partition.key() == key)
+        self.partitions.get(fetch.at).filter(|partition| !partition.dropped && partition.life == fetch.life)
     }
 
     fn refuse_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {

@@ -15,7 +15,7 @@ use crate::partition::At;
 pub struct Holes {
     /// Their drop is durable; somebody may still read them. At most as many as there are partitions.
     waiting: Vec<At>,
-    /// Files of one of them.
+    /// Files of one of them, and of those that came back since.
     files: VecDeque<PunchPlan>,
     is_under_way: bool,
 }
@@ -23,6 +23,15 @@ pub struct Holes {
 impl Holes {
     pub(crate) fn dropped(&mut self, at: At) {
         self.waiting.push(at);
+    }
+
+    /// The partition is here again: what was dropped of it is still punched. A plan ends at the drop, so a walk meets
+    /// nothing of the log behind it.
+    pub(crate) fn revived(&mut self, at: At, dropped: Option<PunchPlan>) {
+        if let Some(place) = self.waiting.iter().position(|waiting| *waiting == at) {
+            self.waiting.swap_remove(place);
+            self.files.extend(dropped.into_iter().flat_map(PunchPlan::files));
+        }
     }
 }
 

@@ -59,12 +59,12 @@ impl Engine {
 
     /// What the order asks for stands in the log already: it ends when everything that the log has now is durable, on a
     /// quorum where replicas share it.
-    pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished) -> Step {
+    pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished, then: Then) -> Step {
         let upto = self.shared_end(at);
         let partition = &mut self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let is_here = group <= self.shards[shard].durable_group();
-        let what = What::Order { number, finished: finished.clone(), then: Then::Nothing };
+        let what = What::Order { number, finished: finished.clone(), then };
         match (&mut partition.role, upto) {
             (Role::Owner(owner), Some(Shared { end, .. })) => {
                 if owner.mark_record >= end.record {
@@ -139,14 +139,42 @@ impl Engine {
     /// A partition without records, which the topic's table may name already.
     pub(crate) fn host(&mut self, (topic, partition): Key) -> At {
         let shard = partition % self.shards.len() as u64;
-        let mut new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
+        let new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
+        let new = self.seen_in_table(new);
+        self.partitions.insert(new)
+    }
+
+    fn seen_in_table(&self, mut new: Partition) -> Partition {
+        let (topic, partition) = new.key();
         if let Some(table) = self.tables.get(topic) {
             match table.of_partition(partition) {
                 Some(entry) => new.gate.see_table(table.version, entry.epoch, entry.owner == self.settings.node),
                 None => new.gate.leave_table(table.version),
             }
         }
-        self.partitions.insert(new)
+        new
+    }
+
+    /// A partition that was dropped here is to be here again: its log begins anew in the same place.
+    ///
+    /// # Errors
+    /// [`Halt::Busy`] until the drop is durable and nobody reads what was dropped.
+    pub(crate) fn revive(&mut self, at: At) -> Result<(), Halt> {
+        if !self.upkeep.dropped.contains(&at) {
+            return Err(Halt::Busy);
+        }
+        let partition = &mut self.partitions[at];
+        let shard = &self.shards[usize::from(partition.shard)];
+        let dropped = partition.log.punch_plan(shard.durable_group());
+        shard.revive(&mut partition.log)?;
+        let (key, shard) = (partition.key(), partition.shard);
+        let log = std::mem::replace(&mut partition.log, PartitionLog::new(key.0, key.1));
+        let fresh = self.seen_in_table(Partition::new(log, shard));
+        self.partitions.revive(at, fresh);
+        self.upkeep.dropped.retain(|dropped| *dropped != at);
+        self.upkeep.holes.revived(at, dropped);
+        self.counters.revived += 1;
+        Ok(())
     }
 
     fn append_epoch(&mut self, at: At, epoch: u64, now: Now, pool: &mut Pool) -> Result<Placed, Halt> {
@@ -193,8 +221,12 @@ impl Engine {
     /// Of a partition that is not here, too: a replica that died before it had anything of it holds an empty log, and
     /// without its fence nobody could ever be chosen.
     pub(crate) fn fence(&mut self, number: u64, key: Key, epoch: u64, pool: &mut Pool) -> Result<Step, Halt> {
-        if self.partitions.find(key.0, key.1).is_none() {
-            self.host(key);
+        match self.partitions.find(key.0, key.1) {
+            None => {
+                self.host(key);
+            }
+            Some(at) if self.partitions[at].dropped => self.revive(at)?,
+            Some(_) => {}
         }
         self.fence_at(number, key, epoch, false, pool)
     }

@@ -48,6 +48,8 @@ pub struct Partition {
     pub known_upto: u64,
     /// The store lost a torn tail at its start, and this log was not level with an owner's since.
     pub cut: bool,
+    /// Which one it is of all that were put into [`Partitions`]: one that was dropped and came back is another.
+    pub life: u64,
 }
 
 /// How long nothing was appended: what upkeep has to look at.
@@ -89,6 +91,7 @@ impl Partition {
             role: Role::None,
             known_upto: 0,
             cut: false,
+            life: 0,
         }
     }
 
@@ -139,6 +142,7 @@ pub struct Partitions {
     slots: Vec<Option<Partition>>,
     free: Vec<At>,
     by_id: PairMap<At>,
+    lives: u64,
 }
 
 impl Partitions {
@@ -147,8 +151,10 @@ impl Partitions {
         self.by_id.get(&(topic, partition)).copied()
     }
 
-    pub fn insert(&mut self, partition: Partition) -> At {
+    pub fn insert(&mut self, mut partition: Partition) -> At {
         let key = partition.key();
+        self.lives += 1;
+        partition.life = self.lives;
         let at = if let Some(at) = self.free.pop() {
             self.slots[at as usize] = Some(partition);
             at
@@ -158,6 +164,16 @@ impl Partitions {
         };
         self.by_id.insert(key, at);
         at
+    }
+
+    /// A dropped partition is here again, without anything of what it was.
+    pub fn revive(&mut self, at: At, mut fresh: Partition) {
+        self.lives += 1;
+        fresh.life = self.lives;
+        let slot = &mut self.slots[at as usize];
+        let before = slot.as_ref().map(|old| (old.dropped, old.key()));
+        assert_eq!(before, Some((true, fresh.key())), "only what was dropped comes back");
+        *slot = Some(fresh);
     }
 
     /// Only after nothing refers to it: its drop is durable.

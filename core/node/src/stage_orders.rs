@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::event::Now;
 use crate::orders::{Halt, Step};
 use crate::outcome::Finished;
-use crate::partition::{Partition, Rest};
+use crate::partition::{At, Partition, Rest};
 use crate::stage_publish;
 use crate::stage_scopes::ScopeRule;
 use crate::stage_table::Token;
@@ -62,7 +62,7 @@ impl Engine {
             return Err(format!("scope {scope}: epoch {epoch} waits for {first}, which is not published here").into());
         }
         let Some(list) = partition.stages.gather(order.scope, order.epoch, &order.tokens, order.rows)? else {
-            return Ok(self.when_last_durable(number, at, Finished::Done));
+            return self.published_before(number, at, order, now);
         };
         Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
         let Ok(rows) = u32::try_from(order.rows) else {
@@ -92,9 +92,35 @@ impl Engine {
         self.counters.published += 1;
         self.counters.rows += u64::from(rows);
         let upto = self.shared_end(at);
-        Ok(self.when_durable_upto(upto, number, at, &placed, Finished::Done, Then::Published(end_offset)))
+        Ok(self.when_durable_upto(upto, number, at, &placed, Finished::Done, until(end_offset, now)))
+    }
+
+    /// A repeat: it ends when what it asks for is on enough disks, at once if it is, and fails if that cannot be now.
+    fn published_before(&mut self, number: u64, at: At, order: &Publish, now: Now) -> Result<Step, Halt> {
+        let partition = &self.partitions[at];
+        if let Role::Owner(owner) = &partition.role {
+            let known = partition.stages.published_at(order.scope, order.epoch);
+            if known.is_some_and(|record| record < owner.mark_record) {
+                return Ok(Step::Done(Finished::Done));
+            }
+            let (there, quorum) = (owner.there(), owner.quorum);
+            if owner.mark_record < partition.log.head().next_record && there < quorum {
+                let (scope, epoch) = (order.scope, order.epoch);
+                let what = format!("scope {scope}: epoch {epoch} is appended; {there} of its replicas are there");
+                return Err(format!("partition {}, {what}, {quorum} must have it; ask again", order.partition).into());
+            }
+        }
+        Ok(self.when_last_durable(number, at, Finished::Done, until(0, now)))
     }
 }
+
+fn until(end_offset: u64, now: Now) -> Then {
+    Then::Published { end_offset, until_ms: now.mono_ms + PUBLISH_WAIT_MS }
+}
+
+/// So long a publish waits for its replicas, and its node's other scopes with it, before it fails and is asked for
+/// again: a replica that only lost its connection is back by then, one that is dead is failed after as long.
+pub(crate) const PUBLISH_WAIT_MS: u64 = 2_000;
 
 impl Partition {
     /// Tell the log from which record on staged rows are needed.

@@ -215,6 +215,18 @@ impl Stages {
         }
     }
 
+    /// The record that published this epoch, or a later one of its scope; `None` if that is not remembered.
+    pub fn published_at(&self, scope: u64, epoch: u64) -> Option<u64> {
+        let mut at = None;
+        for undo in self.undo.iter().rev().filter(|undo| undo.scope == scope) {
+            at = Some(undo.record);
+            if undo.epoch_before < epoch {
+                break;
+            }
+        }
+        at.filter(|_| self.published.get(&scope).is_some_and(|last| epoch <= *last))
+    }
+
     /// Give up open attempts that `is_dead(scope, epoch)` names; true if there were any.
     pub fn expire(&mut self, is_dead: impl Fn(u64, u64) -> bool) -> bool {
         let dead: Vec<Key> = self.open.keys().filter(|key| is_dead(key.0, key.1)).copied().collect();

@@ -230,7 +230,7 @@ fn a_full_pool_makes_batches_wait_and_keeps_their_order() {
         ids.push(header.request_id);
     }
     assert!(world.counter("stalled") > 0, "groups or pool were full");
-    let number = world.order(Order::Fence { topic: TOPIC, partition: PARTITION + 1, epoch: 9 });
+    let number = world.order(Order::Close { topic: TOPIC, partition: PARTITION + 1 });
     let failed = |outcome: &Outcome| matches!(outcome, Outcome::Order { number: n, result: Err(_) } if *n == number);
     assert!(world.outcomes.iter().any(failed), "orders that need no room end at once");
     world.release();

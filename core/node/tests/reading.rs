@@ -2,9 +2,9 @@
 
 mod support;
 
-use ringfence_node::Outcome;
+use ringfence_node::{Order, Outcome};
 use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RequestHeader, Status};
-use support::{PARTITION, Reply, Shape, World, body_of, records_in};
+use support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 
 fn world() -> World {
     World::new(1, Shape::default())
@@ -249,4 +249,30 @@ fn a_fetch_of_more_than_the_pool_can_spare_is_answered_all_the_same() {
         let reply = world.ask(&fetch, &[]);
         assert_eq!((reply.header.status, reply.header.rows), (0, 10), "{reply:?}");
     }
+}
+
+#[test]
+fn a_partition_that_is_read_comes_back_when_the_read_has_ended() {
+    let mut world = world();
+    append(&mut world, 0, 3_000);
+    let read = world.fetch_header(0, 0, 0);
+    world.send(&read, &[]);
+    let dropped = world.order(Order::Drop { topic: TOPIC, partition: PARTITION });
+    let epoch = world.epoch + 1;
+    let follow = Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner: 2 };
+    let followed = world.order(follow);
+    world.run();
+    assert_eq!(code(&world.answer_to(read.request_id)), Code::UnknownPartition);
+    let done = |world: &World, order: u64| {
+        let ended = |outcome: &Outcome| matches!(outcome, Outcome::Order { number, result: Ok(_) } if *number == order);
+        world.outcomes.iter().any(ended)
+    };
+    assert_eq!((done(&world, dropped), done(&world, followed)), (true, false), "the reader's plan was still there");
+    world.pass(20);
+    assert!(done(&world, followed), "{:?}", world.outcomes);
+    let [told] = &world.engine.partition_list()[..] else { panic!("one partition") };
+    assert_eq!((told.role, told.records, told.end_offset), ("follower", 0, 0));
+    world.pass(20);
+    assert_eq!(world.counter("revived"), 1);
+    assert!(world.counter("punched_bytes") > 30_000, "what it was gives its space back all the same");
 }

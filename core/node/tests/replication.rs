@@ -8,6 +8,8 @@
 mod checks;
 #[path = "replication/cluster.rs"]
 mod cluster;
+#[path = "replication/comes_back.rs"]
+mod comes_back;
 #[path = "replication/staged.rs"]
 mod staged;
 mod support;

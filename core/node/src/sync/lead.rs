@@ -7,7 +7,7 @@ use ringfence_wire::{AnswerHeader, Code, Opcode, RequestHeader, Status};
 use super::owner::{Owner, Stage};
 use super::peers::Sent;
 use super::{Role, Syncs};
-use crate::acks::What;
+use crate::acks::{Then, What};
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::outcome::{Outcome, SyncStatus};
@@ -261,17 +261,21 @@ impl Engine {
         owner.is_restless
     }
 
-    /// Batches whose sender waits no longer: appended, and nobody knows whether a quorum will have them.
+    /// Batches and publishes that wait no longer: appended, and nobody knows whether a quorum will have them.
     fn end_unknown(&mut self, at: At, now: Now, effects: &mut Effects) {
         let Role::Owner(owner) = &mut self.partitions[at].role else { return };
         let mut late = Vec::new();
         for waiting in &mut owner.waiting {
-            if let What::Batch(batch) = &waiting.what
-                && batch.deadline_ms <= now.mono_ms
-            {
-                late.push(*batch);
-                waiting.what = What::Nothing;
+            match waiting.what {
+                What::Batch(batch) if batch.deadline_ms <= now.mono_ms => late.push(batch),
+                What::Order { number, then: Then::Published { until_ms, .. }, .. } if until_ms <= now.mono_ms => {
+                    let why = "appended, and on too few disks in time: it may be published or not; ask again";
+                    effects.outcomes.push(Outcome::Order { number, result: Err(why.to_owned()) });
+                }
+                _ => continue,
             }
+            // Its end stays: the mark moves there when it may.
+            waiting.what = What::Nothing;
         }
         for batch in late {
             self.answer_unknown(at, &batch, "too few replicas had it on disk in time", effects);

@@ -84,10 +84,10 @@ impl Engine {
             return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
         };
         let at = self.partitions.find(key.0, key.1).unwrap_or_else(|| self.host(key));
-        let partition = &mut self.partitions[at];
-        if partition.dropped {
-            return Err(format!("partition {} is being dropped", key.1).into());
+        if self.partitions[at].dropped {
+            self.revive(at)?;
         }
+        let partition = &mut self.partitions[at];
         let newest = match &partition.role {
             Role::Follower(follower) => follower.epoch,
             Role::Owner(held) => held.epoch,

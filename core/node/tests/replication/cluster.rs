@@ -55,7 +55,7 @@ pub struct Cluster {
     pub is_open: bool,
 }
 
-fn store_of(site: usize) -> [u8; 16] {
+pub fn store_of(site: usize) -> [u8; 16] {
     [u8::try_from(site + 1).unwrap(); 16]
 }
 
@@ -151,7 +151,7 @@ impl Cluster {
         self.sites[at].node.order(order).unwrap()
     }
 
-    fn tell_table(&mut self, at: usize) {
+    pub fn tell_table(&mut self, at: usize) {
         let owner = self.owner as u64 + 1;
         let entry = TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner, epoch: self.epoch };
         let generation = self.epoch * 10;
@@ -169,7 +169,7 @@ impl Cluster {
         );
     }
 
-    fn follow(&mut self, at: usize) {
+    pub fn follow(&mut self, at: usize) {
         let (epoch, owner) = (self.epoch, self.owner as u64 + 1);
         self.order(at, Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner });
     }

@@ -178,3 +178,51 @@ fn with_too_few_replicas_nothing_is_staged_or_published() {
     cluster.calm(30);
     cluster.published(1, 10, 10);
 }
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_publish_whose_replicas_are_gone_ends_as_unknown_and_holds_nobody_up() {
+    let mut cluster = opened(24);
+    cluster.rules(0, &[]);
+    cluster.staged(1, 0);
+    cluster.rules(1, &[1]);
+    let waits = cluster.publish_epoch(1, 10);
+    cluster.work(0);
+    cluster.power_cut(1);
+    cluster.power_cut(2);
+    let records = cluster.status(0).unwrap().records;
+    for _ in 0..70 {
+        cluster.work(0);
+        cluster.pass(20);
+    }
+    assert_eq!(cluster.outcome(waits), None, "a replica that lost its connection only is back by then");
+    for _ in 0..40 {
+        cluster.work(0);
+        cluster.pass(20);
+    }
+    let is_unknown = |told: Option<&Result<Finished, String>>| matches!(told, Some(Err(why)) if why.contains("or not"));
+    assert!(is_unknown(cluster.outcome(waits)), "{:?}", cluster.outcomes);
+    // Asked for again, it is told at once that this cannot end now, and nothing is appended twice.
+    let again = cluster.publish_epoch(1, 10);
+    cluster.work(0);
+    cluster.collect(0);
+    assert!(matches!(cluster.outcome(again), Some(Err(why)) if why.contains("is appended")), "{:?}", cluster.outcomes);
+    assert_eq!(cluster.status(0).map(|told| (told.records, told.end_offset)), Some((records, 0)));
+    cluster.start(1);
+    cluster.rules(1, &[1]);
+    cluster.calm(30);
+    assert_eq!(cluster.status(0).unwrap().end_offset, 10, "it was appended once, and may be read now");
+    cluster.published(1, 10, 10);
+    // Of what a quorum has, a repeat says so also when nobody else is there and later records wait.
+    cluster.publish(5);
+    cluster.work(0);
+    cluster.power_cut(1);
+    let again = cluster.publish_epoch(1, 10);
+    cluster.work(0);
+    cluster.collect(0);
+    assert_eq!(cluster.outcome(again), Some(&Ok(Finished::Done)));
+    cluster.start(1);
+    cluster.start(2);
+    cluster.rules(1, &[]);
+    cluster.calm(60);
+    cluster.equal_ends();
+}
