@@ -18,7 +18,7 @@ import uvicorn
 from ringfence.control.http.application import application
 from ringfence.control.http.audit import Audit
 from ringfence.control.model.commands import SetAddresses
-from ringfence.control.runtime.addresses import is_loopback, split_host_port
+from ringfence.control.runtime.addresses import http_place, is_loopback
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
 from ringfence.native.errors import ConfigError
@@ -42,12 +42,8 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     if node.settings.http is None:
         yield None
         return
-    host, port = split_host_port(node.settings.http, "http")
+    host, port = http_place(node.settings.http, insecure=node.settings.insecure)
     loopback = is_loopback(host)
-    if not loopback and not node.settings.insecure:
-        raise ConfigError(
-            f"http={node.settings.http!r} is off loopback: bind 127.0.0.1, or pass --insecure", key="http"
-        )
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.create_server((host, port), family=family)

@@ -72,3 +72,11 @@ def _named(address: str) -> str:
     if scheme == "tcp" and host in {"0.0.0.0", "*", "[::]"}:  # noqa: S104 - compared, not bound
         return f"tcp://{socket.gethostname()}:{port}"
     return address
+
+
+def http_place(address: str, *, insecure: bool) -> tuple[str, int]:
+    """Host and port of the admin API. ConfigError when it is none, or off loopback without `insecure`."""
+    host, port = split_host_port(address, "http")
+    if not insecure and not is_loopback(host):
+        raise ConfigError(f"http={address!r} is off loopback: bind 127.0.0.1, or pass --insecure", key="http")
+    return host, port

@@ -167,17 +167,27 @@ impl Disk {
     }
 
     fn open_with(&self, name: &str, flags: OFlags) -> Result<DiskFile, StorageError> {
-        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC;
-        let (handle, mode) = (&self.directory.handle, Mode::RUSR | Mode::WUSR);
         if self.is_direct() {
-            match rustix::fs::openat(handle, name, flags | OFlags::DIRECT, mode) {
+            match self.opened(name, flags | OFlags::DIRECT) {
                 Ok(file) => return Ok(DiskFile { file: file.into(), name: name.to_owned(), direct: true }),
                 Err(Errno::INVAL) => self.directory.direct.store(false, Ordering::Relaxed),
                 Err(error) => return Err(failed("opening", name, error)),
             }
         }
-        let file = rustix::fs::openat(handle, name, flags, mode).map_err(|error| failed("opening", name, error))?;
+        let file = self.opened(name, flags).map_err(|error| failed("opening", name, error))?;
         Ok(DiskFile { file: file.into(), name: name.to_owned(), direct: false })
+    }
+
+    /// For reading and writing; what is there and cannot be written (a backup that is checked) for reading.
+    fn opened(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let open = |access: OFlags| {
+            let flags = flags | access | OFlags::CLOEXEC;
+            rustix::fs::openat(&self.directory.handle, name, flags, Mode::RUSR | Mode::WUSR)
+        };
+        match open(OFlags::RDWR) {
+            Err(Errno::ROFS) => open(OFlags::RDONLY),
+            opened => opened,
+        }
     }
 }
 
@@ -190,12 +200,8 @@ impl Storage for Disk {
     type File = DiskFile;
 
     fn lock(&self) -> Result<Box<dyn std::any::Any + Send>, StorageError> {
-        let open = |name: &str, flags: OFlags| {
-            rustix::fs::openat(&self.directory.handle, name, flags | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)
-        };
-        let file = match open(LOCK_NAME, OFlags::RDWR | OFlags::CREATE) {
-            // A backup that is checked: what is there is locked as it is, else the folder.
-            Err(Errno::ROFS) => open(LOCK_NAME, OFlags::RDONLY).or_else(|_| open(".", OFlags::RDONLY)),
+        let file = match self.opened(LOCK_NAME, OFlags::CREATE) {
+            Err(Errno::ROFS) => self.opened(LOCK_NAME, OFlags::empty()).or_else(|_| self.opened(".", OFlags::empty())),
             opened => opened,
         };
         let file = file.map_err(|error| failed("opening", LOCK_NAME, error))?;
