@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test lint rust python demo demo-dev demo-cluster bench soak chaos sim lock wheel clean
+.PHONY: help setup test lint rust python demo demo-dev demo-cluster demo-pipeline bench soak chaos sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -45,6 +45,9 @@ demo-dev: setup  ## three nodes, lineitem through all of them, kill -9 of the le
 
 demo-cluster: setup  ## rows flow while a node joins, an owner and the leader are killed, a node leaves; every row proven
 	$(BIN)/ringfence dev --nodes 3 --demo-cluster --scale 0.05
+
+demo-pipeline: setup  ## Spark streams orders and lineitem in, joins and compacts them; executor, driver, node are killed
+	$(BIN)/ringfence dev --nodes 3 --demo-pipeline --scale 0.05
 
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks

@@ -60,6 +60,9 @@ VERDICTS_ON_CONTENT = frozenset(
         Code.ZERO_ROWS,
     }
 )
+# Of a node whose disk failed: what it appended may be stored or not, it takes nothing more. Replicas choose
+# another owner, which knows the sequence if it has the batch; without any, the deadline ends it.
+NOT_BY_THIS_OWNER = frozenset({Code.UNKNOWN_OUTCOME, Code.STORAGE_FAILED})
 # The sequence is taken: the ones behind it are not blocked.
 SEQUENCE_TAKEN = frozenset({Code.CONFLICT, Code.TOO_OLD})
 
@@ -179,7 +182,7 @@ class Inflight:
         lane = self._lanes[entry.partition]
         if error.code is Code.SEQUENCE_GAP:
             return self._gap(lane, entry, error, now, jitter)
-        if error.code is Code.UNKNOWN_OUTCOME:
+        if error.code in NOT_BY_THIS_OWNER:
             entry.lost += 1
         elif not error.retriable:
             return self._final(lane, entry, error)
@@ -363,9 +366,7 @@ class Inflight:
             self._requeue(lane, [entry, *lane.above(entry.sequence)])
             return self._drained()
         definite = not entry.lost or error.code in VERDICTS_ON_CONTENT
-        return self._fail(
-            entry, error, definite=definite and error.code not in {Code.TOO_OLD, Code.STORAGE_FAILED}
-        )
+        return self._fail(entry, error, definite=definite and error.code is not Code.TOO_OLD)
 
     def _fail(self, entry: Entry, error: RingfenceError, *, definite: bool) -> list[Effect]:
         """The entry ends without being stored for sure (definite: surely not stored)."""

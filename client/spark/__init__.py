@@ -3,6 +3,7 @@
     write.py    a DataFrame into a topic, staged by its tasks, committed at once
     read.py     a topic as a DataFrame, one task for each range of offsets
     compact.py  a topic as Parquet files with a manifest, and as a DataFrame from them
+    progress.py how many rows wait behind a stream, out of Spark's progress
     schema.py   Spark's types and Arrow's
 
 pyspark is imported when a function here is called, never with `import ringfence`.
@@ -11,6 +12,7 @@ pyspark is imported when a function here is called, never with `import ringfence
 from __future__ import annotations
 
 from ringfence.spark.compact import CompactedTable, compact
+from ringfence.spark.progress import waiting
 from ringfence.spark.read import read
 from ringfence.spark.schema import arrow_schema, spark_schema
 from ringfence.spark.write import WriteResult, Written, write
@@ -23,5 +25,6 @@ __all__ = [
     "compact",
     "read",
     "spark_schema",
+    "waiting",
     "write",
 ]

@@ -6,6 +6,7 @@ attempts that Spark kept, so rows of all others never come.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.client import connect
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ringfence.scopes import Begun
+
+_LOG = logging.getLogger("ringfence.spark")
 
 
 class Target(NamedTuple):
@@ -41,8 +44,14 @@ class Target(NamedTuple):
 
     def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
         """On the driver: False if the epoch was committed before."""
+        staged = list(staged)
         with connect(self.address, credential=self.credential, timeout_s=self.timeout_s) as client:
-            return client.scopes.commit(begun, epoch, staged)
+            fresh = client.scopes.commit(begun, epoch, staged)
+        rows = sum(attempt.rows for attempt in staged)
+        done = "committed" if fresh else "was committed before, dropped"
+        _LOG.info("%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
+                  self.topic, begun.scope, begun.driver, epoch, done, rows, len(staged))  # fmt: skip
+        return fresh
 
     def expire(self, begun: Begun, epoch: int) -> None:
         with connect(self.address, credential=self.credential) as client:

@@ -49,7 +49,7 @@ def command(*, scale: float, file: Path | None, partitions: int, spark: bool | N
     Example:
       ringfence demo --scale 0.1
     """  # noqa: D301
-    lacking = None if spark is False else _lacking_for_spark()
+    lacking = None if spark is False else lacking_for_spark()
     if spark and lacking:
         raise click.UsageError(f"--spark: {lacking}")
     if lacking and not as_json:
@@ -88,7 +88,7 @@ def _by_spark(stack: ExitStack, client: Client, address: str, source: Path, *, q
     yield demo_spark.read(session, address, TOPIC)
 
 
-def _lacking_for_spark() -> str | None:
+def lacking_for_spark() -> str | None:
     """What Spark needs and does not find here, in a few words."""
     if find_spec("pyspark") is None:
         return "pyspark is not installed: pip install 'ringfence[spark]'"

@@ -6,8 +6,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -19,6 +19,9 @@ from ringfence.control.cli.demo_steps import Step
 
 # Of what Java wrote, shown when Spark fails: a Java error with its causes fits.
 LINES_MAX = 40
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
+"""For applications of seconds: most of their time is Java's own start and its optimizing compiler."""
 
 
 @contextmanager
@@ -28,9 +31,12 @@ def session() -> Iterator[SparkSession]:
     What Java writes to stderr from its first line on (module, host name and log4j notices) is shown only when
     something fails.
     """
-    with tempfile.TemporaryFile() as written:
+    with tempfile.TemporaryFile() as written, ExitStack() as stack:
         try:
-            yield from _session(written.fileno())
+            with _stderr_to(written.fileno()):
+                spark = stack.enter_context(application("local[2]"))
+            spark.sparkContext.setLogLevel("ERROR")
+            yield spark
         except Exception:
             written.seek(0)
             lines = written.read().decode(errors="replace").splitlines()
@@ -38,20 +44,22 @@ def session() -> Iterator[SparkSession]:
             raise
 
 
-def _session(java_stderr: int) -> Iterator[SparkSession]:
+@contextmanager
+def application(master: str, options: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A Spark without a user interface whose workers use this interpreter; stopped at the end."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .appName("ringfence demo")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
         .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config(map=dict(options or {}))
     )
-    with _stderr_to(java_stderr):
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = builder.getOrCreate()
     try:
         yield spark
     finally:

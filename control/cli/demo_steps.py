@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,18 +65,26 @@ class Content:
 
 def generate(scale: float, folder: Path) -> Path:
     """lineitem.parquet of a TPC-H scale. ConfigError when the generator is missing."""
+    return generate_tables(scale, folder, ["lineitem"])["lineitem"][0]
+
+
+def generate_tables(
+    scale: float, folder: Path, tables: Sequence[str], parts: int = 1
+) -> dict[str, list[Path]]:
+    """Parquet files of TPC-H tables, each in `parts` of about equal length. ConfigError as above."""
     beside = Path(sys.executable).parent / "tpchgen-cli"
     program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
     if program is None:
         raise ConfigError(
             "tpchgen-cli is missing: pip install tpchgen-cli, or pass --input lineitem.parquet", key="input"
         )
-    command = [program, "parquet", "-s", str(scale), "--tables", "lineitem", "--output-dir", str(folder)]
+    command = [program, "parquet", "-s", str(scale), "--tables", ",".join(tables)]
+    command += ["--output-dir", str(folder), *(["--parts", str(parts)] if parts > 1 else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - a program we found
-    made = sorted(folder.rglob("lineitem*.parquet"))
-    if done.returncode != 0 or not made:
+    made = {table: sorted(folder.rglob(f"{table}*.parquet")) for table in tables}
+    if done.returncode != 0 or not all(made.values()):
         raise ConfigError(f"tpchgen-cli failed: {done.stderr.strip()[-300:]}", key="input")
-    return made[0]
+    return made
 
 
 def create_topic(client: Client, topic: str, source: Path, partitions: int) -> None:

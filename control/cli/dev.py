@@ -6,16 +6,18 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from ringfence.control.cli.cluster_story import ClusterStory
+from ringfence.control.cli.demo import lacking_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import Scene, Story, StoryError
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.local_cluster import LOOK_S, LocalCluster, temporary
-from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 
 VOTERS_MIN = 3
 
@@ -33,29 +35,37 @@ VOTERS_MIN = 3
     is_flag=True,
     help="Rows flow while a node joins, an owner and the leader are killed, a node is drained.",
 )
+@click.option(
+    "--demo-pipeline",
+    is_flag=True,
+    help="Spark streams TPC-H in, joins and compacts it while its tasks, its driver and a node are killed.",
+)
 @click.option("--scale", type=click.FloatRange(0.001, 100), default=0.1, show_default=True,
               help="TPC-H scale of a demo: 0.1 is 600,572 rows.")  # fmt: skip
 @click.option("--input", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="A lineitem Parquet file for a demo. [default: made by tpchgen-cli]")  # fmt: skip
 @json_option
 def command(
-    *, count: int, data: Path | None, demo: bool, demo_cluster: bool, scale: float, file: Path | None,
-    as_json: bool,
+    *, count: int, data: Path | None, demo: bool, demo_cluster: bool, demo_pipeline: bool, scale: float,
+    file: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Run a cluster of local processes until Ctrl-C.
 
     One line tells when all nodes serve, with their addresses. A process that ends is told; the others go on.
-    With --demo or --demo-cluster it tells a story instead, and ends with 0 when no row and no command was
-    lost.
+    With --demo, --demo-cluster or --demo-pipeline it tells a story instead, and ends with 0 when no row and
+    no command was lost.
 
     \b
     Example:
       ringfence dev --nodes 3 --data ./cluster
       ringfence dev --nodes 3 --demo
     """  # noqa: D301
-    if demo and demo_cluster:
-        raise click.UsageError("--demo and --demo-cluster are two stories: choose one")
-    if (demo or demo_cluster) and count < VOTERS_MIN:
+    stories = demo + demo_cluster + demo_pipeline
+    if stories > 1:
+        raise click.UsageError("--demo, --demo-cluster and --demo-pipeline are stories: choose one")
+    if demo_pipeline:
+        _check_pipeline(file)
+    if stories and count < VOTERS_MIN:
         raise click.UsageError(f"the demo kills a node: --nodes {VOTERS_MIN} at least, so a majority is left")
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,13 +77,40 @@ def command(
         cluster.start(count)
         if asked.is_set():
             return Exit.OK
-        if demo or demo_cluster:
+        if demo_pipeline:
+            return _pipeline(cluster, root, scale, as_json=as_json)
+        if stories:
             source = file if file is not None else generate(scale, root)
             story = Story(cluster).tell(source) if demo else ClusterStory(cluster).tell(source)
             return _demo(story, root, as_json=as_json)
         _tell(cluster, as_json=as_json)
         _watch(cluster, asked, as_json=as_json)
     return Exit.OK
+
+
+def _check_pipeline(file: Path | None) -> None:
+    if file is not None:
+        raise click.UsageError("--demo-pipeline needs three tables that fit together: leave --input out")
+    if lacking := lacking_for_spark():
+        raise click.UsageError(f"--demo-pipeline: {lacking}")
+    if find_spec("duckdb") is None:
+        raise click.UsageError("--demo-pipeline: duckdb is not installed: pip install duckdb")
+
+
+def _pipeline(cluster: LocalCluster, root: Path, scale: float, *, as_json: bool) -> int:
+    from ringfence.control.cli.pipeline_story import PipelineStory  # noqa: PLC0415 - needs pyarrow's Parquet
+
+    story = PipelineStory(cluster, root)
+    code = _demo(story.tell(scale), root, as_json=as_json)
+    summary = story.summary
+    if as_json:
+        emit(summary)
+    else:
+        kills = ", ".join(f"{kind} {times}" for kind, times in summary["kills"].items())
+        equal = "equal answers" if code == Exit.OK else "NOT done"
+        click.echo(f"{equal}: {summary['rows']:,} rows, {shown_bytes(summary['bytes'])}, "
+                   f"kills: {kills}; {summary['seconds']:.0f} s")  # fmt: skip
+    return code
 
 
 def _demo(story: Iterator[Scene], root: Path, *, as_json: bool) -> int:

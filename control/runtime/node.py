@@ -346,6 +346,9 @@ class Node:
             case ("shard_failed", shard, why):
                 reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
                 self.health.worsen(f"shard {shard}", reason)
+                if self._is_replicated():
+                    # It would stay the owner of what it cannot store any more: others can, once it is silent.
+                    self._fail(StorageError(reason))
             case ("disk_full", shard, True):
                 reason = f"disk full: shard {shard} has no space for rows; reads go on"
                 self.health.worsen(f"disk full {shard}", reason)
@@ -356,6 +359,14 @@ class Node:
                 _LOG.info("copy", **told)
             case _:
                 _LOG.warning("unknown outcome", outcome=repr(outcome)[:200])
+
+    def _is_replicated(self) -> bool:
+        """Whether this store has replicas of partitions that others have, too."""
+        return any(
+            len(assignment.replicas) > 1 and self._here in assignment.replicas
+            for topic in self.proposer.state.topics.values()
+            for assignment in topic.assignments.values()
+        )
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -10,6 +12,8 @@ from tests.chaos.fleet import Fleet
 
 SHORT_S, LONG_S = 0.3, 3.5
 """How long a harm lasts: from a hiccup to longer than a node needs to be failed (2 s)."""
+JUMP_S_MAX = 6 * 3600
+"""Below a producer's expiry (7 days): a clock that is further ahead forgets producers, as it must."""
 
 
 def kill(fleet: Fleet, place: int, dice: random.Random) -> None:
@@ -52,6 +56,38 @@ def full_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
     filler.unlink()
 
 
+def failing_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
+    """Every read and write ends in EIO while the node lives on; then a new process finds a sound disk."""
+    node, disk = fleet.nodes[place], fleet.disks[place]
+    disk.fail()
+    time.sleep(dice.uniform(SHORT_S, LONG_S))
+    node.kill()  # it may have ended by itself: that is one of the two sound ways to take EIO
+    disk.unmount()
+    disk.mount()
+    node.start()
+
+
+def slow_disk(fleet: Fleet, place: int, dice: random.Random) -> None:
+    """Each sync takes longer, of the log and of the metadata; all else is slower, too, for it is traced."""
+    delay_us = dice.choice((20_000, 60_000, 200_000))
+    told = fleet.folder(place) / "syncs"
+    syncs = "fsync,fdatasync"
+    command = ("strace", "-f", "-qq", "-o", str(told), "-e", f"trace={syncs}",
+               "-e", f"inject={syncs}:delay_enter={delay_us}", "-p", str(fleet.nodes[place].pid))  # fmt: skip
+    with subprocess.Popen(command) as tracer:
+        time.sleep(dice.uniform(1.0, LONG_S))
+        tracer.send_signal(signal.SIGINT)
+    delayed = told.read_text().count("DELAYED")
+    assert delayed or not fleet.alive(place), f"strace delayed no sync of node {fleet.id(place)}"
+
+
+def clock_jump(fleet: Fleet, place: int, dice: random.Random) -> None:
+    """The wall clock jumps, up to hours ahead, the next time behind, and stays wrong until then."""
+    fleet.set_clock(place, -fleet.sign(place) * dice.randrange(60, JUMP_S_MAX))
+    time.sleep(dice.uniform(SHORT_S, LONG_S))
+
+
 FAULTS: dict[str, Callable[[Fleet, int, random.Random], None]] = {
     "kill": kill, "pause": pause, "partition": partition, "power_cut": power_cut, "full_disk": full_disk,
+    "failing_disk": failing_disk, "slow_disk": slow_disk, "clock_jump": clock_jump,
 }  # fmt: skip

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -11,7 +14,7 @@ from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError, refusal
 from tests.system.disk import Disk
-from tests.system.harness import NodeProcess, until
+from tests.system.harness import NodeProcess, cli, until
 from tests.system.network import Network
 
 NODES = 4
@@ -24,13 +27,15 @@ SMALL = (
 )  # fmt: skip
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
+CLOCK_LIBRARY = "faketime/libfaketimeMT.so.1"
+"""Debian's libfaketime: a process's wall clock. The monotonic one is left alone: no machine's ever jumps."""
 
 
 class Fleet:
     """The processes; each fault leaves them as whole as it found them."""
 
     def __init__(self, root: Path, network: Network) -> None:
-        self.network, self.disks, self._root = network, list[Disk](), root
+        self.network, self.disks, self.root = network, list[Disk](), root
         # Each node runs in a copy of this process's mounts; an unmount here must reach those copies, or the
         # file system whose power was cut lives on in them.
         for command in (("--bind", str(root), str(root)), ("--make-shared", str(root))):
@@ -38,13 +43,40 @@ class Fleet:
         self.controls = [f"tcp://{host}:{CONTROL_PORT}" for host in network.hosts]
         self.nodes: list[NodeProcess] = []
         for place, (host, prefix) in enumerate(zip(network.hosts, network.prefixes, strict=True)):
-            folder = root / f"node-{place}"
+            folder = self.folder(place)
             folder.mkdir(parents=True)
             self.disks.append(Disk(folder, DISK_MB))
             join = ("--join", self.controls[0]) if place else ()
             options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
             self.nodes.append(NodeProcess(self.disks[place].mount_point / "data", options=options, host=host,
-                                          prefix=prefix, port=7411, log_folder=folder))  # fmt: skip
+                                          prefix=prefix, port=7411, log_folder=folder,
+                                          environment=self._clock(place)))  # fmt: skip
+
+    def _clock(self, place: int) -> dict[str, str]:
+        """A wall clock of its own, which `set_clock` moves while the process runs."""
+        library = next(Path("/usr/lib").glob(f"*/{CLOCK_LIBRARY}"), None)
+        assert library is not None, f"{CLOCK_LIBRARY} is not under /usr/lib: install the package libfaketime"
+        self.set_clock(place, 0)
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(place)),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def _clock_file(self, place: int) -> Path:
+        return self.folder(place) / "clock"
+
+    def sign(self, place: int) -> int:
+        """-1 for a node whose clock is right or behind, 1 for one that is ahead."""
+        return 1 if int(self._clock_file(place).read_text()) > 0 else -1
+
+    def set_clock(self, place: int, ahead_s: int) -> None:
+        """Within a second the node's wall clock is so far ahead of the true one, or behind it."""
+        path = self._clock_file(place)
+        fresh = path.with_suffix(".new")
+        fresh.write_text(f"{ahead_s:+d}\n")
+        fresh.rename(path)
 
     def __enter__(self) -> Self:
         try:
@@ -64,7 +96,7 @@ class Fleet:
                 node.kill()
         for disk in self.disks:
             disk.release()
-        subprocess.run(["umount", "-l", str(self._root)], check=False, capture_output=True)
+        subprocess.run(["umount", "-l", str(self.root)], check=False, capture_output=True)
 
     @property
     def addresses(self) -> str:
@@ -72,6 +104,10 @@ class Fleet:
 
     def id(self, place: int) -> int:
         return int(self.nodes[place].ready["node"])
+
+    def folder(self, place: int) -> Path:
+        """For what a fault writes; not on the node's disk."""
+        return self.root / f"node-{place}"
 
     def others(self, place: int) -> list[int]:
         return [other for other in range(NODES) if other != place]
@@ -102,6 +138,22 @@ class Fleet:
 
     def until_whole(self) -> None:
         until(self.is_whole, timeout_s=120, what="all nodes live, in the ring, and led")
+
+    def last_words(self, most: int = 25) -> Iterator[str]:
+        """What the nodes logged last of what is worse than usual: so many lines of each."""
+        for node in self.nodes:
+            lines = [line for line in node.log.read_text().splitlines() if '"level": "info"' not in line]
+            yield from (f"{node.address}: {line[:1_000]}" for line in lines[-most:])
+
+    def checked(self) -> list[str]:
+        """What `fsck --cluster` finds wrong, or cannot prove within a minute: metadata, fences, chains."""
+        end, report = time.monotonic() + 60, dict[str, Any]()
+        while not report.get("sound") and time.monotonic() < end:
+            done = cli("fsck", "--cluster", "--control", self.controls[0], "--json")
+            report = json.loads(done.stdout) if done.stdout else {"findings": [done.stderr]}
+            time.sleep(0.5)
+        found = [*report["findings"], *report.get("unproven", ())]
+        return [] if report.get("sound") else [f"fsck --cluster: {one}" for one in found or [report]]
 
     def told(self, call: calls.Call) -> calls.Reply:
         """The answer of the first node that gives one. RingfenceError: it refuses, or nobody does."""

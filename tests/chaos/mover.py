@@ -35,6 +35,8 @@ class Mover:
     def finish(self) -> None:
         self._stop.set()
         self._thread.join(2 * RUN_S)
+        if self._thread.is_alive():
+            self.failure = TimeoutError(f"a cancelled run of moves does not end within {2 * RUN_S:.0f} s")
 
     def _run(self) -> None:
         try:
@@ -71,7 +73,7 @@ class Mover:
             self._undrain(node)
 
     def _await(self, run: int) -> None:
-        end = time.monotonic() + RUN_S
+        end, cancelled = time.monotonic() + RUN_S, False
         while True:
             try:
                 shown = self._fleet.asked(calls.SteerRebalance(verb="show"))
@@ -79,9 +81,9 @@ class Mover:
                     self.committed += shown["counts"].get("COMMITTED", 0) if shown["run"] == run else 0
                     self.failed += shown["counts"].get("FAILED", 0) if shown["run"] == run else 0
                     return
-                if time.monotonic() > end:
+                if not cancelled and (time.monotonic() > end or self._stop.is_set()):
                     self._fleet.asked(calls.SteerRebalance(verb="cancel"))
-                    end += RUN_S
+                    cancelled = True
             except RingfenceError:
                 pass
             time.sleep(LOOK_S)

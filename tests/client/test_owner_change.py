@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.effects import FetchTable, Identity, Transmit
+from ringfence.effects import Done, FetchTable, Identity, OpenEpoch, Transmit, Unknown
 from ringfence.inflight import EARLY_LANES_MAX, EARLY_MAX, Inflight
 from ringfence.native.errors import RerouteError, RetriableError, refusal
 from ringfence.native.wire import Code, RedirectReason
@@ -92,3 +92,27 @@ def test_only_a_few_partitions_at_once_ask_for_their_owners_so_often() -> None:
         machine.refused(partition, sent(machine, partition).attempt, CLOSED, 0.0, early=True)
     assert machine.paused_until(0) <= 0.002
     assert machine.paused_until(EARLY_LANES_MAX) >= 0.02
+
+
+def test_a_node_whose_disk_failed_is_asked_again_for_another_owner_may_have_the_batch() -> None:
+    machine = machine_with(2)
+    first, second = sent(machine), sent(machine)
+    unknown = refusal(Code.UNKNOWN_OUTCOME, "the disk failed before it was known durable")
+    failed = refusal(Code.STORAGE_FAILED, "shard 0 takes nothing more")
+    assert machine.refused(first.key, first.attempt, unknown, 0.0) == []
+    assert machine.refused(second.key, second.attempt, failed, 0.0) == []
+    again = sent(machine, now=1.0)
+    assert (again.key, again.sequence, again.attempt) == (0, 0, 2), "the same sequence: it is stored once"
+    assert machine.refused(0, again.attempt, failed, 1.0) == []
+    machine.table_arrived([0], moved=[0])
+    assert machine.done(0, sent(machine, now=1.0).attempt, 7) == [Done(0, 7)]
+    assert sent(machine, now=1.0).key == 1
+
+
+def test_a_batch_that_only_a_failed_disk_was_asked_for_ends_unknown_at_its_deadline() -> None:
+    machine = machine_with(1)
+    order = sent(machine)
+    failed = refusal(Code.STORAGE_FAILED, "shard 0 takes nothing more")
+    assert machine.refused(0, order.attempt, failed, 0.0) == []
+    (ended,) = (effect for effect in machine.expire(100.0) if not isinstance(effect, OpenEpoch))
+    assert isinstance(ended, Unknown)

@@ -7,9 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import retries
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.settings import Settings
@@ -337,6 +340,33 @@ def test_worries_are_reasons_and_end(tmp_path: Path, monkeypatch: Patch) -> None
         ]
         bench.native.tell(("disk_full", 0, False))
         assert len((await bench.ok(Opcode.STATUS, None, messages.Status)).reasons) == 2
+
+    run(tmp_path, monkeypatch, work)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_node_whose_disk_failed_ends_when_others_have_what_it_has(
+    tmp_path: Path, monkeypatch: Patch, replicas: int
+) -> None:
+    async def work(bench: Bench) -> None:
+        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+        state, other = bench.node.proposer.state, Replica(node=NodeId(9), store=bytes(16))
+        (topic,) = state.topics.values()
+        shared = {
+            partition: msgspec.structs.replace(one, replicas=(*one.replicas, other)[:replicas])
+            for partition, one in topic.assignments.items()
+        }
+        topics = {topic.topic: msgspec.structs.replace(topic, assignments=shared)}
+        with monkeypatch.context() as changed:
+            known = msgspec.structs.replace(state, topics=topics)
+            changed.setattr(type(bench.node.proposer), "state", property(lambda _: known))
+            bench.native.tell(("shard_failed", 1, "EIO"))
+            await soon(lambda: bool(bench.node.health.reasons))
+            assert bench.node.failed.done() == (replicas == 2)
+        if replicas == 2:
+            failure = bench.node.failed.result()
+            assert isinstance(failure, StorageError)
+            assert "shard 1: EIO; check the disk" in str(failure)
 
     run(tmp_path, monkeypatch, work)
 

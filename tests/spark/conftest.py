@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from ringfence.control.cli.demo_spark import QUICK
 from ringfence.spark.schema import use_this_python
 from tests.system.harness import NodeProcess
 
@@ -26,6 +27,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2,4]")  # a task may fail three times
         .appName("ringfence-tests")
+        .config(map=QUICK)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

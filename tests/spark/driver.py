@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import ringfence.spark
+from ringfence.control.cli.demo_spark import QUICK
 from ringfence.spark.schema import use_this_python
 from ringfence.spark.staging import Target
 
@@ -28,6 +29,7 @@ def session() -> SparkSession:
     use_this_python()
     builder = SparkSession.builder.master("local[2,4]").appName("ringfence-driver")
     for name, value in {
+        **QUICK,
         "spark.ui.enabled": "false",
         "spark.driver.memory": "600m",
         "spark.driver.bindAddress": "127.0.0.1",

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import ringfence
+from ringfence.control.cli.exits import Exit
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native import _node
 from ringfence.native.errors import RingfenceError
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
+from tests.system.load import Load
 
 ROWS = 500
 
@@ -29,6 +31,31 @@ def three(tmp_path: Path) -> Iterator[Three]:
         for place in range(3):
             if cluster.alive(place):
                 cluster.nodes[place].kill()
+
+
+@pytest.mark.timeout(300)
+def test_a_node_whose_disk_fails_ends_and_its_partitions_go_on_elsewhere(three: Three) -> None:
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=6, replication=3)
+    failing = next(place for place in range(3) if place != three.leader())
+    node, sound = three.nodes[failing], three.nodes[failing].options
+    node.stop()
+    node.options = (*sound, "--faults", "fail_sync=60")
+    node.start()
+    assert node.process is not None
+    load = Load(three.nodes[three.leader()].address, "t", 0).start()
+    until(lambda: node.process.poll() is not None, 60, "it ends, for it can store nothing more")
+    assert node.process.returncode == Exit.NODE_FAILED, node.log.read_text()[-2000:]
+    seen = len(load.acknowledged)
+    until(lambda: len(load.acknowledged) > seen + 1_000, 60, "rows are acknowledged without it")
+    node.options = sound
+    node.kill()  # it is gone; its output is closed
+    node.start()
+    three.until_whole()
+    load.finish()
+    assert load.errors == []
+    with ringfence.connect(node.address, timeout_s=30) as client:
+        check_identity(read_ids(client, "t"), {0: load.acknowledged}, {0: load.sent})
 
 
 class Story:

@@ -1,0 +1,52 @@
+"""How much must have happened before a run proves anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+MAIN = ("kill", "pause", "partition", "power_cut")
+OTHER = ("slow_disk", "failing_disk", "full_disk", "clock_jump")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What happened so far."""
+
+    faults: Counter[str]
+    while_moving: int
+    moves: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Goals:
+    """Least counts. Of five minutes: issue and CI ask for these; other times have their share of them."""
+
+    faults: int = 60
+    each_main: int = 10
+    each_other: int = 4
+    while_moving: int = 20
+    moves: int = 20
+    rows: int = 2_000_000
+
+    @classmethod
+    def of(cls, seconds: float) -> Goals:
+        """For so long a run; each kind of fault at least once, however short it is."""
+        five, share = cls(), seconds / 300
+        return cls(*(max(1, int(getattr(five, name) * share)) for name in cls.__dataclass_fields__))
+
+    def missing(self, counts: Counts) -> list[str]:
+        """A line for each count that is too low."""
+        done = counts.faults
+        wanted = {
+            "faults": (done.total(), self.faults),
+            **{f"faults of kind {kind}": (done[kind], self.each_main) for kind in MAIN},
+            **{f"faults of kind {kind}": (done[kind], self.each_other) for kind in OTHER},
+            "faults while partitions moved": (counts.while_moving, self.while_moving),
+            "committed moves": (counts.moves, self.moves),
+            "rows": (counts.rows, self.rows),
+        }
+        return [
+            f"{what}: {count:,}, wanted {least:,}" for what, (count, least) in wanted.items() if count < least
+        ]
