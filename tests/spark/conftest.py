@@ -27,7 +27,7 @@ def spark() -> Iterator[SparkSession]:
     session = (
         SparkSession.builder.master("local[2,4]")  # a task may fail three times
         .appName("ringfence-tests")
-        .config(map=QUICK)
+        .config(map={**QUICK})
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

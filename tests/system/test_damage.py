@@ -153,7 +153,7 @@ def test_fsck_reads_what_is_mounted_read_only(tmp_path: Path) -> None:
         for _ in range(2):
             done = cli("fsck", "--data", str(data), "--json")
             assert done.returncode == 0, done.stdout + done.stderr
-        assert json.loads(done.stdout.splitlines()[-1])["records"] > 0
+            assert json.loads(done.stdout.splitlines()[-1])["records"] > 0
     finally:
         disk.release()
 
