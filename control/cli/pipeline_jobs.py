@@ -1,7 +1,7 @@
 """The Spark applications of the pipeline's demo: `python -m ...pipeline_jobs JOB ADDRESS FOLDER`.
 
     ingest    two executors; streams of files into topics, exactly once, until every file is in; prints how
-              many tasks run whenever that changes
+              many tasks run whenever that changes; tasks wait while FOLDER/hold is there
     answers   a second pair of streams joins and aggregates the topics, a job compacts them to Parquet, batch
               queries over the files are asked for the same; a line of JSON for each answer
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,7 @@ from ringfence.control.cli.output import emit
 from ringfence.control.cli.pipeline_answers import COLUMNS, DATE, SEGMENT, Answer, digest, query3
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -40,6 +41,10 @@ TRIES_MAX: Final = 5
 LINES_MAX: Final = 2000
 """So many short lines fit into a pipe that nobody reads."""
 LOOK_S: Final = 0.02
+HOLD: Final = "hold"
+"""While FOLDER has this file, no task of `ingest` gives its rows on."""
+HOLD_S_MAX: Final = 300.0
+"""So long a task waits at most; the story takes the file away within seconds."""
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 OPTIONS: Final = {
     **QUICK,
@@ -57,11 +62,25 @@ def ingest(spark: SparkSession, address: str, folder: Path) -> None:
         files = folder / "source" / table
         schema = spark.read.parquet(str(files)).schema
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_A_BATCH).parquet(str(files))
+        rows = rows.mapInArrow(_held(str(folder / HOLD)), schema)
         sinks.append(_into(rows, address, table, folder))
     queries = [sink.start() for sink in sinks]
     _watch(spark, queries)
     for sink, query in zip(sinks, queries, strict=True):
         _ended(sink, query)
+
+
+def _held(path: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Tasks wait, rows in hand, while the file is there: what is killed then is killed in the middle."""
+
+    def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            end = time.monotonic() + HOLD_S_MAX
+            while Path(path).exists() and time.monotonic() < end:
+                time.sleep(LOOK_S)
+            yield batch
+
+    return passed
 
 
 def _ended(sink: DataStreamWriter, query: StreamingQuery) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,20 +27,18 @@ if TYPE_CHECKING:
     from ringfence.control.cli.local_cluster import LocalCluster
 
 JOBS: Final = "ringfence.control.cli.pipeline_jobs"
+HOLD: Final = "hold"
+"""As there: while this file is there, its tasks keep their rows."""
 KEYS: Final = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 PARTS: Final = 10
 """Files of each table: five micro-batches each, so that there is a middle to be killed in."""
 EXECUTORS: Final = 2
 PARTITIONS: Final = 4
 REPLICATION: Final = 3
-SHARES: Final = {"executor": 0.1, "node": 0.3, "driver": 0.5}
-"""Of all rows that are in when something is killed, in this order."""
-TRIES_MAX: Final = 8
-"""Executors that are killed until one of them had a task in hand."""
+SHARES: Final = {"executor": 0.0, "node": 0.2, "driver": 0.4}
+"""Of all rows that are in at least when something is killed, in this order."""
 TASK_LOST: Final = "ExecutorLostFailure"
 """What Spark's scheduler writes of a task that went with its executor."""
-NEWS_S: Final = 5.0
-"""Within which the scheduler hears of a dead executor and writes it down; it takes less than one."""
 WAIT_S: Final = 900.0
 """Of each step. Seconds are enough; on a machine ten times overbooked Spark alone starts in five minutes."""
 LOOK_S: Final = 0.05
@@ -93,17 +91,16 @@ class PipelineStory:
 
     def _ingested(self) -> Iterator[Scene]:
         with ExitStack() as stack:
-            self._job = stack.enter_context(self._start("ingest", "spark-1"))
-            self._until(self._has(SHARES["executor"]), "the streams write")
-            yield self._executor_killed(self._job)
-            self._until(self._has(SHARES["node"]), "the streams go on")
-            scene, name = self._node_killed()
+            job = self._job = stack.enter_context(self._start("ingest", "spark-1"))
+            yield self._executor_killed(job)
+            self._until(self._has(SHARES["node"]), "the streams write")
+            scene, name = self._node_killed(job)
             yield scene
             self._until(self._has(SHARES["driver"]), "the streams go on")
-            self._middle("the driver")
-            before = self._stored()
-            self._job.kill_driver()
-            self._kills["driver"] += 1
+            with self._held(job, 1, "the driver"):
+                before = self._stored()
+                job.kill_driver()
+                self._kills["driver"] += 1
             yield self._scene("kill -9 of the driver", f"{before:,} rows are in")
             self._cluster.restart(name)
             self._job = stack.enter_context(self._start("ingest", "spark-2"))
@@ -114,29 +111,37 @@ class PipelineStory:
         yield self._scene("a second driver goes on from the checkpoints", f"{self._stored():,} rows are in")
 
     def _executor_killed(self, job: SparkProcess) -> Scene:
-        for _ in range(TRIES_MAX):
-            self._middle("an executor")
-            self._until(lambda: _tasks(job.newest_line()) >= EXECUTORS, "every executor has a task")
+        with self._held(job, EXECUTORS, "an executor"):
             self._kills["executor"] += job.kill_executor() > 0
-            end = time.monotonic() + NEWS_S
-            while time.monotonic() < end:
-                if lost := job.count(TASK_LOST):
-                    return self._scene("kill -9 of an executor", f"tasks lost and run again: {lost}")
-                time.sleep(LOOK_S)
-        raise StoryError(f"{TRIES_MAX} executors were killed and none had a task")
+            self._until(lambda: job.count(TASK_LOST) > 0, "the scheduler misses a task")
+        lost = job.count(TASK_LOST)
+        return self._scene("kill -9 of an executor", f"tasks lost and run again: {lost}")
 
-    def _node_killed(self) -> tuple[Scene, str]:
-        """The scene, and the name of the node: it comes back later, the streams would be done meanwhile."""
-        self._middle("a node")
-        parts = self._partitions()
-        owners = [part["owner"] for part in parts]
-        victim = max(set(owners), key=owners.count)
-        name = self._name(victim)
-        self._cluster.kill(name)
-        self._kills["node"] += 1
+    def _node_killed(self, job: SparkProcess) -> tuple[Scene, str]:
+        """The scene, and the name of the node, which comes back after the driver's death."""
+        with self._held(job, 1, "a node"):
+            parts = self._partitions()
+            owners = [part["owner"] for part in parts]
+            victim = max(set(owners), key=owners.count)
+            name = self._name(victim)
+            self._cluster.kill(name)
+            self._kills["node"] += 1
         self._until(lambda: victim not in {part["owner"] for part in self._partitions()}, "new owners")
         seen = f"its {owners.count(victim)} partitions have new owners"
         return self._scene(f"kill -9 of {name}", seen), name
+
+    @contextmanager
+    def _held(self, job: SparkProcess, tasks: int, what: str) -> Iterator[None]:
+        """So many tasks hold their rows. StoryError when all is in: a kill would prove nothing."""
+        hold = self._root / HOLD
+        hold.touch()
+        try:
+            self._until(lambda: job.tasks() >= tasks, f"{tasks} tasks before {what} is killed")
+            if self._stored() >= self._rows:
+                raise StoryError(f"all rows were in before {what} was killed; take a larger --scale")
+            yield
+        finally:
+            hold.unlink()
 
     def _compared(self, sent: dict[str, Content]) -> Scene:
         size = 0
@@ -202,11 +207,6 @@ class PipelineStory:
         with connected(self._addresses()) as client:
             return sum(client.count(table) for table in KEYS)
 
-    def _middle(self, what: str) -> None:
-        """StoryError when all is in: a kill would prove nothing."""
-        if self._stored() >= self._rows:
-            raise StoryError(f"all rows were in before {what} was killed; take a larger --scale")
-
     def _partitions(self) -> list[dict[str, Any]]:
         admin, found = self._admin(), []
         for table in KEYS:
@@ -235,10 +235,6 @@ class PipelineStory:
             if time.monotonic() > end:
                 raise StoryError(f"not within {WAIT_S:g} s: {what}")
             time.sleep(LOOK_S)
-
-
-def _tasks(line: bytes) -> int:
-    return int(msgspec.json.decode(line)["tasks"]) if line else 0
 
 
 def _holds(asked: Callable[[], bool]) -> bool:

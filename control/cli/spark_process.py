@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+import msgspec
+
 from ringfence.native.errors import ConnectError
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
@@ -48,7 +50,7 @@ class SparkProcess:
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._log, self._rest = folder / "spark.log", b""
+        self._log, self._rest, self._tasks = folder / "spark.log", b"", 0
         environment = os.environ | {"SPARK_HOME": str(spark_home(folder)), "SPARK_LOCAL_DIRS": str(folder)}
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         with self._log.open("ab") as log:
@@ -75,6 +77,12 @@ class SparkProcess:
             self._rest += got
         *whole, self._rest = self._rest.split(b"\n")
         return whole[-1] if whole else b""
+
+    def tasks(self) -> int:
+        """How many tasks run, as an application tells that prints {"tasks": n} whenever n changes."""
+        if line := self.newest_line():
+            self._tasks = int(msgspec.json.decode(line)["tasks"])
+        return self._tasks
 
     @property
     def is_running(self) -> bool:
