@@ -18,7 +18,7 @@ from ringfence.connection import Connection
 from ringfence.native import wire
 from ringfence.native.wire import Code, Opcode
 from tests.client.fake_node import Drop, FakeNode, Refuse
-from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all
+from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all, until
 from tests.client.proxy import Proxy
 
 
@@ -334,8 +334,12 @@ def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() ->
         partitions=1, hook=lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
     ) as (node, client):
         producer = client.producer("t", bytes_in_flight_max=4000)
-        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
-        timer.start()
+
+        def interrupt() -> None:
+            until(lambda: producer._budget._waiting > 0)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             send_all(producer, 1000, 10)
         node.hook = None
