@@ -12,12 +12,17 @@ if TYPE_CHECKING:
 NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has them
 
 
-def deadline_error(topic: str | None, partition: int) -> DeadlineError:
-    return DeadlineError(
-        "the batch was not stored within its timeout_s; no try of it can be stored, so it may be sent again",
+def deadline_error(topic: str | None, partition: int, said: RingfenceError | None) -> DeadlineError:
+    """`said`: why the node took nothing of the partition, as it said last; also the error's cause."""
+    why = "" if said is None else f" (the node said: {said.message})"
+    error = DeadlineError(
+        f"the batch was not stored within its timeout_s{why}; no try of it can be stored, so it may be sent "
+        "again",
         topic=topic,
         partition=partition,
     )
+    error.__cause__ = said
+    return error
 
 
 def hole_error(topic: str | None, partition: int) -> ClosedError:

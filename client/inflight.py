@@ -158,7 +158,8 @@ class Inflight:
         entry = self._current(key, attempt)
         if entry is None:
             return []
-        self._lanes[entry.partition].early = 0
+        lane = self._lanes[entry.partition]
+        lane.early, lane.said = 0, None
         self._early.discard(entry.partition)
         return self._end(entry, Done(key, first_offset))
 
@@ -188,6 +189,7 @@ class Inflight:
             return self._final(lane, entry, error)
         if self._at_once(lane, entry) or (early and self._soon(lane, entry, now, jitter)):
             return []
+        lane.said = error
         entry.failures += 1
         self._retry(
             lane,
@@ -278,7 +280,7 @@ class Inflight:
         for lane in self._lanes.values():
             for first in (lane.first_in_flight, lane.first_waiting):
                 while (entry := first()) is not None and entry.deadline <= now:
-                    error = deadline_error(self._topic, entry.partition)
+                    error = deadline_error(self._topic, entry.partition, lane.said)
                     effects += self._fail(entry, error, definite=not entry.maybe_stored)
             if lane.flight or lane.waiting:
                 self.ready[lane.partition] = None

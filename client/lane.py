@@ -18,6 +18,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ringfence.native.errors import RingfenceError
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +63,7 @@ class Lane:
     pause_until: float = 0.0
     owner: int = 0  # counts the owners that tables named
     early: int = 0  # tries in a row that came before the owner was ready: L4
+    said: RingfenceError | None = None  # why the node took nothing, since it last took something
 
     def next(self, now: float, *, fresh: bool) -> Entry | None:
         """The batch to send now, marked as under way; None if there is none.

@@ -247,6 +247,23 @@ def test_a_deadline_before_any_try_is_a_refusal_and_after_a_lost_one_unknown() -
     assert isinstance(second.error, DeadlineError)
 
 
+def test_a_deadline_tells_why_the_node_took_nothing_until_it_takes_something() -> None:
+    machine = Inflight(Identity(1, 1))
+    for key in range(3):
+        machine.submit(key, 0, (2.0, 4.0, 4.0)[key])
+    order = sent(machine)
+    machine.refused(order.key, order.attempt, refusal(Code.DISK_FULL, "the disk is full"), 0.0)
+    (full,) = (effect for effect in machine.expire(3.0) if isinstance(effect, Refused))
+    assert isinstance(full.error, DeadlineError)
+    assert "the disk is full" in full.error.message
+    assert full.error.__cause__ is not None
+    machine.opened(Identity(1, 2))
+    order = sent(machine, now=3.5)
+    machine.done(order.key, order.attempt, 0)
+    (silent,) = (effect for effect in machine.expire(5.0) if isinstance(effect, Refused))
+    assert "full" not in str(silent.error)
+
+
 def test_fencing_ends_the_producer() -> None:
     machine = Inflight(Identity(1, 1), named=True)
     machine.submit(0, 0, 100.0)
