@@ -131,8 +131,9 @@ def test_a_node_that_comes_back_is_found_again() -> None:
         producer.send(rows(0)).result(10)
         kept = first.topics
     future = producer.send(rows(1))
-    with FakeNode(address=first.address) as second:
-        second.topics = kept
+    second = FakeNode(address=first.address)
+    second.topics = kept  # before it serves: the client is there at once
+    with second:
         assert future.result(20)[0].first_offset == 1
         client.close()
 
@@ -144,8 +145,9 @@ def test_another_history_ends_the_producers_of_the_old_one() -> None:
         producer = client.producer("t")
         producer.send(rows(0)).result(10)
         kept = first.topics
-    with FakeNode(address=first.address) as second:
-        second.topics, second.history = kept, b"x" * 16
+    second = FakeNode(address=first.address)
+    second.topics, second.history = kept, b"x" * 16
+    with second:
         with pytest.raises(ringfence.RingfenceError, match="restored"):
             producer.send(rows(1)).result(20)
         with pytest.raises(ringfence.RingfenceError):
