@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -331,6 +332,15 @@ def test_asyncio_sends_wait_for_room_without_blocking_the_loop() -> None:
         assert sum(header.rows for header in node.stored("t")) == 5000
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process that a shell started in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() -> None:
     with node_with_topic(
         partitions=1, hook=lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
