@@ -43,7 +43,7 @@ dealer.connect(sys.argv[1])
 for _ in range(2):
     dealer.send(bytes(128))
     assert dealer.recv() == bytes(128)
-    time.sleep(1.5)
+    time.sleep(2.5)
 monitor = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
 dealer.send(bytes(128))
 assert dealer.recv() == bytes(128)
@@ -84,7 +84,7 @@ fn stock_dealers_come_and_go(kind: Kind) {
 }
 
 fn an_idle_stock_dealer_stays(kind: Kind) {
-    let server = Server::with(kind, Limits { heartbeat_ms: 300, ..LIMITS }, "tcp://127.0.0.1:0", 1 << 20);
+    let server = Server::with(kind, Limits { heartbeat_ms: 500, ..LIMITS }, "tcp://127.0.0.1:0", 1 << 20);
     run(IDLE, &server.address, "");
     assert_eq!((server.opened(), server.requests()), (1, 3));
 }

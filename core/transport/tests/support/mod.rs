@@ -35,12 +35,13 @@ pub const CLOSE_AT_ONCE: u8 = 5;
 
 pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
 
+/// Times so long that no machine under load meets them: a test about one of them sets its own.
 pub const LIMITS: Limits = Limits {
     message_bytes: 16 << 20,
     connections: 4096,
     outbound_bytes: 4 << 20,
-    stalled_ms: 500,
-    handshake_ms: 400,
+    stalled_ms: 60_000,
+    handshake_ms: 60_000,
     heartbeat_ms: 60_000,
 };
 
@@ -233,14 +234,14 @@ fn kept_or_answered(what: u8, body: Inbound<'_>, pool: &mut Pool, kept: &mut Vec
     }
 }
 
-/// Wait until `holds`, at most 10 s.
+/// Wait until `holds`, at most a minute.
 ///
 /// # Panics
 /// When it does not hold by then; `what` names it.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < end, "not within 10 s: {what}");
+        assert!(Instant::now() < end, "not within a minute: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
