@@ -48,6 +48,7 @@ class Node:
         reserve_bytes: int = 67_108_864,  # disk space kept for control records
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
+        scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:
@@ -69,6 +70,9 @@ class Node:
         ("request", connection: int, header: bytes, body: bytes)   a request the control plane must answer
         ("order", number: int, error: str | None, result: dict)     an order ended
         ("quarantined", topic: int, partition: int, why: str)
+        ("damaged", topic: int, partition: int, records: int, why: str)   known now; 0: all put right;
+        topic 0: nobody can tell whose
+        ("lifted", topic: int, partition: int)                      a quarantine ended
         ("sync", {...})                                            as of `syncs`: a learner's copy has
         another state
         ("shard_failed", shard: int, why: str)
@@ -291,6 +295,7 @@ class SimNode:
         reserve_bytes: int = 65_536,
         producers_max: int = 65_536,
         producer_expiry_ms: int = 604_800_000,
+        scrub_bytes_per_s: int = 0,
     ) -> Self: ...
     def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
         """Open the store, as `Node.recover`; also after `crash`. With `calls` the power goes in the middle.

@@ -243,6 +243,7 @@ class Node:
             reserve_bytes=settings.reserve_bytes,
             producers_max=settings.producers_max,
             producer_expiry_ms=settings.producer_expiry_ms,
+            scrub_bytes_per_s=settings.scrub_bytes_s,
             faults=settings.faults,
         )
 
@@ -343,6 +344,10 @@ class Node:
         match outcome:
             case ("quarantined", topic, partition, why):
                 recovery.quarantined(self.health, topic, partition, why)
+            case ("damaged", topic, partition, records, why):
+                recovery.damaged(self.health, (topic, partition), records, why)
+            case ("lifted", topic, partition):
+                recovery.lifted(self.health, topic, partition)
             case ("shard_failed", shard, why):
                 reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
                 self.health.worsen(f"shard {shard}", reason)

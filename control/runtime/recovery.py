@@ -70,3 +70,18 @@ def quarantined(health: Health, topic: int, partition: int, why: str) -> None:
     health.worsen(
         f"quarantined {topic} {partition}", f"partition {partition} of topic {topic} is quarantined: {why}"
     )
+
+
+def damaged(health: Health, place: tuple[int, int], records: int, why: str) -> None:
+    """So many records of (topic, partition) are known to be damaged on disk now; 0 ends the reason."""
+    key = f"damaged {place[0]} {place[1]}"
+    if not records:
+        health.mend(key)
+        return
+    whose = f"of partition {place[1]} of topic {place[0]}" if place[0] else "that cannot be told apart"
+    health.worsen(key, f"damaged on disk: {records} records {whose}: {why}")
+
+
+def lifted(health: Health, topic: int, partition: int) -> None:
+    """The partition is sound on disk and may be served: its quarantine ended."""
+    health.mend(f"quarantined {topic} {partition}")

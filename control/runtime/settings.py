@@ -156,6 +156,12 @@ class Settings(BaseSettings):
         "ms after which an idle producer is forgotten; a week: longer than a weekend's outage",
         ge=60_000,
     )
+    scrub_bytes_s: Size = _setting(
+        4 << 20,
+        "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in 7 hours, "
+        "below a hundredth of a disk; 0 = never",
+        ge=0,
+    )
     request_ms: int = _setting(
         30_000, "ms that a control request without a deadline may take; half of what people wait for", ge=100,
         le=DEADLINE_MS_MAX,

@@ -45,7 +45,8 @@ impl Node {
     #[pyo3(signature = (
         *, data, cluster, history, store, node, shards = 1, budget_bytes = 536_870_912, segment_bytes = 268_435_456,
         message_bytes = 67_108_864, connections_max = 4096, transport = "native", direct = true,
-        reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000, faults = None
+        reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000,
+        scrub_bytes_per_s = 4_194_304, faults = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -65,6 +66,7 @@ impl Node {
         reserve_bytes: u64,
         producers_max: usize,
         producer_expiry_ms: u64,
+        scrub_bytes_per_s: u64,
         faults: Option<String>,
     ) -> PyResult<Self> {
         let transport = match transport {
@@ -91,6 +93,7 @@ impl Node {
             reserve_bytes,
             producers_max,
             producer_expiry_ms,
+            scrub_bytes_per_s,
             faults,
         };
         let runtime = py.detach(|| Runtime::new(config)).map_err(|error| of_node(py, &error))?;

@@ -15,6 +15,10 @@ pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTupl
         }
         Outcome::Order { number, result: Err(why) } => ("order", number, why, PyDict::new(py)).into_pyobject(py),
         Outcome::Quarantined { topic, partition, why } => ("quarantined", topic, partition, why).into_pyobject(py),
+        Outcome::Damaged { topic, partition, records, why } => {
+            ("damaged", topic, partition, records, why).into_pyobject(py)
+        }
+        Outcome::Lifted { topic, partition } => ("lifted", topic, partition).into_pyobject(py),
         Outcome::Sync(status) => ("sync", of_sync(py, &status)?).into_pyobject(py),
         Outcome::ShardFailed { shard, why } => ("shard_failed", shard, why).into_pyobject(py),
         Outcome::DiskFull { shard, full } => ("disk_full", shard, full).into_pyobject(py),

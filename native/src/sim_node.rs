@@ -46,7 +46,7 @@ impl SimNode {
     #[pyo3(signature = (
         disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
         message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
-        producer_expiry_ms = 604_800_000
+        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -63,6 +63,7 @@ impl SimNode {
         reserve_bytes: u64,
         producers_max: usize,
         producer_expiry_ms: u64,
+        scrub_bytes_per_s: u64,
     ) -> PyResult<Self> {
         let config = Config {
             cluster: identity(py, "cluster", cluster)?,
@@ -76,6 +77,7 @@ impl SimNode {
             reserve_bytes,
             producers_max,
             producer_expiry_ms,
+            scrub_bytes_per_s,
             ..Config::new("the simulated disk".into())
         };
         let stepped = Stepped::new(config, disk.disk.clone()).map_err(|error| of_node(py, &error))?;

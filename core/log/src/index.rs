@@ -178,6 +178,19 @@ impl Index {
         self.sparse.get(at).or(self.sparse.back()).map(|entry| entry.offset)
     }
 
+    /// True if a record of this number can stand at `position`: between the known ones before and behind it.
+    pub fn brackets(&self, record: u64, position: Position) -> bool {
+        let fits = |list: &VecDeque<Entry>| {
+            let behind = list.partition_point(|entry| entry.record <= record);
+            let before = behind.checked_sub(1).map(|at| list[at]);
+            let starts = before.is_none_or(|entry| {
+                if entry.record == record { entry.position == position } else { entry.position < position }
+            });
+            starts && list.get(behind).is_none_or(|entry| entry.position > position)
+        };
+        self.sparse.front().is_some_and(|first| first.record <= record) && fits(&self.sparse) && fits(&self.tail)
+    }
+
     /// Give back the dense tail, which a partition without new records does not need: reads find the same by a walk of one
     /// interval at most.
     pub fn rest(&mut self) {

@@ -2,6 +2,7 @@
 
 use ringfence_buffer::Block;
 
+use crate::files::FilePin;
 use crate::group::{Group, STAGING_BYTES};
 use crate::job::{Job, JobDone, Write};
 use crate::position::segment_name;
@@ -172,6 +173,14 @@ impl Shard {
     /// Number of the file that groups go to; it ascends with each rotation.
     pub fn newest_file(&self) -> u64 {
         self.space.current.as_ref().map_or(0, |current| current.pin.number)
+    }
+
+    /// The first file with this number or a later one that takes no group any more, all of them durable, and where it
+    /// ends.
+    pub fn sealed_from(&self, number: u64) -> Option<(FilePin, u64)> {
+        let sealed = self.space.sealed.range(number..).find(|(_, (_, last))| *last <= self.durable_group);
+        let (number, (end, _)) = sealed?;
+        self.space.files.get(number).map(|(pin, _)| (pin.clone(), *end))
     }
 
     /// Bytes that this shard's files take on disk, prepared ones included.

@@ -15,6 +15,7 @@
 //! engine: shard.on_done(done, now) -> Progress                  (groups <= durable_group may be acknowledged)
 //! engine: log.plan(..) -> ReadPlan     reader: reader.read(&plan, block) -> ReadDone
 //! start:  recover(storage, options, visitor) -> Recovered { shards, partitions, report }
+//! always: scrubber.look(plan) -> ScrubDone, scrubber.mend(plan)   (sealed files, on a thread of their own)
 //! always: retain(shards, partitions) -> partitions that owe a state record
 //! ```
 //!
@@ -52,6 +53,7 @@ mod invariants;
 mod job;
 mod jobs;
 mod local;
+mod mend;
 mod partition;
 mod plan;
 #[cfg(feature = "planted")]
@@ -64,6 +66,7 @@ mod recover;
 mod report;
 mod retain;
 mod scan;
+mod scrub;
 mod seeded;
 mod shard;
 mod space;
@@ -80,6 +83,7 @@ pub use head::{Mismatch, PartitionHead, is_log};
 pub use index::Index;
 pub use invariants::check_invariants;
 pub use job::{Job, JobDone, Written};
+pub use mend::{MendError, MendPlan, Sent};
 pub use partition::PartitionLog;
 pub use plan::{From, PlanError, ReadPlan};
 pub use position::{Position, parse_segment_name};
@@ -88,6 +92,7 @@ pub use reader::{ReadDone, ReadError, Reader};
 pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check, recover};
 pub use report::{Damage, PartitionReport, Report};
 pub use retain::{Retention, retain};
+pub use scrub::{After, Cure, Rot, ScrubDone, ScrubPlan, Scrubber};
 pub use shard::Shard;
 pub use state::{LogState, read_anchor, write_anchor};
 pub use storage::{Disk, Storage, StorageError};

@@ -23,6 +23,8 @@ pub struct PartitionLog {
     pub(crate) stage_floor: u64,
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
+    /// Recovery lacks something of it that only another start can find: mended bytes alone do not end the quarantine.
+    pub(crate) is_torn: bool,
     pub(crate) dropped: bool,
     /// The next record's chain is taken as it comes: what was before it is not known here.
     pub(crate) anchored: bool,
@@ -74,6 +76,7 @@ impl PartitionLog {
             stage_floor: u64::MAX,
             fence: 0,
             damage: None,
+            is_torn: false,
             dropped: false,
             anchored: false,
             dropped_at: Position::NOWHERE,
@@ -142,6 +145,31 @@ impl PartitionLog {
     /// Hold the file with this number: for an open stage. `None` if no record of this partition is in it.
     pub fn pin(&self, file: u64) -> Option<FilePin> {
         self.touches.iter().find(|touch| touch.pin.number == file).map(|touch| touch.pin.clone())
+    }
+
+    /// True if the record of this number stands here, as far as the index tells: not one that was cut off, or of a log
+    /// that was dropped.
+    pub fn holds(&self, record: u64, position: Position) -> bool {
+        record < self.head.next_record && !self.dropped && self.index.brackets(record, position)
+    }
+
+    /// What recovery lacks of it only another start can find.
+    pub fn is_torn(&self) -> bool {
+        self.is_torn
+    }
+
+    /// Numbers of the files with records of it, oldest first.
+    pub fn files(&self) -> impl Iterator<Item = u64> + '_ {
+        self.touches.iter().map(|touch| touch.pin.number)
+    }
+
+    /// Everything that was damaged was mended: the quarantine ends, unless recovery lacks more than bodies of rows.
+    /// True if there is none any more.
+    pub fn lift(&mut self) -> bool {
+        if !self.is_torn {
+            self.damage = None;
+        }
+        self.damage.is_none()
     }
 
     /// Give back memory that an idle partition does not need; reads stay as they are.

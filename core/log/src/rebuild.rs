@@ -110,6 +110,10 @@ impl Rebuild {
             part.local_record(context, header, kept)
         };
         let problem = problem.map(|why| damage_at(context.pin, item.position, header, why));
+        // Of these kinds the header says all that is learned, unless there is a note.
+        let kinds = [RecordKind::Rows, RecordKind::Epoch, RecordKind::Producer].map(|kind| kind as u8);
+        let is_told = kinds.contains(&header.kind) && header.extension_bytes == 0;
+        part.log.is_torn |= problem.is_some() || (bad_body.is_some() && !is_told);
         if let (Some(damage), None) = (bad_body.or(problem.clone()), &part.damage) {
             part.damage = Some(damage);
         }
@@ -187,6 +191,7 @@ impl Rebuild {
                 )
             };
             part.log.touch(pin, Some(part.log.head.next_offset));
+            part.log.is_torn = true;
             part.log.index.gap();
             part.damage.get_or_insert(damage.clone());
             self.report.damage.push(damage);
@@ -208,6 +213,7 @@ impl Rebuild {
                 if let (None, Some(damage)) = (&part.damage, missing.clone().or(part.suspicion.clone())) {
                     report.damage.push(damage);
                 }
+                log.is_torn |= missing.is_some() || part.suspicion.is_some();
                 log.damage = part.damage.or(missing).or(part.suspicion).map(Box::new);
             }
             log.start_offset_durable = log.start_offset;
@@ -315,12 +321,14 @@ impl Part {
         }
         if state.anchored {
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
+            log.is_torn = false;
             if !state.head.same_log(&log.head) {
                 log.anchor(state.head);
             }
             log.anchored = true;
         } else if state.released {
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
+            log.is_torn = false;
             if !state.head.same_log(&log.head) {
                 log.index.gap();
             }

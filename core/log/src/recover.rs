@@ -130,7 +130,7 @@ pub fn recover<S: Storage>(
     settle_ends(storage, &segments, &ends, &mut rebuild.report)?;
     let (partitions, report) = rebuild.finish();
     let next_group = ends.values().map(|end| end.next_group).max().unwrap_or(1);
-    let shards = shards(storage, options, segments, next_group)?;
+    let shards = shards(storage, options, segments, &ends, next_group)?;
     Ok(Recovered { shards, partitions, report, lock })
 }
 
@@ -288,6 +288,7 @@ fn shards<S: Storage>(
     storage: &S,
     options: &Options,
     segments: BTreeMap<u64, Segment>,
+    ends: &BTreeMap<u64, End>,
     next_group: u64,
 ) -> Result<Vec<Shard>, RecoverError> {
     let segment_bytes = options.segment_bytes.next_multiple_of(4096);
@@ -322,8 +323,9 @@ fn shards<S: Storage>(
     }
     for (number, segment) in segments {
         let count = shards.len();
-        let files = &mut shards[usize::from(segment.pin.shard) % count].space.files;
-        files.insert(number, (segment.pin, segment.bytes));
+        let space = &mut shards[usize::from(segment.pin.shard) % count].space;
+        space.sealed.insert(number, (ends[&number].position.min(segment.bytes), 0));
+        space.files.insert(number, (segment.pin, segment.bytes));
     }
     storage.sync_directory()?;
     Ok(shards)

@@ -64,6 +64,8 @@ pub struct Space {
     reserve_serial: u64,
     /// Segments that this shard looks after, with their lengths; the open one included.
     pub files: BTreeMap<u64, (FilePin, u64)>,
+    /// Where files end that take no group any more, and their last groups; 0 = of an earlier run.
+    pub sealed: BTreeMap<u64, (u64, u64)>,
     /// Segments that nobody needs any more.
     free: Vec<FilePin>,
     /// Numbers of those that a job is about to rename or remove: on disk until it is known that they are not.
@@ -123,6 +125,7 @@ impl Space {
             spare_serial: 0,
             reserve_serial: 0,
             files: BTreeMap::new(),
+            sealed: BTreeMap::new(),
             free: Vec::new(),
             going: Vec::new(),
             kept_until_ms: None,
@@ -179,6 +182,9 @@ impl Space {
             bytes: capacity,
             previous_file: self.current.as_ref().map_or(0, |current| current.pin.number),
         };
+        if let Some(current) = &self.current {
+            self.sealed.insert(current.pin.number, (current.end, first_group - 1));
+        }
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
         let begin = Some(Begin { from, header, recycled });
@@ -311,6 +317,7 @@ impl Space {
 
     /// Nobody but this shard needs the segment: its space may be used again.
     pub fn release(&mut self, number: u64) {
+        self.sealed.remove(&number);
         if let Some((pin, _)) = self.files.remove(&number) {
             self.free.push(pin);
         }

@@ -40,6 +40,8 @@ pub struct Config {
     pub producers_max: usize,
     /// A dedupe entry without a batch for this long is forgotten.
     pub producer_expiry_ms: u64,
+    /// Stored records are read back this fast in the background; 0 = never.
+    pub scrub_bytes_per_s: u64,
     /// A fault plan for tests (see `faults.rs`); `None` in production.
     pub faults: Option<String>,
 }
@@ -64,6 +66,7 @@ impl Config {
             reserve_bytes: 64 << 20,
             producers_max: 65_536,
             producer_expiry_ms: 7 * 24 * 3600 * 1000,
+            scrub_bytes_per_s: 4 << 20,
             faults: None,
         }
     }

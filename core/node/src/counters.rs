@@ -70,6 +70,11 @@ counters! {
     copied_bytes: "bytes of these that were read from disk: for replicas that were behind",
     received_records: "records appended as a replica",
     received_bytes: "body bytes of these",
+    scrubbed_bytes: "bytes read back in the background",
+    scrub_damaged: "records found damaged on disk",
+    scrub_repaired: "of these, put right with what another replica has",
+    scrub_failures: "reads and repairs in the background that failed",
+    copies_served: "records given to replicas whose own is damaged",
     cuts: "times that this store's log was cut to agree with an owner's",
 }
 

@@ -41,6 +41,8 @@ pub struct Settings {
     pub producers: TableLimits,
     /// Memory of all producer tables together.
     pub producers_bytes: usize,
+    /// Stored records are read back this fast in the background; 0 = never.
+    pub scrub_bytes_per_s: u64,
     /// Requests that wait for a newer table; the same again, but for blocks, for those that wait for room in a shard.
     pub parked: Bounds,
 }
@@ -80,6 +82,7 @@ pub struct Engine {
     /// Partitions whose mark moved while fetches wait for it; reused.
     pub(crate) woken: Vec<At>,
     pub(crate) sync: Syncs,
+    pub(crate) scrub: crate::scrub::Scrubs,
 }
 
 impl Engine {
@@ -129,6 +132,7 @@ impl Engine {
             unix_ms: 0,
             woken: Vec::new(),
             sync: Syncs::default(),
+            scrub: crate::scrub::Scrubs::default(),
         };
         let window = &mut engine.sync.peers.window_bytes;
         *window = (*window).min(settings.pool_bytes / 8);
@@ -146,6 +150,7 @@ impl Engine {
             Event::JobDone(done) => self.job_done(done, now, pool, effects),
             Event::ReadEnded(end) => self.read_ended(end, now, pool, effects),
             Event::Punched(result) => self.punched(&result),
+            Event::Scrubbed(end) => self.scrubbed(end, now, pool, effects),
             Event::Opened(connection) => {
                 self.counters.connections_opened += 1;
                 self.connections.opened(connection);
@@ -164,7 +169,7 @@ impl Engine {
             Event::SetReady(body) => self.ready = body.into(),
             Event::PeerOpened(node) => self.peer_opened(node, now, effects),
             Event::PeerClosed(node) => self.peer_closed(node, now, effects),
-            Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, &body, now, pool, effects),
+            Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, body, now, pool, effects),
             Event::Tick => self.tick(now, pool, effects),
             Event::Stop => self.stop(effects),
         }

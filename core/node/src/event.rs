@@ -1,7 +1,10 @@
 //! What the engine is told, and what it asks for. Values only: a simulator makes the same ones.
 
 use ringfence_buffer::Block;
-use ringfence_log::{Job, JobDone, PunchPlan, ReadDone, ReadError, ReadPlan, StorageError};
+use ringfence_log::{
+    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, ScrubDone, ScrubPlan, Scrubber, Storage,
+    StorageError,
+};
 use ringfence_transport::{Connection, Inbound, Outbound};
 
 use crate::order::Order;
@@ -37,6 +40,8 @@ pub enum Event<'a> {
     ReadEnded(ReadEnd),
     /// A [`PunchPlan`] was carried out, as far as it could be: bytes given back.
     Punched(Result<u64, StorageError>),
+    /// A [`ScrubJob`] was carried out.
+    Scrubbed(ScrubEnd),
     Order {
         number: u64,
         order: Order,
@@ -80,6 +85,42 @@ pub struct ReadEnd {
     pub crc: u32,
 }
 
+/// For the thread that looks at what was written long ago; one at a time.
+pub enum ScrubJob {
+    Look(ScrubPlan),
+    Mend(MendPlan),
+}
+
+/// How a [`ScrubJob`] ended.
+pub enum ScrubEnd {
+    Looked {
+        file: u64,
+        is_urgent: bool,
+        result: Result<ScrubDone, StorageError>,
+    },
+    /// File and position of the damaged place.
+    Mended {
+        place: (u64, u64),
+        result: Result<(), MendError>,
+    },
+}
+
+impl ScrubJob {
+    /// Blocks for as long as the disk takes.
+    pub fn perform<S: Storage>(self, scrubber: &mut Scrubber<S>) -> ScrubEnd {
+        match self {
+            Self::Look(plan) => {
+                let result = scrubber.look(&plan);
+                ScrubEnd::Looked { file: plan.pin.number, is_urgent: plan.is_urgent, result }
+            }
+            Self::Mend(plan) => {
+                let place = (plan.rot.file, plan.rot.position);
+                ScrubEnd::Mended { place, result: scrubber.mend(&plan) }
+            }
+        }
+    }
+}
+
 /// What must happen outside. One buffer is used again and again: nothing is allocated in the steady state. Answers of
 /// one connection go out in order.
 #[derive(Default)]
@@ -89,6 +130,7 @@ pub struct Effects {
     pub reads: Vec<ReadJob>,
     /// Holes where a dropped partition was: at most one plan is under way, behind the reads that wait.
     pub punches: Vec<PunchPlan>,
+    pub scrubs: Vec<ScrubJob>,
     pub outcomes: Vec<Outcome>,
     /// To other nodes, in order.
     pub peers: Vec<ToPeer>,

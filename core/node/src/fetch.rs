@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ringfence_buffer::Pool;
-use ringfence_log::{From, PlanError, ReadDone, ReadError};
+use ringfence_log::{Damage, From, PlanError, ReadDone, ReadError};
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -39,6 +39,8 @@ pub struct Fetch {
     /// Block to read into.
     pub bytes: usize,
     pub deadline_ms: u64,
+    /// It met damage and waits until then at most for the repair; 0 = it did not.
+    pub held_until_ms: u64,
 }
 
 /// Fetches by where they are.
@@ -122,6 +124,7 @@ impl Engine {
             from: if wants_staged(header) { From::Staged(header.sequence) } else { From::Offset(header.sequence) },
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
+            held_until_ms: 0,
         };
         self.begin_read(fetch, now, pool, effects);
     }
@@ -145,6 +148,7 @@ impl Engine {
                     from: from_time,
                     bytes: TIME_READ_BYTES,
                     deadline_ms,
+                    held_until_ms: 0,
                 };
                 self.begin_read(fetch, now, pool, effects);
             }
@@ -334,6 +338,12 @@ impl Engine {
                 fetch.from = From::Offset(*resume_offset);
                 self.begin_read(fetch, now, pool, effects);
             }
+            Err(ReadError::Damaged { damage, .. }) => {
+                let file = self.met_damage(fetch.at, damage);
+                if let Some(fetch) = self.hold_fetch(fetch, file, now) {
+                    self.read_damaged(&fetch, damage, effects);
+                }
+            }
             Err(error) => self.read_failed(&fetch, error, effects),
         }
         self.serve_queued_reads(now, pool, effects);
@@ -375,23 +385,28 @@ impl Engine {
 
     fn read_failed(&mut self, fetch: &Fetch, error: &ReadError, effects: &mut Effects) {
         let refusal = match error {
-            ReadError::Damaged { damage, .. } => {
-                let why = damage.to_string();
-                if let Some(partition) = self.partitions.get_mut(fetch.at)
-                    && !partition.is_quarantined()
-                {
-                    let (topic, partition_id) = partition.key();
-                    partition.damage = Some(why.clone());
-                    partition.gate.close();
-                    effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
-                }
-                Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"))
-            }
+            ReadError::Damaged { damage, .. } => return self.read_damaged(fetch, damage, effects),
             ReadError::Storage(error) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
             ReadError::BlockTooSmall { bytes } => {
                 Refusal::new(Code::Internal, format!("a record of {bytes} bytes does not fit the block made for it"))
             }
         };
+        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    }
+
+    /// Nobody puts it right in time: the partition is quarantined until it is.
+    fn read_damaged(&mut self, fetch: &Fetch, damage: &Damage, effects: &mut Effects) {
+        let why = damage.to_string();
+        if let Some(partition) = self.partitions.get_mut(fetch.at)
+            && !partition.is_quarantined()
+        {
+            let (topic, partition_id) = partition.key();
+            partition.damage = Some(why.clone());
+            partition.closed_epoch = Some(partition.gate.open_epoch());
+            partition.gate.close();
+            effects.outcomes.push(Outcome::Quarantined { topic, partition: partition_id, why: why.clone() });
+        }
+        let refusal = Refusal::new(Code::Quarantined, format!("the partition's log is damaged: {why}"));
         self.refuse(fetch.connection, &fetch.header, &refusal, effects);
     }
 
@@ -449,5 +464,6 @@ impl Engine {
         let ended = ended.collect();
         self.forget_tickets(ended);
         self.reads.queued.retain(|fetch| !of_it(fetch));
+        self.forget_held(of_it);
     }
 }

@@ -114,6 +114,7 @@ impl Engine {
             Some(at) => (at, false),
             None => (self.host(key), true),
         };
+        self.partitions[at].others = replicas.iter().map(|place| place.node).collect();
         match self.append_epoch(at, epoch, now, pool) {
             Ok(placed) => {
                 let partition = &mut self.partitions[at];

@@ -56,6 +56,19 @@ pub enum Outcome {
         partition: u64,
         why: String,
     },
+    /// Stored records of the partition are damaged, so many that are known; 0: all of them were put right. Partition 0:
+    /// nobody can tell whose.
+    Damaged {
+        topic: u64,
+        partition: u64,
+        records: u64,
+        why: String,
+    },
+    /// What was damaged is sound again, and the partition may be served.
+    Lifted {
+        topic: u64,
+        partition: u64,
+    },
     /// A sync to a store that is no replica yet has another state.
     Sync(SyncStatus),
     ShardFailed {

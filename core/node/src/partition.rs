@@ -36,6 +36,12 @@ pub struct Partition {
     pub waiting: Vec<u64>,
     /// Why the node's part of a state record could not be read: the partition is not served (I16).
     pub damage: Option<String>,
+    /// Epoch that was open when a read met damage and closed it.
+    pub closed_epoch: Option<u64>,
+    /// It is quarantined, and sound on disk: a start will find it so.
+    pub is_hopeless: bool,
+    /// Nodes with its log, as the last order said that was not carried out because it is quarantined.
+    pub others: Vec<u64>,
     /// An operator ended a quarantine in this run: damaged rows are skipped.
     pub released: bool,
     pub dropped: bool,
@@ -84,6 +90,9 @@ impl Partition {
             opening: 0,
             waiting: Vec::new(),
             damage: None,
+            closed_epoch: None,
+            is_hopeless: false,
+            others: Vec::new(),
             released: false,
             dropped: false,
             rest: Rest::Quiet,

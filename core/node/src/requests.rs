@@ -49,6 +49,7 @@ impl Engine {
             Opcode::OffsetForTime => self.offset_for_time(from, &header, now, pool, effects),
             Opcode::Resolve => self.resolve(from, &header, effects),
             Opcode::Replicate => self.replicate(from, &header, body, now, pool, effects),
+            Opcode::Copy => self.copy_request(from, &header, pool, effects),
             Opcode::Fence => self.fence_request(from, &header, pool, effects),
             Opcode::Hello => self.hello(from, &header, bytes_of(&body), effects),
             Opcode::Table => self.table(from, &header, effects),

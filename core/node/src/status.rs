@@ -87,6 +87,10 @@ impl Engine {
             ("replicas_unanswered", self.sync.peers.unanswered() as u64),
             // bytes of records that these hold
             ("replicas_unanswered_bytes", self.sync.peers.unanswered_bytes() as u64),
+            // records that are known to be damaged on disk now
+            ("damaged_records", self.scrub.known() as u64),
+            // when the last round over all sealed files ended, Unix ms; 0 = none did since the start
+            ("scrub_round_ended_ms", self.scrub.round_ended_ms),
             // requests that the control plane has not answered yet
             ("control_unanswered", self.control.unanswered as u64),
         ]);

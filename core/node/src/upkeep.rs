@@ -59,6 +59,7 @@ impl Engine {
         self.serve_queued_reads(now, pool, effects);
         self.walk(now, pool);
         self.punch_dropped(effects);
+        self.tick_scrub(now, pool, effects);
         let files = self.shards.iter().map(Shard::newest_file).sum();
         let news = self.upkeep.wrote_states || files != self.upkeep.retained_at_files;
         if now.mono_ms >= self.upkeep.retained_ms + if news { RETAIN_SOON_MS } else { RETAIN_MS } {

@@ -13,7 +13,7 @@ use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Effects, Event, Now, TICK_MS};
+use crate::event::{Effects, Event, Now, ScrubJob, TICK_MS};
 use crate::outcome::Outcome;
 
 pub struct EngineLoop {
@@ -30,6 +30,7 @@ pub struct Core {
     pub effects: Effects,
     pub hands: Vec<Hand>,
     pub reader: Arc<Inbox<Asked>>,
+    pub scrubber: Arc<Inbox<ScrubJob>>,
     pub returns: Arc<Returns>,
     pub clock: Clock,
     /// Body bytes taken since writers were last given work.
@@ -114,6 +115,9 @@ impl Core {
         while let Some(result) = self.returns.punches.pop() {
             self.handle(Event::Punched(result), pool);
         }
+        while let Some(end) = self.returns.scrubs.pop() {
+            self.handle(Event::Scrubbed(end), pool);
+        }
         any
     }
 
@@ -127,6 +131,9 @@ impl Core {
         }
         for plan in self.effects.punches.drain(..) {
             self.reader.put(Asked::Punch(plan));
+        }
+        for job in self.effects.scrubs.drain(..) {
+            self.scrubber.put(job);
         }
     }
 
@@ -190,6 +197,7 @@ impl EngineLoop {
             hand.close();
         }
         self.core.reader.close();
+        self.core.scrubber.close();
         self.commands.close();
     }
 

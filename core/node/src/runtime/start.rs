@@ -18,7 +18,7 @@ use super::faults::{Plan, Planned};
 use super::hands::Hand;
 use super::links::Links;
 use super::outbox::Outbox;
-use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_writer};
+use super::workers::{Inbox, Returns, spawn, spawn_reader, spawn_scrubber, spawn_writer};
 use crate::config::{Config, TransportKind};
 use crate::dedupe::TableLimits;
 use crate::engine::{Engine, Settings};
@@ -102,16 +102,19 @@ fn start_on<S: Storage + 'static>(
         jobs: ArrayQueue::new(usize::from(config.shards)),
         reads: ArrayQueue::new(READS_MAX),
         punches: ArrayQueue::new(1),
+        scrubs: ArrayQueue::new(1),
     });
     let inboxes: Vec<_> = (0..config.shards).map(|_| Arc::new(Inbox::new(1))).collect();
     let hand = |inbox: &Arc<Inbox<_>>| Hand::new(inbox.clone(), Box::new(Writer::new(storage.clone())));
     // One more: a file of a dropped partition.
     let reader = Arc::new(Inbox::new(READS_MAX + 1));
+    let scrubber = Arc::new(Inbox::new(1));
     let core = Core {
         engine,
         effects: Effects::default(),
         hands: inboxes.iter().map(hand).collect(),
         reader: reader.clone(),
+        scrubber: scrubber.clone(),
         returns: returns.clone(),
         clock: Clock::start(),
         fresh_bytes: 0,
@@ -122,6 +125,7 @@ fn start_on<S: Storage + 'static>(
     for (shard, inbox) in inboxes.into_iter().enumerate() {
         threads.push(spawn_writer(shard, inbox, returns.clone(), waker.clone())?);
     }
+    threads.push(spawn_scrubber(storage.clone(), scrubber, returns.clone(), waker.clone())?);
     threads.push(spawn_reader(storage, reader, returns, waker.clone())?);
     commands.open(waker);
     Ok((Running { threads, lock }, told))
@@ -196,6 +200,7 @@ pub fn settings_of(config: &Config) -> Settings {
         pool_bytes,
         producers,
         producers_bytes: tables,
+        scrub_bytes_per_s: config.scrub_bytes_per_s,
         // About 300 bytes a request beside its body. A sender decides how long these wait: a part of the pool, no more.
         parked: Bounds { requests: (copied_bytes / 512).min(16_384), copied_bytes, block_bytes: pool_bytes / 8 },
     }

@@ -7,12 +7,12 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use ringfence_log::{Job, JobDone, PunchPlan, Reader, Storage, StorageError, Writer};
+use ringfence_log::{Job, JobDone, PunchPlan, Reader, Scrubber, Storage, StorageError, Writer};
 use ringfence_transport::Waker;
 use ringfence_wire::crc_of;
 
 use crate::error::NodeError;
-use crate::event::{ReadEnd, ReadJob};
+use crate::event::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
 
 /// A queue towards one thread, which sleeps while it is empty.
 pub struct Inbox<T> {
@@ -93,6 +93,7 @@ pub struct Returns {
     pub jobs: ArrayQueue<Ended>,
     pub reads: ArrayQueue<ReadEnd>,
     pub punches: ArrayQueue<Result<u64, StorageError>>,
+    pub scrubs: ArrayQueue<ScrubEnd>,
 }
 
 /// What the reader is asked for.
@@ -151,6 +152,27 @@ pub fn spawn_reader<S: Storage + 'static>(
                     assert!(returns.punches.push(result).is_ok(), "one file is punched at a time");
                 }
             }
+            waker.wake();
+        }
+    })
+}
+
+/// The least that a thread can ask for: everything else goes first.
+const NICE_MOST: i32 = 19;
+
+pub fn spawn_scrubber<S: Storage + 'static>(
+    storage: S,
+    inbox: Arc<Inbox<ScrubJob>>,
+    returns: Arc<Returns>,
+    waker: Arc<dyn Waker>,
+) -> Result<JoinHandle<()>, NodeError> {
+    spawn("rf-scrub", move || {
+        let _ = inbox.thread.set(std::thread::current());
+        // Of this thread alone, on Linux. Without it the pace still bounds what it takes.
+        let _ = rustix::process::setpriority_process(None, NICE_MOST);
+        let mut scrubber = Scrubber::new(storage);
+        while let Some(job) = inbox.take() {
+            assert!(returns.scrubs.push(job.perform(&mut scrubber)).is_ok(), "one look at a time");
             waker.wake();
         }
     })

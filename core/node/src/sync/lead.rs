@@ -42,6 +42,7 @@ impl Engine {
 
     pub(crate) fn peer_opened(&mut self, node: u64, now: Now, effects: &mut Effects) {
         self.sync.peers.opened(node, now);
+        self.try_mends_again();
         for at in 0..self.partitions.places() {
             self.call(at, Some(node), now, effects);
         }
@@ -49,6 +50,7 @@ impl Engine {
 
     pub(crate) fn peer_closed(&mut self, node: u64, now: Now, effects: &mut Effects) {
         self.sync.peers.closed(node, now);
+        self.copy_lost(now);
         for at in 0..self.partitions.places() {
             let Some((partition, _)) = self.owner(at) else { continue };
             let Role::Owner(owner) = &mut partition.role else { continue };
@@ -108,7 +110,7 @@ impl Engine {
         &mut self,
         node: u64,
         bytes: &[u8; 128],
-        body: &Inbound<'_>,
+        body: Inbound<'_>,
         now: Now,
         pool: &mut Pool,
         effects: &mut Effects,
@@ -118,7 +120,10 @@ impl Engine {
             return;
         };
         let Some(sent) = self.sync.peers.answered(node, header.request_id, now) else { return };
-        self.take_answer(sent, &header, bytes_of(body), now, effects);
+        if sent.opcode == Opcode::Copy {
+            return self.copy_answered(sent, &header, body, now, effects);
+        }
+        self.take_answer(sent, &header, bytes_of(&body), now, effects);
         self.after_answer(sent.at, now, effects);
         self.pump(sent.at, now, pool, effects);
         while let Some(at) = self.sync.peers.next_starved(node) {

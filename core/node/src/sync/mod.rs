@@ -30,13 +30,14 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out; `follow.rs` the
-//! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod confirm;
 mod cut;
 mod follow;
 mod lead;
+mod mend;
 mod owner;
 mod peers;
 mod roles;
@@ -48,6 +49,7 @@ use crate::partition::At;
 
 pub use confirm::Asked;
 pub use follow::{Follower, ReplicaDue};
+pub use mend::Mends;
 pub use owner::{End, Owner, Waiting};
 pub use peers::ToPeer;
 
@@ -97,4 +99,6 @@ enum Read {
     Copy { at: At, session: u64 },
     /// A replica's own log: the record before which it is cut.
     Cut { at: At, begin: Box<cut::Begin> },
+    /// A record that another replica lacks.
+    Serve(Box<mend::Serve>),
 }

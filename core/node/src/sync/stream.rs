@@ -17,9 +17,12 @@ use crate::event::{Effects, Now, ReadEnd, ReadJob};
 use crate::partition::At;
 
 /// Reads for replicas at a time: with those of fetches below what the reader's queue holds.
-const READS_MAX: usize = 32;
+pub(super) const READS_MAX: usize = 32;
 /// Small records of one partition that go out together.
 const RUN_BYTES_MAX: usize = 1 << 20;
+
+/// A copy that met damage asks again: a repair takes milliseconds, unless nobody has the record.
+const MEND_MS: u64 = 500;
 
 /// Records of one partition, one behind another, ready to go.
 struct Run {
@@ -263,6 +266,7 @@ impl Engine {
             None => return Some(end),
             Some(Read::Copy { at, session }) => self.copy_read(at, session, end, now, effects),
             Some(Read::Cut { at, begin }) => self.cut_read(at, &begin, &end, pool, effects),
+            Some(Read::Serve(serve)) => self.copy_served(&serve, end, pool, effects),
         }
         None
     }
@@ -272,6 +276,7 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         // Of a session that is over: nobody waits for it.
         let Some(index) = owner.by_session(session) else { return };
+        let others = owner.syncs.iter().filter(|sync| sync.counts()).count();
         let sync = &mut owner.syncs[index];
         sync.reading = false;
         match end.result {
@@ -287,6 +292,12 @@ impl Engine {
             }
             Ok(_) => {}
             Err(ReadError::BlockTooSmall { bytes }) => sync.read_bytes = bytes,
+            Err(ReadError::Damaged { damage, .. }) if others > 1 => {
+                // Another replica may have it: the copy goes on when it is put right.
+                sync.end_session(now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));
+                self.met_damage(at, &damage);
+                self.tell_syncs(at, effects);
+            }
             Err(error) => {
                 (sync.stage, sync.level) = (Stage::Failed, false);
                 sync.why = format!("the owner's log cannot be read: {error:?}");

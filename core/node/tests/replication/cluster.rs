@@ -59,7 +59,7 @@ pub fn store_of(site: usize) -> [u8; 16] {
     [u8::try_from(site + 1).unwrap(); 16]
 }
 
-fn config_of(site: usize) -> Config {
+fn config_of(site: usize, scrub_bytes_per_s: u64) -> Config {
     Config {
         cluster: [1; 16],
         history: [2; 16],
@@ -69,6 +69,7 @@ fn config_of(site: usize) -> Config {
         segment_bytes: 256 << 10,
         message_bytes: 1 << 20,
         reserve_bytes: 0,
+        scrub_bytes_per_s,
         ..Config::new("simulated".into())
     }
 }
@@ -77,9 +78,14 @@ pub const CLIENT: u64 = 1;
 
 impl Cluster {
     pub fn new(seed: u64) -> Self {
+        Self::scrubbing(seed, 0)
+    }
+
+    /// Each node reads its log back at this pace.
+    pub fn scrubbing(seed: u64, bytes_per_s: u64) -> Self {
         let site = |at: usize| {
             let disk = Faulty::new(seed * 10 + at as u64);
-            Site { node: Stepped::new(config_of(at), disk.clone()).unwrap(), disk, up: false }
+            Site { node: Stepped::new(config_of(at, bytes_per_s), disk.clone()).unwrap(), disk, up: false }
         };
         let mut cluster = Self {
             sites: (0..NODES).map(site).collect(),
@@ -131,7 +137,7 @@ impl Cluster {
     /// Another store, empty, in the place of a node that is down.
     pub fn wipe(&mut self, at: usize) {
         let disk = Faulty::new(at as u64 + 1_000);
-        let config = Config { store: [99; 16], ..config_of(at) };
+        let config = Config { store: [99; 16], ..config_of(at, 0) };
         self.sites[at] = Site { node: Stepped::new(config, disk.clone()).unwrap(), disk, up: false };
     }
 

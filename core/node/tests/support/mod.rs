@@ -109,6 +109,7 @@ impl World {
             pool_bytes: POOL_BYTES,
             producers: shape.limits,
             producers_bytes: 4 << 20,
+            scrub_bytes_per_s: 0,
             parked: Bounds { requests: 1000, copied_bytes: 2 << 20, block_bytes: POOL_BYTES / 8 },
         };
         let partitions = rebuild.partitions(partitions, shape.shards);

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Faulty;
-use ringfence_log::{Job, Reader, Recovered, StoreLock, Writer, recover};
+use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader, crc_of};
 
@@ -51,6 +51,9 @@ struct Life {
     effects: Effects,
     desks: Vec<Desk>,
     reader: Reader<Wire>,
+    scrubber: Scrubber<Wire>,
+    /// Of the scrubber.
+    wire: Wire,
     /// By ticket: in the order in which they were asked for.
     reads: BTreeMap<u64, ReadJob>,
     connections: BTreeSet<u64>,
@@ -67,6 +70,8 @@ struct Desk {
     job: Option<Job>,
 }
 
+/// Pieces that the background reads in one turn; the rest waits for the next.
+const SCRUBS_MAX: usize = 64;
 /// Steps of [`Stepped::stop`]: far above what can be under way at once.
 const STOP_STEPS_MAX: usize = 10_000;
 
@@ -135,12 +140,15 @@ impl Stepped {
             let wire = Wire::to(&self.disk);
             Desk { writer: Writer::new(wire.clone()), wire, job: None }
         };
+        let scrub_wire = Wire::to(&self.disk);
         self.life = Some(Life {
             engine,
             pool,
             effects: Effects::default(),
             desks: (0..self.config.shards).map(desk).collect(),
             reader: Reader::new(Wire::to(&self.disk)),
+            scrubber: Scrubber::new(scrub_wire.clone()),
+            wire: scrub_wire,
             reads: BTreeMap::new(),
             connections: BTreeSet::new(),
             outcomes: VecDeque::new(),
@@ -270,6 +278,21 @@ impl Stepped {
             let result = self.life()?.reader.punch(&plan);
             self.handle(Event::Punched(result))?;
         }
+        for _ in 0..SCRUBS_MAX {
+            let life = self.life()?;
+            let Some(job) = life.effects.scrubs.pop() else { break };
+            let end = job.perform(&mut life.scrubber);
+            self.handle(Event::Scrubbed(end))?;
+        }
+        Ok(())
+    }
+
+    /// The power goes after so many calls of the background's reading to the disk; a crash must follow.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn cut_scrub_after(&mut self, calls: u64) -> Result<(), NodeError> {
+        self.life()?.wire.cut_after(calls);
         Ok(())
     }
 

@@ -1,0 +1,206 @@
+//! Puts a damaged record right with what another replica has of it: the very bytes that stood there, in their place.
+//!
+//! The logical part of a record is equal on every replica (I11), the physical one is known here: so the record is made
+//! anew byte for byte, and neither format nor index nor recovery knows of repairs. What came is believed only if its
+//! CRC is its own and the chain leads through it on both sides. Only blocks that differ from it are written, each of
+//! them damaged: a crash in the middle leaves a record that is damaged still, found again and mended again, and takes
+//! no byte that was sound.
+
+use std::io::IoSlice;
+
+use ringfence_buffer::Block;
+use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader, crc_of};
+
+use crate::files::FilePin;
+use crate::head::{PartitionHead, is_log};
+use crate::position::{Position, segment_name};
+use crate::scrub::{After, Cure, Rot, Scrubber};
+use crate::storage::{Storage, StorageError};
+
+/// Read, compared and written at a time.
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
+
+/// A record as another replica sent it, from its header on.
+pub enum Sent {
+    Small(Box<[u8]>),
+    /// In a block, from `at` on.
+    Large { block: Block, at: usize, bytes: usize },
+}
+
+impl Sent {
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Small(bytes) => bytes,
+            Self::Large { block, at, bytes } => &block[*at..*at + *bytes],
+        }
+    }
+}
+
+/// A damaged place, and what is to stand there.
+pub struct MendPlan {
+    pub rot: Rot,
+    pub pin: FilePin,
+    pub sent: Sent,
+}
+
+/// Why a place is as damaged as before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MendError {
+    /// What came is not the record that stood here.
+    NotIt(&'static str),
+    /// The place is not what it was when it was looked at.
+    Changed,
+    Storage(StorageError),
+}
+
+impl From<StorageError> for MendError {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(error)
+    }
+}
+
+impl std::fmt::Display for MendError {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotIt(why) => write!(out, "the replica's record is not the one that stood here: {why}"),
+            Self::Changed => out.write_str("the place has changed since it was looked at"),
+            Self::Storage(error) => error.fmt(out),
+        }
+    }
+}
+
+impl Rot {
+    /// The header that must stand here, if what came is the record.
+    fn header(&self, sent: &[u8]) -> Result<RecordHeader, MendError> {
+        let bytes = sent.first_chunk().ok_or(MendError::NotIt("it ends within its header"))?;
+        let theirs = RecordHeader::open(bytes).map_err(|_| MendError::NotIt("its header is damaged"))?;
+        let body = sent.get(RecordHeader::SIZE..RecordHeader::SIZE + theirs.body_bytes as usize);
+        let body = body.ok_or(MendError::NotIt("it ends within its body"))?;
+        if crc_of(body) != theirs.body_crc || !is_log(theirs.kind) {
+            return Err(MendError::NotIt("its body is damaged"));
+        }
+        match &self.cure {
+            Cure::Same(ours) => {
+                // All of the logical part, the chain with it: what stood here is known to the last bit but the body.
+                let logical = |header: &RecordHeader| header.seal()[RecordHeader::LOGICAL_FROM..].to_vec();
+                if logical(ours) != logical(&theirs) {
+                    return Err(MendError::NotIt("its header is another"));
+                }
+                Ok(**ours)
+            }
+            Cure::Between { group, before, after } => {
+                let span = u32::try_from(self.span_bytes).map_err(|_| MendError::NotIt("no record is so long"))?;
+                let header = RecordHeader {
+                    file_number: self.file,
+                    group: *group,
+                    previous_position: before.last_position.0,
+                    span_bytes: span,
+                    ..theirs
+                };
+                if (theirs.topic, theirs.partition) != (self.topic, self.partition) || before.accept(&theirs).is_err() {
+                    return Err(MendError::NotIt("it does not go on where the record before ends"));
+                }
+                let head = PartitionHead::after(&header, Position::new(self.file, self.position));
+                let is_proved = match after {
+                    After::Unknown => return Err(MendError::NotIt("nothing behind it proves it")),
+                    After::Record(after) => head.accept(after).is_ok(),
+                    After::End(chain) => head.chain == *chain,
+                };
+                if !is_proved {
+                    return Err(MendError::NotIt("what is behind it does not go on from it"));
+                }
+                if RecordHeader::SIZE as u64 + u64::from(theirs.body_bytes) > self.span_bytes {
+                    return Err(MendError::NotIt("it does not fit"));
+                }
+                Ok(header)
+            }
+            Cure::None => Err(MendError::NotIt("nobody knows what stood here")),
+        }
+    }
+}
+
+impl<S: Storage> Scrubber<S> {
+    /// Put the place right, durably.
+    ///
+    /// # Errors
+    /// [`MendError`]: it is damaged still.
+    pub fn mend(&mut self, plan: &MendPlan) -> Result<(), MendError> {
+        let (rot, sent) = (&plan.rot, plan.sent.bytes());
+        let header = rot.header(sent)?;
+        let body = &sent[RecordHeader::SIZE..RecordHeader::SIZE + header.body_bytes as usize];
+        let file = self.storage.open(&segment_name(plan.pin.number, plan.pin.shard))?;
+        self.stream.reset();
+        self.loaded = 0;
+        let stands = self.stream.header(&self.storage, &file, rot.position)?;
+        let is_as_told = match &rot.cure {
+            Cure::Same(ours) => stands.is_some_and(|stands| stands.seal() == ours.seal()),
+            _ => stands.is_none_or(|stands| stands.file_number != rot.file),
+        };
+        if !is_as_told {
+            return Err(MendError::Changed);
+        }
+        let front = header.seal();
+        let from = rot.position;
+        let until = from + u64::from(header.span_bytes);
+        let mut at = from / ALIGN * ALIGN;
+        while at < until {
+            let wanted = usize::try_from((until - at).next_multiple_of(ALIGN)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+            let read = self.storage.read(&file, &mut self.scratch[..wanted], at)? / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
+            if read == 0 {
+                return Err(MendError::Changed);
+            }
+            for begin in (0..read).step_by(BLOCK_ALIGN_BYTES) {
+                let block = &mut self.scratch[begin..begin + BLOCK_ALIGN_BYTES];
+                if overlay(block, at + begin as u64, from..until, &front, body) {
+                    self.storage.write(&file, &[IoSlice::new(block)], at + begin as u64)?;
+                }
+            }
+            at += read as u64;
+        }
+        self.storage.sync(&file)?;
+        self.proves(&file, rot.position, &header)
+    }
+
+    /// What stands there now, read back.
+    fn proves(&mut self, file: &S::File, position: u64, header: &RecordHeader) -> Result<(), MendError> {
+        self.stream.reset();
+        let stands = self.stream.header(&self.storage, file, position)?;
+        if stands.is_none_or(|stands| stands.seal() != header.seal()) {
+            return Err(MendError::Changed);
+        }
+        let check = self.stream.body(&self.storage, file, position, header, 0, &mut Vec::new())?;
+        let is_sound = check.crc == header.body_crc && check.has_clean_padding;
+        self.stream.reset();
+        if is_sound { Ok(()) } else { Err(MendError::Changed) }
+    }
+}
+
+/// Put the part of the record that lies in this block, which begins at `at`; true if that changed it.
+fn overlay(block: &mut [u8], at: u64, place: std::ops::Range<u64>, front: &[u8], body: &[u8]) -> bool {
+    let end = at + block.len() as u64;
+    let mut changed = false;
+    let mut put = |from: u64, bytes: &[u8]| {
+        let (first, last) = (from.max(at), (from + bytes.len() as u64).min(end));
+        if first < last {
+            let offset = |position: u64, base: u64| usize::try_from(position - base).expect("within a block");
+            let given = &bytes[offset(first, from)..offset(last, from)];
+            let stands = &mut block[offset(first, at)..offset(last, at)];
+            if stands != given {
+                stands.copy_from_slice(given);
+                changed = true;
+            }
+        }
+    };
+    put(place.start, front);
+    let body_at = place.start + front.len() as u64;
+    put(body_at, body);
+    let pad_from = (body_at + body.len() as u64).max(at);
+    let pad_until = place.end.min(end);
+    if pad_from < pad_until {
+        let zeros = [0; BLOCK_ALIGN_BYTES];
+        put(pad_from, &zeros[..usize::try_from(pad_until - pad_from).expect("within a block")]);
+    }
+    changed
+}

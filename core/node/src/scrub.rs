@@ -1,0 +1,330 @@
+//! Reading back what was written long ago: which file is looked at next, how fast, and what is known to be damaged.
+//!
+//! One job at a time is with the thread that looks; it has the lowest priority there is, and while appends wait for the
+//! disk it gets a piece a second. What a read meets is looked at in a hurry, and every file of a quarantined partition:
+//! when all of them are sound the quarantine ends. `sync/mend.rs` asks other replicas for what is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringfence_buffer::Pool;
+use ringfence_log::{Cure, Damage, Position, Rot, ScrubDone, ScrubPlan, Shard, parse_segment_name};
+
+use crate::engine::Engine;
+use crate::event::{Effects, Now, ScrubEnd, ScrubJob};
+use crate::outcome::Outcome;
+use crate::partition::At;
+use crate::sync::Mends;
+
+/// (topic, partition).
+pub type Key = (u64, u64);
+/// File and position.
+pub type Place = (u64, u64);
+
+#[derive(Debug, Default)]
+pub struct Scrubs {
+    is_under_way: bool,
+    /// Where the round goes on.
+    file: u64,
+    from: u64,
+    /// Not before; and when the last piece was asked for.
+    next_ms: u64,
+    asked_ms: u64,
+    pub(crate) round_ended_ms: u64,
+    /// Files to look at before anything else, and where the first of them goes on.
+    urgent: BTreeSet<u64>,
+    urgent_from: u64,
+    pub(crate) rots: BTreeMap<Place, Known>,
+    /// Of these, found in the file that is looked at: in the round, in a hurry.
+    found: [BTreeSet<Place>; 2],
+    /// Quarantined partitions and the files that must be found sound.
+    proving: BTreeMap<Key, BTreeSet<u64>>,
+    proved_ms: u64,
+    pub(crate) mends: Mends,
+}
+
+/// A damaged place.
+#[derive(Debug)]
+pub struct Known {
+    pub rot: Rot,
+    pub retry_at_ms: u64,
+    pub tries: usize,
+}
+
+/// One piece of the round: as much as the thread reads at a time.
+const PIECE_BYTES: u64 = 2 << 20;
+/// In a hurry: between two pieces something else may be more urgent.
+const URGENT_BYTES: u64 = 8 << 20;
+/// While appends wait for the disk.
+const BUSY_MS: u64 = 1_000;
+/// Between two rounds: a small store is not read again and again.
+const PAUSE_MS: u64 = 60_000;
+/// Damaged places that are remembered, 400 bytes each; more are counted and told.
+const KNOWN_MAX: usize = 4_096;
+/// Quarantined partitions whose files are looked at at once.
+const PROVING_MAX: usize = 64;
+const PROVE_MS: u64 = 500;
+
+impl Scrubs {
+    pub fn known(&self) -> usize {
+        self.rots.len()
+    }
+
+    /// Look at this file soon.
+    pub fn hurry(&mut self, file: u64) {
+        self.urgent.insert(file);
+    }
+
+    /// True while the file waits to be looked at, or something of the partition is known to be damaged.
+    pub fn is_concerned(&self, file: u64, key: Key) -> bool {
+        self.urgent.contains(&file) || self.damaged(key) > 0
+    }
+
+    pub fn damaged(&self, key: Key) -> usize {
+        self.rots.values().filter(|known| (known.rot.topic, known.rot.partition) == key).count()
+    }
+}
+
+impl Engine {
+    /// Time passed: the next piece, if it is due.
+    pub(crate) fn tick_scrub(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if self.stopping {
+            return;
+        }
+        self.tick_mends(now, pool, effects);
+        if now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
+            self.scrub.proved_ms = now.mono_ms;
+            self.prove_quarantined();
+        }
+        self.next_scrub(now, effects);
+    }
+
+    pub(crate) fn next_scrub(&mut self, now: Now, effects: &mut Effects) {
+        if self.scrub.is_under_way || self.stopping {
+            return;
+        }
+        let job = self.next_mend().or_else(|| self.next_urgent()).or_else(|| self.next_of_round(now));
+        if let Some(job) = job {
+            self.scrub.is_under_way = true;
+            effects.scrubs.push(job);
+        }
+    }
+
+    fn next_urgent(&mut self) -> Option<ScrubJob> {
+        while let Some(file) = self.scrub.urgent.first().copied() {
+            match self.sealed(file) {
+                Some((pin, end)) if pin.number == file => {
+                    let from = self.scrub.urgent_from;
+                    if from == 0 {
+                        self.scrub.found[1].clear();
+                    }
+                    let plan = ScrubPlan { pin, end, from, bytes_max: URGENT_BYTES, is_urgent: true };
+                    return Some(ScrubJob::Look(plan));
+                }
+                // It is gone, or written to still: nobody has to prove anything of the first, and the second is young.
+                _ => self.end_urgent(file),
+            }
+        }
+        None
+    }
+
+    fn end_urgent(&mut self, file: u64) {
+        self.scrub.urgent.remove(&file);
+        self.scrub.urgent_from = 0;
+    }
+
+    fn next_of_round(&mut self, now: Now) -> Option<ScrubJob> {
+        let rate = self.settings.scrub_bytes_per_s;
+        let is_busy = self.shards.iter().any(|shard| shard.has_work() || shard.is_writing());
+        let least_ms = if is_busy { self.scrub.asked_ms + BUSY_MS } else { 0 };
+        if rate == 0 || now.mono_ms < self.scrub.next_ms.max(least_ms) {
+            return None;
+        }
+        let Some((pin, end)) = self.sealed(self.scrub.file) else {
+            (self.scrub.file, self.scrub.from) = (0, 0);
+            (self.scrub.round_ended_ms, self.scrub.next_ms) = (now.unix_ms, now.mono_ms + PAUSE_MS);
+            return None;
+        };
+        if pin.number != self.scrub.file || self.scrub.from == 0 {
+            (self.scrub.file, self.scrub.from) = (pin.number, 0);
+            self.scrub.found[0].clear();
+        }
+        self.scrub.asked_ms = now.mono_ms;
+        let bytes_max = PIECE_BYTES.min(rate);
+        Some(ScrubJob::Look(ScrubPlan { pin, end, from: self.scrub.from, bytes_max, is_urgent: false }))
+    }
+
+    /// The first file with this number or a later one that takes no group any more.
+    pub(crate) fn sealed(&self, number: u64) -> Option<(ringfence_log::FilePin, u64)> {
+        self.shards.iter().filter_map(|shard: &Shard| shard.sealed_from(number)).min_by_key(|(pin, _)| pin.number)
+    }
+
+    pub(crate) fn scrubbed(&mut self, end: ScrubEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.scrub.is_under_way = false;
+        match end {
+            ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, now, effects),
+            ScrubEnd::Looked { file, is_urgent: true, .. } => {
+                self.counters.scrub_failures += 1;
+                self.end_urgent(file);
+                self.scrub.proving.retain(|_, files| !files.contains(&file));
+            }
+            ScrubEnd::Looked { file, .. } => {
+                // The next file; this one has its turn again in the next round.
+                self.counters.scrub_failures += 1;
+                (self.scrub.file, self.scrub.from) = (file + 1, 0);
+            }
+            ScrubEnd::Mended { place, result } => self.mended(place, result, now, effects),
+        }
+        self.serve_held(now, pool, effects);
+        self.next_scrub(now, effects);
+    }
+
+    fn looked(&mut self, done: ScrubDone, now: Now, effects: &mut Effects) {
+        self.counters.scrubbed_bytes += done.bytes;
+        for rot in done.found {
+            self.rotten(rot, done.is_urgent, effects);
+        }
+        if !done.is_urgent {
+            let rate = self.settings.scrub_bytes_per_s.max(1);
+            self.scrub.next_ms = now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
+            (self.scrub.file, self.scrub.from) = done.next.map_or((done.file + 1, 0), |next| (done.file, next));
+        } else if let Some(next) = done.next {
+            self.scrub.urgent_from = next;
+        } else {
+            self.end_urgent(done.file);
+            self.proved(done.file, effects);
+        }
+        if done.next.is_none() {
+            self.forget_cured(done.file, done.is_urgent, effects);
+        }
+    }
+
+    /// What was known of this file and is not found any more.
+    fn forget_cured(&mut self, file: u64, is_urgent: bool, effects: &mut Effects) {
+        let found = &self.scrub.found[usize::from(is_urgent)];
+        let of_file = self.scrub.rots.range((file, 0)..(file + 1, 0)).map(|(place, _)| *place);
+        let cured: Vec<Place> = of_file.filter(|place| !found.contains(place)).collect();
+        for place in cured {
+            self.forget_rot(place, "it is not found any more", effects);
+        }
+    }
+
+    pub(crate) fn forget_rot(&mut self, place: Place, why: &str, effects: &mut Effects) {
+        if let Some(Known { rot, .. }) = self.scrub.rots.remove(&place) {
+            self.tell_damaged((rot.topic, rot.partition), why.to_owned(), effects);
+        }
+    }
+
+    fn rotten(&mut self, rot: Rot, is_urgent: bool, effects: &mut Effects) {
+        let (key, place) = ((rot.topic, rot.partition), (rot.file, rot.position));
+        if !self.counts(&rot) {
+            return;
+        }
+        self.scrub.found[usize::from(is_urgent)].insert(place);
+        if let Some(known) = self.scrub.rots.get_mut(&place) {
+            // Seen from another side more may be known of it.
+            known.rot = if matches!(rot.cure, Cure::None) { return } else { rot };
+            return;
+        }
+        self.counters.scrub_damaged += 1;
+        let why = rot.damage().to_string();
+        if self.scrub.rots.len() < KNOWN_MAX {
+            self.scrub.rots.insert(place, Known { rot, retry_at_ms: 0, tries: 0 });
+        }
+        self.tell_damaged(key, why, effects);
+    }
+
+    /// Damage in what counts no more is none: bodies of a dropped partition are holes.
+    fn counts(&self, rot: &Rot) -> bool {
+        if rot.topic == 0 {
+            return true;
+        }
+        let Some(at) = self.partitions.find(rot.topic, rot.partition) else { return false };
+        let partition = &self.partitions[at];
+        match (&rot.cure, rot.record_number) {
+            _ if partition.dropped => false,
+            (Cure::Same(_) | Cure::Between { .. }, Some(number)) if !partition.log.is_torn() => {
+                partition.log.holds(number, Position::new(rot.file, rot.position))
+            }
+            _ => true,
+        }
+    }
+
+    fn tell_damaged(&self, (topic, partition): Key, why: String, effects: &mut Effects) {
+        let records = self.scrub.damaged((topic, partition)) as u64;
+        effects.outcomes.push(Outcome::Damaged { topic, partition, records, why });
+    }
+
+    /// A read met damage: its file is looked at at once.
+    pub(crate) fn met_damage(&mut self, at: At, damage: &Damage) -> u64 {
+        let file = parse_segment_name(&damage.file).map_or(0, |(file, _)| file);
+        let has_others = self.partitions.get(at).is_some_and(|partition| !partition.sources().is_empty());
+        // Alone, and with the background off, nobody wants to know more.
+        if has_others || self.settings.scrub_bytes_per_s > 0 {
+            self.scrub.urgent.insert(file);
+        }
+        file
+    }
+
+    /// Quarantined partitions of which nothing is known to be damaged: are all their files sound?
+    fn prove_quarantined(&mut self) {
+        let scrub = &mut self.scrub;
+        for partition in self.partitions.iter() {
+            let key = partition.key();
+            let may = partition.is_quarantined() && !partition.dropped && !partition.is_hopeless;
+            if !may || partition.sources().is_empty() || scrub.proving.contains_key(&key) || scrub.damaged(key) > 0 {
+                continue;
+            }
+            if scrub.proving.len() == PROVING_MAX {
+                break;
+            }
+            let files: BTreeSet<u64> = partition.log.files().collect();
+            scrub.urgent.extend(files.iter().copied());
+            scrub.proving.insert(key, files);
+        }
+    }
+
+    /// This file was looked at from end to end.
+    fn proved(&mut self, file: u64, effects: &mut Effects) {
+        let found = &self.scrub.found[1];
+        let is_hit = |key: &Key| {
+            let of = |place: &Place| self.scrub.rots.get(place).map(|known| (known.rot.topic, known.rot.partition));
+            found.iter().filter_map(of).any(|hit| hit == *key || hit.0 == 0)
+        };
+        let hit: Vec<Key> = self.scrub.proving.keys().filter(|key| is_hit(key)).copied().collect();
+        for key in hit {
+            self.scrub.proving.remove(&key);
+        }
+        let mut done = Vec::new();
+        let sealed: BTreeSet<u64> = self.scrub.urgent.iter().copied().collect();
+        for (key, files) in &mut self.scrub.proving {
+            files.remove(&file);
+            // Of what is gone or young nothing has to be proved: it waits for nobody.
+            files.retain(|file| sealed.contains(file));
+            if files.is_empty() {
+                done.push(*key);
+            }
+        }
+        for key in done {
+            self.scrub.proving.remove(&key);
+            if let Some(at) = self.partitions.find(key.0, key.1) {
+                self.lift(at, effects);
+            }
+        }
+    }
+
+    /// Everything of the partition is sound on disk.
+    fn lift(&mut self, at: At, effects: &mut Effects) {
+        let partition = &mut self.partitions[at];
+        let (topic, id) = partition.key();
+        if !partition.lift() {
+            partition.is_hopeless = true;
+            let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
+            effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
+            return;
+        }
+        if partition.gate.admits() {
+            self.upkeep.opened.push(topic);
+        }
+        effects.outcomes.push(Outcome::Lifted { topic, partition: id });
+    }
+}

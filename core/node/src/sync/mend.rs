@@ -1,0 +1,357 @@
+//! A damaged record is asked for from another replica; what was asked of this one is given.
+//!
+//! ```text
+//! COPY n   ---------------------------->  any replica of the partition that has record n durably, and is not quarantined
+//!          <----------------------------  that record, verbatim but for the physical part
+//! ```
+//! An owner asks its replicas, a follower its owner, one at a time and one record at a time: damage is rare, and what is
+//! in a hurry here is nobody's but ours. Whether what came is the record that stood there is `log::mend`'s to say. A
+//! store that is alone with its partition asks nobody: it counts and tells.
+
+use ringfence_buffer::Pool;
+use ringfence_log::{After, Cure, MendError, MendPlan, ReadError, Sent as Record};
+use ringfence_transport::{Connection, Inbound, Outbound};
+use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status};
+
+use super::peers::Sent;
+use super::{Read, Role};
+use crate::answers::{length, send};
+use crate::engine::Engine;
+use crate::event::{Effects, Now, ReadEnd, ReadJob, ScrubJob};
+use crate::fetch::Fetch;
+use crate::ingest::quarantined;
+use crate::partition::{At, Partition};
+use crate::refusal::Refusal;
+use crate::scrub::Place;
+
+/// What is under way for damaged records, and who waits for them.
+#[derive(Debug, Default)]
+pub struct Mends {
+    asked: Option<Asked>,
+    ready: Option<Box<Ready>>,
+    /// Fetches that met damage: (fetch, file).
+    held: Vec<(Fetch, u64)>,
+    next_session: u64,
+}
+
+#[derive(Debug)]
+struct Asked {
+    place: Place,
+    session: u64,
+    until_ms: u64,
+}
+
+struct Ready {
+    place: Place,
+    record: Record,
+}
+
+impl std::fmt::Debug for Ready {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Ready {{ place: {:?}, bytes: {} }}", self.place, self.record.bytes().len())
+    }
+}
+
+/// A COPY that is being served.
+#[derive(Debug)]
+pub(super) struct Serve {
+    from: Connection,
+    header: RequestHeader,
+    at: At,
+}
+
+/// A node that has not answered by then is asked again, or another one.
+const ANSWER_MS: u64 = 10_000;
+/// Between two tries; it doubles.
+const RETRY_MS_MIN: u64 = 200;
+const RETRY_MS_MAX: u64 = 60_000;
+/// What a COPY is read into first; a larger record says how much it needs.
+const COPY_BYTES: usize = 64 << 10;
+/// Fetches that wait for a repair, and how long.
+const HELD_MAX: usize = 256;
+const HELD_MS: u64 = 10_000;
+
+impl Partition {
+    /// Nodes that may have what is damaged here.
+    pub(crate) fn sources(&self) -> Vec<u64> {
+        match &self.role {
+            Role::Owner(owner) => owner.syncs.iter().filter(|sync| sync.counts()).map(|sync| sync.place.node).collect(),
+            Role::Follower(follower) => vec![follower.owner],
+            // A quarantined log is not opened: whom the order named is who has it.
+            Role::None => self.others.clone(),
+            Role::Alone => Vec::new(),
+        }
+    }
+
+    /// All of it is sound on disk: serve it, if memory has everything, too. False if only a start can find the rest.
+    pub(crate) fn lift(&mut self) -> bool {
+        let was_read = self.closed_epoch.is_some();
+        if self.log.quarantine().is_some() && !self.log.lift() {
+            return false;
+        }
+        if self.damage.is_some() && !was_read {
+            return false;
+        }
+        self.damage = None;
+        let epoch = self.closed_epoch.take().unwrap_or(0);
+        let is_owner = match &self.role {
+            Role::Owner(owner) => owner.epoch == epoch,
+            Role::Alone => true,
+            _ => false,
+        };
+        // Nothing was appended since, and nobody newer came: it is open as it was.
+        if is_owner && epoch != 0 && self.opening == 0 && self.log.head().owner_epoch == epoch {
+            self.gate.open(epoch);
+        }
+        true
+    }
+}
+
+impl Engine {
+    pub(crate) fn tick_mends(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if let Some(asked) = &self.scrub.mends.asked
+            && asked.until_ms <= now.mono_ms
+        {
+            let place = asked.place;
+            self.scrub.mends.asked = None;
+            self.try_later(place, now);
+        }
+        self.ask_for_next(now, effects);
+        self.serve_held(now, pool, effects);
+    }
+
+    fn try_later(&mut self, place: Place, now: Now) {
+        if let Some(known) = self.scrub.rots.get_mut(&place) {
+            let wait_ms = (RETRY_MS_MIN << known.tries.min(16)).min(RETRY_MS_MAX);
+            known.tries += 1;
+            known.retry_at_ms = now.mono_ms + wait_ms;
+        }
+    }
+
+    /// Somebody is there who was not: everybody is asked again.
+    pub(super) fn try_mends_again(&mut self) {
+        for known in self.scrub.rots.values_mut() {
+            (known.retry_at_ms, known.tries) = (0, 0);
+        }
+    }
+
+    /// Ask for the next damaged record that somebody may have.
+    fn ask_for_next(&mut self, now: Now, effects: &mut Effects) {
+        if self.scrub.mends.asked.is_some() || self.scrub.mends.ready.is_some() {
+            return;
+        }
+        let is_due = |known: &crate::scrub::Known| {
+            known.retry_at_ms <= now.mono_ms && !matches!(known.rot.cure, Cure::None)
+        };
+        let due: Vec<Place> = self.scrub.rots.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
+        for place in due {
+            if self.ask_for(place, now, effects) {
+                return;
+            }
+        }
+    }
+
+    /// True if a question is under way.
+    fn ask_for(&mut self, place: Place, now: Now, effects: &mut Effects) -> bool {
+        let known = &self.scrub.rots[&place];
+        let (key, number, tries) =
+            ((known.rot.topic, known.rot.partition), known.rot.record_number.unwrap_or(0), known.tries);
+        let Some(at) = self.partitions.find(key.0, key.1).filter(|at| !self.partitions[*at].dropped) else {
+            self.forget_rot(place, "the partition was dropped", effects);
+            return false;
+        };
+        let sources = self.partitions[at].sources();
+        if sources.is_empty() {
+            return false;
+        }
+        self.prove_by_end(place, at);
+        let node = sources[tries % sources.len()];
+        self.sync.peers.want(node);
+        if !self.sync.peers.is_up(node) {
+            self.try_later(place, now);
+            return false;
+        }
+        self.scrub.mends.next_session += 1;
+        let session = self.scrub.mends.next_session;
+        let header = self.partitions[at].request(0, number);
+        let sent = Sent { at, session, opcode: Opcode::Copy, bytes: 0 };
+        self.sync.peers.send(node, header, Outbound::Empty, sent, now, effects);
+        self.scrub.mends.asked = Some(Asked { place, session, until_ms: now.mono_ms + ANSWER_MS });
+        true
+    }
+
+    /// The log ends with the lost record: its head proves it.
+    fn prove_by_end(&mut self, place: Place, at: At) {
+        let head = *self.partitions[at].log.head();
+        if let Some(known) = self.scrub.rots.get_mut(&place)
+            && let Cure::Between { before, after: after @ After::Unknown, .. } = &mut known.rot.cure
+            && head.next_record == before.next_record + 1
+        {
+            *after = After::End(head.chain);
+        }
+    }
+
+    /// An answer to COPY.
+    pub(super) fn copy_answered(
+        &mut self,
+        sent: Sent,
+        header: &AnswerHeader,
+        body: Inbound<'_>,
+        now: Now,
+        effects: &mut Effects,
+    ) {
+        let Some(asked) = self.scrub.mends.asked.take_if(|asked| asked.session == sent.session) else { return };
+        if header.status != Status::Ok as u8 {
+            return self.try_later(asked.place, now);
+        }
+        let record = match body {
+            Inbound::Small(bytes) => Record::Small(bytes.into()),
+            Inbound::Large(payload) => {
+                let (at, bytes) = (payload.at, payload.bytes);
+                Record::Large { block: payload.block, at, bytes }
+            }
+        };
+        self.scrub.mends.ready = Some(Box::new(Ready { place: asked.place, record }));
+        self.next_scrub(now, effects);
+    }
+
+    /// The job that puts right what has come.
+    pub(crate) fn next_mend(&mut self) -> Option<ScrubJob> {
+        let Ready { place, record } = *self.scrub.mends.ready.take()?;
+        let rot = self.scrub.rots.get(&place)?.rot.clone();
+        let (pin, _) = self.sealed(rot.file).filter(|(pin, _)| pin.number == rot.file)?;
+        Some(ScrubJob::Mend(MendPlan { rot, pin, sent: record }))
+    }
+
+    pub(crate) fn mended(&mut self, place: Place, result: Result<(), MendError>, now: Now, effects: &mut Effects) {
+        match result {
+            Ok(()) => {
+                self.counters.scrub_repaired += 1;
+                self.forget_rot(place, "it was put right with what another replica has", effects);
+            }
+            Err(MendError::NotIt(_)) => self.try_later(place, now),
+            Err(MendError::Changed) => {
+                // Looked at anew, it is found as it is now, or not at all.
+                self.try_later(place, now);
+                self.scrub.hurry(place.0);
+            }
+            Err(MendError::Storage(_)) => {
+                self.counters.scrub_failures += 1;
+                self.try_later(place, now);
+            }
+        }
+    }
+
+    /// A fetch met damage: it waits for the repair, and nothing is quarantined. Given back if it may not.
+    pub(crate) fn hold_fetch(&mut self, mut fetch: Fetch, file: u64, now: Now) -> Option<Fetch> {
+        if fetch.held_until_ms == 0 {
+            fetch.held_until_ms = now.mono_ms + HELD_MS;
+        }
+        let has_others = !self.partitions[fetch.at].sources().is_empty();
+        if !has_others || self.scrub.mends.held.len() >= HELD_MAX || fetch.held_until_ms <= now.mono_ms {
+            return Some(fetch);
+        }
+        self.scrub.mends.held.push((fetch, file));
+        None
+    }
+
+    /// Fetches whose damage was put right, or for which nobody puts it right in time, are read again.
+    pub(crate) fn serve_held(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let held = std::mem::take(&mut self.scrub.mends.held);
+        for (fetch, file) in held {
+            let key = (fetch.header.topic, fetch.header.partition);
+            if fetch.held_until_ms > now.mono_ms && self.scrub.is_concerned(file, key) {
+                self.scrub.mends.held.push((fetch, file));
+            } else {
+                self.begin_read(fetch, now, pool, effects);
+            }
+        }
+    }
+
+    pub(crate) fn forget_held(&mut self, of_it: impl Fn(&Fetch) -> bool) {
+        self.scrub.mends.held.retain(|(fetch, _)| !of_it(fetch));
+    }
+
+    /// COPY of another replica.
+    pub(crate) fn copy_request(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        pool: &mut Pool,
+        effects: &mut Effects,
+    ) {
+        match self.begin_copy(from, header, COPY_BYTES, pool) {
+            Ok(job) => effects.reads.push(job),
+            Err(refusal) => self.refuse(from, header, &refusal, effects),
+        }
+    }
+
+    fn begin_copy(
+        &mut self,
+        from: Connection,
+        header: &RequestHeader,
+        bytes: usize,
+        pool: &mut Pool,
+    ) -> Result<ReadJob, Refusal> {
+        let refusal = |code, why: &str| {
+            Refusal::new(code, format!("partition {} of topic {}: {why}", header.partition, header.topic))
+        };
+        let found = self.partitions.find(header.topic, header.partition);
+        let Some(at) = found.filter(|at| !self.partitions[*at].dropped) else {
+            return Err(refusal(Code::UnknownPartition, "it is not on this store"));
+        };
+        let partition = &self.partitions[at];
+        if partition.is_quarantined() {
+            return Err(quarantined(partition));
+        }
+        if partition.last_group > self.shards[usize::from(partition.shard)].durable_group() {
+            return Err(refusal(Code::Overloaded, "its newest records are not durable yet; ask again"));
+        }
+        let (number, until) = (header.sequence, partition.log.head().next_record);
+        let plan = partition.log.plan_records(number, until, 1);
+        let plan = plan.map_err(|_| refusal(Code::Truncated, "this store has no such record"))?;
+        if self.sync.reads.len() >= super::stream::READS_MAX {
+            return Err(refusal(Code::Overloaded, "too many reads for replicas are under way"));
+        }
+        let block = pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
+        let ticket = self.reads.ticket();
+        self.sync.reads.insert(ticket, Read::Serve(Box::new(Serve { from, header: *header, at })));
+        Ok(ReadJob { ticket, plan, block })
+    }
+
+    pub(super) fn copy_served(&mut self, serve: &Serve, end: ReadEnd, pool: &mut Pool, effects: &mut Effects) {
+        let Serve { from, header, at } = serve;
+        let refusal = match end.result {
+            Ok(done) if done.records == 1 && done.next_record == header.sequence + 1 => {
+                self.counters.copies_served += 1;
+                let mut answer = self.echo_at(*at, header);
+                (answer.status, answer.rows) = (Status::Ok as u8, u32::try_from(done.rows).unwrap_or(0));
+                (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.crc);
+                debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
+                return send(*from, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
+            }
+            Ok(_) => Refusal::new(Code::Truncated, "this store has no such record"),
+            Err(ReadError::BlockTooSmall { bytes }) => {
+                drop(end.block);
+                match self.begin_copy(*from, header, bytes, pool) {
+                    Ok(job) => return effects.reads.push(job),
+                    Err(refusal) => refusal,
+                }
+            }
+            Err(ReadError::Damaged { damage, .. }) => {
+                self.met_damage(*at, &damage);
+                Refusal::new(Code::Quarantined, format!("this replica's record is damaged, too: {damage}"))
+            }
+            Err(ReadError::Storage(error)) => Refusal::new(Code::StorageFailed, format!("reading failed: {error}")),
+        };
+        self.refuse(*from, header, &refusal, effects);
+    }
+
+    /// The connection to this node is gone, and with it what was asked.
+    pub(super) fn copy_lost(&mut self, now: Now) {
+        // Another node may have been asked: then its answer is stale, and the question comes again.
+        if let Some(asked) = self.scrub.mends.asked.take() {
+            self.try_later(asked.place, now);
+        }
+    }
+}
