@@ -113,6 +113,7 @@ class Node:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
             )
+        recovery.check_log(directory.log, store.recovered.index)
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.native = self._native(directory)
