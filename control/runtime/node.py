@@ -39,6 +39,7 @@ from ringfence.control.runtime.requests import Requests, Route
 from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.control.runtime.unpublished import Unpublished
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -132,7 +133,9 @@ class Node:
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
             on_left=self._left.done, on_failed=self._fail,
         )  # fmt: skip
-        self._scopes = ScopeRequests(self.proposer, self._driver, self._here, self._fail)
+        self._scopes = ScopeRequests(
+            self.proposer, self._driver, self._here, Unpublished(self.health), self._fail
+        )
         self._requests = Requests(
             self.native,
             self._routes(),

@@ -116,6 +116,8 @@ def open_existing(root: Path) -> DataDirectory:
 
 def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Opened:
     """Make `root` where it is absent, lock it and open it; what fails gives the lock back."""
+    if root.is_symlink() and not root.exists():
+        raise StorageError(f"data directory {root} links to {root.readlink()}, which is not there; mount it")
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = DirectoryLock(root / "lock")
