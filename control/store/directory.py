@@ -36,6 +36,10 @@ class DataDirectory:
         return self.root / "metadata" / "snapshot"
 
     @property
+    def installing(self) -> Path:
+        return self.root / "metadata" / "installing"
+
+    @property
     def log(self) -> Path:
         return self.root / "log"
 
@@ -138,7 +142,7 @@ def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
     if is_new:
         _make_identity(root)
     directory = DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=is_new)
-    for path in (directory.journal, directory.snapshot):
+    for path in (directory.journal, directory.snapshot, directory.installing):
         remove_leftover(path) if path.parent.exists() else None
     if not directory.journal.exists():
         _make_journal(directory)
