@@ -1,0 +1,2 @@
+#!/bin/bash
+cd /tmp/rf/wt/lead;  
