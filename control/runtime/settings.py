@@ -158,8 +158,8 @@ class Settings(BaseSettings):
     )
     scrub_bytes_s: Size = _setting(
         4 << 20,
-        "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in 7 hours, "
-        "below a hundredth of a disk; 0 = never",
+        "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in "
+        "7 hours, below a hundredth of a disk; 0 = never",
         ge=0,
     )
     request_ms: int = _setting(

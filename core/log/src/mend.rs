@@ -25,7 +25,11 @@ const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 pub enum Sent {
     Small(Box<[u8]>),
     /// In a block, from `at` on.
-    Large { block: Block, at: usize, bytes: usize },
+    Large {
+        block: Block,
+        at: usize,
+        bytes: usize,
+    },
 }
 
 impl Sent {
@@ -147,7 +151,8 @@ impl<S: Storage> Scrubber<S> {
         let mut at = from / ALIGN * ALIGN;
         while at < until {
             let wanted = usize::try_from((until - at).next_multiple_of(ALIGN)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-            let read = self.storage.read(&file, &mut self.scratch[..wanted], at)? / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
+            let read =
+                self.storage.read(&file, &mut self.scratch[..wanted], at)? / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
             if read == 0 {
                 return Err(MendError::Changed);
             }

@@ -251,11 +251,11 @@ impl Walk {
         if file != self.file + 1 {
             // A file between them is not there: what was read before says nothing of what follows.
             self.heads.clear();
+            self.lost.clear();
         }
         (self.file, self.position, self.group) = (file, FILE_HEADER_BYTES as u64, 0);
         self.tally.clear();
         self.holes.clear();
-        self.lost.clear();
     }
 
     fn piece<S: Storage>(&mut self, look: &mut Look<'_, S>) -> Result<(), StorageError> {
@@ -276,8 +276,8 @@ impl Walk {
         }
         if self.position >= end {
             self.end_group(look, None);
-            // What follows is in another file, and the engine knows more of it.
-            look.found.append(&mut self.lost);
+            // Told now; what proves them is in the next file, and then they are told again.
+            look.found.extend(self.lost.iter().filter(|rot| rot.file == self.file).cloned());
         }
         Ok(())
     }
@@ -400,7 +400,8 @@ impl Walk {
             look.found.extend(holes.into_iter().map(|hole| look.plan.lost(hole)));
             return;
         }
-        let total: u64 = missing.iter().map(|entry| u64::from(entry.records - count(&(entry.topic, entry.partition)))).sum();
+        let total: u64 =
+            missing.iter().map(|entry| u64::from(entry.records - count(&(entry.topic, entry.partition)))).sum();
         for entry in missing.into_iter().take(FOUND_MAX) {
             let key = (entry.topic, entry.partition);
             let why = "records of a group are damaged with their headers";

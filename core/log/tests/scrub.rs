@@ -70,7 +70,8 @@ fn records(storage: &Faulty) -> BTreeMap<(u64, u64), Vec<u8>> {
         {
             let is_log = RecordKind::from_number(header.kind).is_some_and(RecordKind::is_log);
             if is_log {
-                let physical = RecordHeader { file_number: 7, group: 7, previous_position: 7, span_bytes: 64, ..header };
+                let physical =
+                    RecordHeader { file_number: 7, group: 7, previous_position: 7, span_bytes: 64, ..header };
                 let end = at + RecordHeader::SIZE + header.body_bytes as usize;
                 let mut bytes = physical.seal().to_vec();
                 bytes.extend_from_slice(&content[at + RecordHeader::SIZE..end]);
@@ -157,7 +158,10 @@ fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_by
                     }
                     // The last record of its partition in this file: only the engine knows what is behind it.
                     Err(error) => {
-                        assert!(matches!(rot.cure, Cure::Between { after: After::Unknown, .. }), "{what}: {error} for {rot:?}");
+                        assert!(
+                            matches!(rot.cure, Cure::Between { after: After::Unknown, .. }),
+                            "{what}: {error} for {rot:?}"
+                        );
                         told += 1;
                     }
                 }

@@ -2,8 +2,8 @@
 
 use ringfence_buffer::Block;
 use ringfence_log::{
-    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, ScrubDone, ScrubPlan, Scrubber, Storage,
-    StorageError,
+    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, ScrubDone, ScrubPlan, Scrubber,
+    Storage, StorageError,
 };
 use ringfence_transport::{Connection, Inbound, Outbound};
 

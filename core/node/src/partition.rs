@@ -38,8 +38,6 @@ pub struct Partition {
     pub damage: Option<String>,
     /// Epoch that was open when a read met damage and closed it.
     pub closed_epoch: Option<u64>,
-    /// It is quarantined, and sound on disk: a start will find it so.
-    pub is_hopeless: bool,
     /// Nodes with its log, as the last order said that was not carried out because it is quarantined.
     pub others: Vec<u64>,
     /// An operator ended a quarantine in this run: damaged rows are skipped.
@@ -91,7 +89,6 @@ impl Partition {
             waiting: Vec::new(),
             damage: None,
             closed_epoch: None,
-            is_hopeless: false,
             others: Vec::new(),
             released: false,
             dropped: false,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Cure, Damage, Position, Rot, ScrubDone, ScrubPlan, Shard, parse_segment_name};
+use ringfence_log::{After, Cure, Damage, Position, Rot, ScrubDone, ScrubPlan, Shard, parse_segment_name};
 
 use crate::engine::Engine;
 use crate::event::{Effects, Now, ScrubEnd, ScrubJob};
@@ -30,15 +30,17 @@ pub struct Scrubs {
     next_ms: u64,
     asked_ms: u64,
     pub(crate) round_ended_ms: u64,
-    /// Files to look at before anything else, and where the first of them goes on.
+    /// Files to look at before anything else, and the one of them that is looked at, with where that goes on.
     urgent: BTreeSet<u64>,
-    urgent_from: u64,
+    urgent_at: Option<(u64, u64)>,
     pub(crate) rots: BTreeMap<Place, Known>,
     /// Of these, found in the file that is looked at: in the round, in a hurry.
     found: [BTreeSet<Place>; 2],
     /// Quarantined partitions and the files that must be found sound.
     proving: BTreeMap<Key, BTreeSet<u64>>,
     proved_ms: u64,
+    /// Lives of partitions that are quarantined and sound on disk: another start will find them so.
+    hopeless: BTreeSet<u64>,
     pub(crate) mends: Mends,
 }
 
@@ -102,34 +104,47 @@ impl Engine {
         if self.scrub.is_under_way || self.stopping {
             return;
         }
-        let job = self.next_mend().or_else(|| self.next_urgent()).or_else(|| self.next_of_round(now));
+        let job = self.next_mend().or_else(|| self.next_urgent(effects)).or_else(|| self.next_of_round(now));
         if let Some(job) = job {
             self.scrub.is_under_way = true;
             effects.scrubs.push(job);
         }
     }
 
-    fn next_urgent(&mut self) -> Option<ScrubJob> {
-        while let Some(file) = self.scrub.urgent.first().copied() {
+    fn next_urgent(&mut self, effects: &mut Effects) -> Option<ScrubJob> {
+        while let Some((file, from)) = self.scrub.urgent_at.or(self.scrub.urgent.first().map(|file| (*file, 0))) {
             match self.sealed(file) {
                 Some((pin, end)) if pin.number == file => {
-                    let from = self.scrub.urgent_from;
                     if from == 0 {
                         self.scrub.found[1].clear();
                     }
+                    self.scrub.urgent_at = Some((file, from));
                     let plan = ScrubPlan { pin, end, from, bytes_max: URGENT_BYTES, is_urgent: true };
                     return Some(ScrubJob::Look(plan));
                 }
                 // It is gone, or written to still: nobody has to prove anything of the first, and the second is young.
-                _ => self.end_urgent(file),
+                _ => self.end_urgent(file, effects),
             }
         }
         None
     }
 
-    fn end_urgent(&mut self, file: u64) {
+    /// Nothing more of this file is wanted in a hurry: partitions that waited for it alone are proved.
+    fn end_urgent(&mut self, file: u64, effects: &mut Effects) {
         self.scrub.urgent.remove(&file);
-        self.scrub.urgent_from = 0;
+        self.scrub.urgent_at = None;
+        let mut done = Vec::new();
+        for (key, files) in &mut self.scrub.proving {
+            if files.remove(&file) && files.is_empty() {
+                done.push(*key);
+            }
+        }
+        for key in done {
+            self.scrub.proving.remove(&key);
+            if let Some(at) = self.partitions.find(key.0, key.1) {
+                self.lift(at, effects);
+            }
+        }
     }
 
     fn next_of_round(&mut self, now: Now) -> Option<ScrubJob> {
@@ -164,15 +179,15 @@ impl Engine {
             ScrubEnd::Looked { result: Ok(done), .. } => self.looked(done, now, effects),
             ScrubEnd::Looked { file, is_urgent: true, .. } => {
                 self.counters.scrub_failures += 1;
-                self.end_urgent(file);
                 self.scrub.proving.retain(|_, files| !files.contains(&file));
+                self.end_urgent(file, effects);
             }
             ScrubEnd::Looked { file, .. } => {
                 // The next file; this one has its turn again in the next round.
                 self.counters.scrub_failures += 1;
                 (self.scrub.file, self.scrub.from) = (file + 1, 0);
             }
-            ScrubEnd::Mended { place, result } => self.mended(place, result, now, effects),
+            ScrubEnd::Mended { place, result } => self.mended(place, &result, now, effects),
         }
         self.serve_held(now, pool, effects);
         self.next_scrub(now, effects);
@@ -188,10 +203,10 @@ impl Engine {
             self.scrub.next_ms = now.mono_ms + done.bytes.saturating_mul(1_000) / rate;
             (self.scrub.file, self.scrub.from) = done.next.map_or((done.file + 1, 0), |next| (done.file, next));
         } else if let Some(next) = done.next {
-            self.scrub.urgent_from = next;
+            self.scrub.urgent_at = Some((done.file, next));
         } else {
-            self.end_urgent(done.file);
-            self.proved(done.file, effects);
+            self.disprove();
+            self.end_urgent(done.file, effects);
         }
         if done.next.is_none() {
             self.forget_cured(done.file, done.is_urgent, effects);
@@ -221,8 +236,11 @@ impl Engine {
         }
         self.scrub.found[usize::from(is_urgent)].insert(place);
         if let Some(known) = self.scrub.rots.get_mut(&place) {
-            // Seen from another side more may be known of it.
-            known.rot = if matches!(rot.cure, Cure::None) { return } else { rot };
+            // Further on more may be known of it.
+            let is_more = |cure: &Cure| !matches!(cure, Cure::None | Cure::Between { after: After::Unknown, .. });
+            if is_more(&rot.cure) && !is_more(&known.rot.cure) {
+                *known = Known { rot, retry_at_ms: 0, tries: 0 };
+            }
             return;
         }
         self.counters.scrub_damaged += 1;
@@ -270,7 +288,7 @@ impl Engine {
         let scrub = &mut self.scrub;
         for partition in self.partitions.iter() {
             let key = partition.key();
-            let may = partition.is_quarantined() && !partition.dropped && !partition.is_hopeless;
+            let may = partition.is_quarantined() && !partition.dropped && !scrub.hopeless.contains(&partition.life);
             if !may || partition.sources().is_empty() || scrub.proving.contains_key(&key) || scrub.damaged(key) > 0 {
                 continue;
             }
@@ -283,33 +301,13 @@ impl Engine {
         }
     }
 
-    /// This file was looked at from end to end.
-    fn proved(&mut self, file: u64, effects: &mut Effects) {
+    /// This file was looked at from end to end: what is damaged in it proves nothing sound.
+    fn disprove(&mut self) {
         let found = &self.scrub.found[1];
-        let is_hit = |key: &Key| {
-            let of = |place: &Place| self.scrub.rots.get(place).map(|known| (known.rot.topic, known.rot.partition));
-            found.iter().filter_map(of).any(|hit| hit == *key || hit.0 == 0)
-        };
-        let hit: Vec<Key> = self.scrub.proving.keys().filter(|key| is_hit(key)).copied().collect();
-        for key in hit {
-            self.scrub.proving.remove(&key);
-        }
-        let mut done = Vec::new();
-        let sealed: BTreeSet<u64> = self.scrub.urgent.iter().copied().collect();
-        for (key, files) in &mut self.scrub.proving {
-            files.remove(&file);
-            // Of what is gone or young nothing has to be proved: it waits for nobody.
-            files.retain(|file| sealed.contains(file));
-            if files.is_empty() {
-                done.push(*key);
-            }
-        }
-        for key in done {
-            self.scrub.proving.remove(&key);
-            if let Some(at) = self.partitions.find(key.0, key.1) {
-                self.lift(at, effects);
-            }
-        }
+        let rots = &self.scrub.rots;
+        let of = |place: &Place| rots.get(place).map(|known| (known.rot.topic, known.rot.partition));
+        let hit: Vec<Key> = found.iter().filter_map(of).collect();
+        self.scrub.proving.retain(|key, _| !hit.iter().any(|one| one == key || one.0 == 0));
     }
 
     /// Everything of the partition is sound on disk.
@@ -317,7 +315,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let (topic, id) = partition.key();
         if !partition.lift() {
-            partition.is_hopeless = true;
+            self.scrub.hopeless.insert(partition.life);
             let why = "all of it is sound on disk again; start this node anew to serve it".to_owned();
             effects.outcomes.push(Outcome::Quarantined { topic, partition: id, why });
             return;

@@ -29,6 +29,8 @@ use crate::scrub::Place;
 pub struct Mends {
     asked: Option<Asked>,
     ready: Option<Box<Ready>>,
+    /// With the thread.
+    mending: Option<Place>,
     /// Fetches that met damage: (fetch, file).
     held: Vec<(Fetch, u64)>,
     next_session: u64,
@@ -137,12 +139,12 @@ impl Engine {
 
     /// Ask for the next damaged record that somebody may have.
     fn ask_for_next(&mut self, now: Now, effects: &mut Effects) {
-        if self.scrub.mends.asked.is_some() || self.scrub.mends.ready.is_some() {
+        let mends = &self.scrub.mends;
+        if mends.asked.is_some() || mends.ready.is_some() || mends.mending.is_some() {
             return;
         }
-        let is_due = |known: &crate::scrub::Known| {
-            known.retry_at_ms <= now.mono_ms && !matches!(known.rot.cure, Cure::None)
-        };
+        let is_due =
+            |known: &crate::scrub::Known| known.retry_at_ms <= now.mono_ms && !matches!(known.rot.cure, Cure::None);
         let due: Vec<Place> = self.scrub.rots.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
         for place in due {
             if self.ask_for(place, now, effects) {
@@ -164,7 +166,9 @@ impl Engine {
         if sources.is_empty() {
             return false;
         }
-        self.prove_by_end(place, at);
+        if !self.is_provable(place, at) {
+            return false;
+        }
         let node = sources[tries % sources.len()];
         self.sync.peers.want(node);
         if !self.sync.peers.is_up(node) {
@@ -180,15 +184,17 @@ impl Engine {
         true
     }
 
-    /// The log ends with the lost record: its head proves it.
-    fn prove_by_end(&mut self, place: Place, at: At) {
+    /// True if something will prove that what comes is the record that stood there. The log may end with it: then its
+    /// head does. Else the record behind it is in a file that is not sealed yet.
+    fn is_provable(&mut self, place: Place, at: At) -> bool {
         let head = *self.partitions[at].log.head();
-        if let Some(known) = self.scrub.rots.get_mut(&place)
-            && let Cure::Between { before, after: after @ After::Unknown, .. } = &mut known.rot.cure
-            && head.next_record == before.next_record + 1
-        {
+        let Some(known) = self.scrub.rots.get_mut(&place) else { return false };
+        let Cure::Between { before, after: after @ After::Unknown, .. } = &mut known.rot.cure else { return true };
+        let is_last = head.next_record == before.next_record + 1;
+        if is_last {
             *after = After::End(head.chain);
         }
+        is_last
     }
 
     /// An answer to COPY.
@@ -220,10 +226,12 @@ impl Engine {
         let Ready { place, record } = *self.scrub.mends.ready.take()?;
         let rot = self.scrub.rots.get(&place)?.rot.clone();
         let (pin, _) = self.sealed(rot.file).filter(|(pin, _)| pin.number == rot.file)?;
+        self.scrub.mends.mending = Some(place);
         Some(ScrubJob::Mend(MendPlan { rot, pin, sent: record }))
     }
 
-    pub(crate) fn mended(&mut self, place: Place, result: Result<(), MendError>, now: Now, effects: &mut Effects) {
+    pub(crate) fn mended(&mut self, place: Place, result: &Result<(), MendError>, now: Now, effects: &mut Effects) {
+        self.scrub.mends.mending = None;
         match result {
             Ok(()) => {
                 self.counters.scrub_repaired += 1;

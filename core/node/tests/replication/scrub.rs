@@ -38,9 +38,12 @@ fn place(cluster: &Cluster, at: usize, number: u64) -> (String, usize, RecordHea
     for name in names {
         let content = disk.content(&name).unwrap();
         let mut position = 4096;
-        while let Some(bytes) = content.get(position..position + RecordHeader::SIZE)
-            && let Ok(header) = RecordHeader::open(bytes.try_into().unwrap())
-        {
+        while let Some(bytes) = content.get(position..position + RecordHeader::SIZE) {
+            let Ok(header) = RecordHeader::open(bytes.try_into().unwrap()) else {
+                // One that has rotted already.
+                position += 64;
+                continue;
+            };
             if header.kind == RecordKind::Rows as u8 && header.record_number == number {
                 return (name, position, header);
             }
@@ -138,8 +141,8 @@ fn what_two_replicas_lost_comes_from_the_third_or_stays_damaged_and_told() {
         }
         round(&mut cluster);
         cluster.calm(100);
-        for at in 0..2 {
-            assert_eq!(is_whole(&cluster, at, &before[at]), !down, "site {at}");
+        for (at, before) in before.iter().enumerate() {
+            assert_eq!(is_whole(&cluster, at, before), !down, "site {at}");
             assert_eq!(told(&cluster, at).last(), Some(&u64::from(down)), "site {at}");
             assert_eq!(counter(&cluster, at, "damaged_records"), u64::from(down));
         }
@@ -161,7 +164,8 @@ fn what_two_replicas_lost_comes_from_the_third_or_stays_damaged_and_told() {
             cluster.calm(100);
             cluster.pass(61_000);
             cluster.calm(100);
-            assert!(is_whole(&cluster, 0, &before[0]) && is_whole(&cluster, 1, &before[1]));
+            let whole = [0, 1].map(|at| is_whole(&cluster, at, &before[at]));
+            assert_eq!(whole, [true; 2], "{in_header}: {:?}", cluster.outcomes);
             let status = cluster.status(0).unwrap();
             assert_eq!((status.quarantined, status.open), (None, true));
         }
@@ -179,10 +183,8 @@ fn the_only_replica_counts_and_tells_once_and_goes_on() {
     cluster.epoch = 1;
     cluster.tell_table(0);
     let (replicas, quorum) = (Vec::new(), 1);
-    cluster.order(
-        0,
-        Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch: 1, replicas, quorum },
-    );
+    cluster
+        .order(0, Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch: 1, replicas, quorum });
     cluster.calm(5);
     fill(&mut cluster);
     let before = rot(&cluster, 0, 3, false);
