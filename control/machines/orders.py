@@ -194,7 +194,10 @@ def _topic_orders(
 def _located(
     before: MetadataState, after: MetadataState, moved: frozenset[NodeId], here: Replica
 ) -> Iterator[Order]:
-    """Nodes that hold replicas of partitions owned here, and are new among those or reached elsewhere."""
+    """Nodes that hold replicas of what has one here, and are new among those or reached elsewhere.
+
+    An owner calls its followers; a follower whose own record is damaged calls its owner.
+    """
     if not moved and before.topics is after.topics:
         return
     known = _partners(before, here)
@@ -209,8 +212,8 @@ def _partners(state: MetadataState, here: Replica) -> frozenset[NodeId]:
         for topic in state.topics.values()
         if topic.replication > 1
         for assignment in topic.assignments.values()
-        if assignment.owner == here
-        for replica in assignment.replicas
+        if here == assignment.owner or here in assignment.replicas
+        for replica in (assignment.owner, *assignment.replicas)
         if replica != here
     )
 

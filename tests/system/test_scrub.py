@@ -1,4 +1,4 @@
-"""Rot between real processes: a damaged record is mended from another replica, after a start or in service."""
+"""Rot between real processes: a damaged record is mended from another replica, after a start or while up."""
 
 from __future__ import annotations
 
