@@ -7,9 +7,10 @@ from benchmarks.engines.flight import FLIGHT
 from benchmarks.engines.limit import LIMIT, LIMIT_BUFFERED
 from benchmarks.engines.ours import OURS
 from benchmarks.engines.pyzmq_router import PYZMQ_ROUTER
+from benchmarks.engines.redis_stream import REDIS_STREAM
 
 ENGINES: dict[str, Engine] = {
-    engine.name: engine for engine in (LIMIT, LIMIT_BUFFERED, OURS, PYZMQ_ROUTER, FLIGHT)
+    engine.name: engine for engine in (LIMIT, LIMIT_BUFFERED, OURS, PYZMQ_ROUTER, FLIGHT, REDIS_STREAM)
 }
 
 __all__ = ["ENGINES", "Engine", "Server", "Turn"]

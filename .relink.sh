@@ -1,2 +1,0 @@
-#!/bin/bash
-cd /tmp/rf/wt/lead;  
