@@ -8,6 +8,7 @@ same run. What a run consists of:
     native/            probe (the limit) and loadgen (the sender), Rust                -> native_build.py
     engines/           one module each: ours, limit, pyzmq_router, flight              -> engines/base.py
     servers/           the peers that are Python processes
+    peers/             Kafka, NATS, Redis: how they get here; `--peers` lets them take part
     runner.py          turns in the order A B C A B C ..., medians, spread, ratios
     report.py          rows as JSON, the table as Markdown, record/<machine>/<date>
     resources.py       counted resources: calls, faults, syncs, instructions

@@ -14,6 +14,7 @@ import click
 from benchmarks import machine, report, runner, warm, workload
 from benchmarks.engines import ENGINES
 from benchmarks.native_build import programs
+from benchmarks.peers import installed
 
 WARM_BYTES = 8 << 30  # what the buffered engines' files and the pools take
 # Ten minutes from the first line on, builds included; what is left is shared by the workloads.
@@ -42,6 +43,17 @@ def _chosen(names: str | None, known: tuple[str, ...], what: str) -> tuple[str, 
     return wanted
 
 
+def _engines(names: str | None, *, with_peers: bool) -> tuple[tuple[str, ...], list[str]]:
+    """(engines that take part, a line for each peer that cannot). Without a choice: all but the peers."""
+    usual = tuple(name for name in ENGINES if name not in installed.PEERS)
+    chosen = _chosen(names, tuple(ENGINES), "engines") if names else usual
+    asked = [name for name in installed.PEERS if with_peers or name in chosen]
+    here, missing = installed.present(asked)
+    for line in missing:
+        _tell(f"{line}; left out")
+    return (*(name for name in chosen if name not in installed.PEERS), *here), missing
+
+
 @click.command()
 @click.option(
     "--quick", is_flag=True, help="Ends within 10 minutes: fewer requests, the main workloads only."
@@ -51,6 +63,9 @@ def _chosen(names: str | None, known: tuple[str, ...], what: str) -> tuple[str, 
 )
 @click.option("--workloads", metavar="A,B", help="Only these.")
 @click.option("--engines", metavar="A,B", help="Only these; the limit always takes part.")
+@click.option(
+    "--peers", "with_peers", is_flag=True, help="Those of Kafka, NATS and Redis that are installed, too."
+)
 @click.option("--rounds", type=click.IntRange(1, 25), help="Turns of each engine; 3 with --quick, else 5.")
 @click.option("--seconds", type=click.IntRange(30, 86_400), help="Ends about then; default 560 or 7200.")
 @click.option("--record/--no-record", "keep", default=False, help="Keep the result under benchmarks/record.")
@@ -61,6 +76,7 @@ def main(
     json_path: Path | None,
     workloads: str | None,
     engines: str | None,
+    with_peers: bool,
     rounds: int | None,
     seconds: int | None,
     keep: bool,
@@ -76,7 +92,7 @@ def main(
     known = workload.load_all()
     default = tuple(name for name in QUICK_WORKLOADS if name in known) if quick else tuple(known)
     names = _chosen(workloads, tuple(known), "workloads") if workloads else default
-    chosen = _chosen(engines, tuple(ENGINES), "engines")
+    chosen, missing = _engines(engines, with_peers=with_peers)
     rounds = rounds or (3 if quick else 5)
     programs()  # a build must not run beside the first turn
     warmth = "Memory was not touched before."
@@ -102,9 +118,11 @@ def main(
         "seconds": round(time.monotonic() - begin, 1),
         "warmth": warmth,
         "machine": machine.describe(),
+        "peers": installed.versions([name for name in chosen if name in installed.PEERS]),
+        "left_out": missing,
         "rows": rows,
     }
-    click.echo(report.markdown(rows))
+    click.echo(f"{report.markdown(rows)}\n\nWhat an answer promises:\n\n{report.guarantees(rows)}")
     if json_path is not None:
         report.save(result, json_path)
     if keep:

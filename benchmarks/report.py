@@ -64,6 +64,12 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines).rstrip()
 
 
+def guarantees(rows: list[dict[str, Any]]) -> str:
+    """What an answer of each engine promises: rates of engines that promise less do not compare."""
+    promises = {row["engine"]: row["durability"] for row in rows if "figures" not in row}
+    return "\n".join(f"- {engine}: {durability}" for engine, durability in promises.items())
+
+
 def _trial(row: dict[str, Any]) -> str:
     figures = ", ".join(f"{name} {value:,}" for name, value in row["figures"].items())
     return f"- {row['workload']}: {row['failure'] or figures}"
@@ -107,6 +113,12 @@ def record(result: dict[str, Any]) -> Path:
         f"Revision {machine['revision']}. {result['warmth']}",
         "",
         markdown(result["rows"]),
+        "",
+        "What an answer promises:",
+        "",
+        guarantees(result["rows"]),
+        *(f"- {name} {version}" for name, version in result["peers"].items()),
+        *(f"- {line}; left out" for line in result["left_out"]),
         "",
     ]
     path.with_suffix(".md").write_text("\n".join(text))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.paths import WORKLOADS
+from benchmarks.peers.installed import PEERS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +41,7 @@ class Workload:
     partitions: int = 1
     producers: int = 1
     sender: Literal["native", "python"] = "native"
-    engines: tuple[str, ...] = ("limit", "limit_buffered", "ours", "pyzmq_router", "flight")
+    engines: tuple[str, ...] = ("limit", "limit_buffered", "ours", "pyzmq_router", "flight", *PEERS)
     transports: tuple[str, ...] = ("tcp",)
     options: tuple[str, ...] = ()
     trial: Literal["", "recovery", "overload", "partitions", "send_cost", "busy_thread", "c_limit"] = ""

@@ -13,7 +13,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.runtime.recovery import check_age
+from ringfence.control.runtime.recovery import check_age, check_log, holds_files
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
@@ -74,7 +74,7 @@ def one(data_dir: Path, *, as_json: bool) -> int:
     try:
         metadata, damage = _metadata(directory)
         report: dict[str, Any] = {}
-        if directory.log.exists():
+        if holds_files(directory.log):
             report = _node.fsck(os.fspath(directory.log))
         damage += list(report.get("damage", [])) + _age(directory, report, metadata)
     finally:
@@ -114,10 +114,11 @@ def _metadata(directory: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _age(directory: Any, report: dict[str, Any], metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """Whether the metadata is older than the rows: such a directory does not start."""
+    """Whether the log is gone, or the metadata older than the rows: such a directory does not start."""
     if "index" not in metadata:
         return []
     try:
+        check_log(directory.log, metadata["index"])
         check_age(report.get("partitions", []), metadata["index"])
     except StorageError as error:
         return [{"file": str(directory.journal), "position": 0, "why": error.message, "topic": error.topic,

@@ -19,6 +19,7 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.model.state import MetadataState, digest
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.inspections import shown
+from ringfence.control.runtime.recovery import holds_files
 from ringfence.control.store.directory import DataDirectory, open_existing
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
@@ -78,7 +79,7 @@ def _of(directory: DataDirectory) -> tuple[Seen, tuple[int, MetadataState] | Non
     """One store; its metadata with the index where it ends, if it is sound."""
     broken, at, state = _metadata(directory)
     parts: dict[tuple[int, int], dict[str, Any]] = {}
-    if directory.log.exists():
+    if holds_files(directory.log):
         report = _node.fsck(os.fspath(directory.log))
         parts = {(int(one["topic"]), int(one["partition"])): dict(one) for one in report["partitions"]}
         for damage in report["damage"]:

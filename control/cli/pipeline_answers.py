@@ -1,4 +1,4 @@
-"""TPC-H query 3 over any place of the three tables, and one hash for its rows, whoever computed them."""
+"""What the pipeline's story and its jobs share: tables, TPC-H's query 3, one hash for rows of any engine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+KEYS: Final = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
+"""Of the two tables that are streamed, each with its topic's key."""
+HOLD: Final = "hold"
+"""While the demo's folder has this file, no task that ingests gives its rows on."""
 SEGMENT: Final = "BUILDING"
 DATE: Final = dt.date(1995, 3, 15)
 COLUMNS: Final = ("l_orderkey", "revenue", "o_orderdate", "o_shippriority")

@@ -22,7 +22,7 @@ from pyspark.sql import functions as sf
 import ringfence.spark
 from ringfence.control.cli.demo_spark import QUICK, application
 from ringfence.control.cli.output import emit
-from ringfence.control.cli.pipeline_answers import COLUMNS, DATE, SEGMENT, Answer, digest, query3
+from ringfence.control.cli.pipeline_answers import COLUMNS, DATE, HOLD, KEYS, SEGMENT, Answer, digest, query3
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-TABLES: Final = ("orders", "lineitem")
 JOINED: Final = "shipping"
 """The topic between the join and the aggregation: Spark joins streams in append mode only."""
 FILES_A_BATCH: Final = 2
@@ -41,8 +40,6 @@ TRIES_MAX: Final = 5
 LINES_MAX: Final = 2000
 """So many short lines fit into a pipe that nobody reads."""
 LOOK_S: Final = 0.02
-HOLD: Final = "hold"
-"""While FOLDER has this file, no task of `ingest` gives its rows on."""
 HOLD_S_MAX: Final = 300.0
 """So long a task waits at most; the story takes the file away within seconds."""
 EXECUTORS: Final = "local-cluster[2,1,1024]"
@@ -58,7 +55,7 @@ OPTIONS: Final = {
 def ingest(spark: SparkSession, address: str, folder: Path) -> None:
     """Each table's files into the topic of its name, a few files a micro-batch."""
     sinks = []
-    for table in TABLES:
+    for table in KEYS:
         files = folder / "source" / table
         schema = spark.read.parquet(str(files)).schema
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", FILES_A_BATCH).parquet(str(files))
@@ -110,24 +107,20 @@ def _watch(spark: SparkSession, queries: list[StreamingQuery]) -> None:
 
 def answers(spark: SparkSession, address: str, folder: Path) -> None:
     """Prints an Answer a line; the first is that of the original files."""
-    _views(spark, {table: [str(folder / "source" / table)] for table in ("customer", *TABLES)})
-    _tell("Spark, original files", lambda: spark.sql(query3("customer", *TABLES)))
+    _views(spark, {table: [str(folder / "source" / table)] for table in ("customer", *KEYS)})
+    _tell("Spark, original files", lambda: spark.sql(query3("customer", *KEYS)))
     _tell("Spark, streams over the topics", lambda: _streamed(spark, address, folder))
     began = time.perf_counter()
     added = []
-    for table in TABLES:
+    for table, key in KEYS.items():
         done = ringfence.spark.compact(
-            spark, address=address, topic=table, directory=folder / "parquet" / table, sort=[_key(table)]
+            spark, address=address, topic=table, directory=folder / "parquet" / table, sort=[key]
         )
         done.table.createOrReplaceTempView(table)
         added.append(done.added)
     emit({"compacted": sum(one.rows for one in added), "files": sum(one.files for one in added),
           "bytes": sum(one.bytes for one in added), "seconds": time.perf_counter() - began})  # fmt: skip
-    _tell("Spark, compacted Parquet", lambda: spark.sql(query3("customer", *TABLES)))
-
-
-def _key(table: str) -> str:
-    return "l_orderkey" if table == "lineitem" else "o_orderkey"
+    _tell("Spark, compacted Parquet", lambda: spark.sql(query3("customer", *KEYS)))
 
 
 def _views(spark: SparkSession, paths: dict[str, list[str]]) -> None:

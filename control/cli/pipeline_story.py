@@ -18,7 +18,7 @@ from ringfence.control.cli.connection import connected
 from ringfence.control.cli.demo_steps import Content
 from ringfence.control.cli.dev_story import Scene, StoryError
 from ringfence.control.cli.output import shown_bytes
-from ringfence.control.cli.pipeline_answers import Answer, digest, query3
+from ringfence.control.cli.pipeline_answers import HOLD, KEYS, Answer, digest, query3
 from ringfence.control.cli.spark_process import SparkProcess
 from ringfence.control.cli.tables import Source
 from ringfence.native.errors import RingfenceError
@@ -27,16 +27,13 @@ if TYPE_CHECKING:
     from ringfence.control.cli.local_cluster import LocalCluster
 
 JOBS: Final = "ringfence.control.cli.pipeline_jobs"
-HOLD: Final = "hold"
-"""As there: while this file is there, its tasks keep their rows."""
-KEYS: Final = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
 PARTS: Final = 10
 """Files of each table: five micro-batches each, so that there is a middle to be killed in."""
 EXECUTORS: Final = 2
 PARTITIONS: Final = 4
 REPLICATION: Final = 3
-SHARES: Final = {"executor": 0.0, "node": 0.2, "driver": 0.4}
-"""Of all rows that are in at least when something is killed, in this order."""
+SHARES: Final = {"node": 0.2, "driver": 0.4}
+"""Of all rows that are in at least when these are killed; the executor goes with the first rows in hand."""
 TASK_LOST: Final = "ExecutorLostFailure"
 """What Spark's scheduler writes of a task that went with its executor."""
 WAIT_S: Final = 900.0
@@ -49,7 +46,7 @@ class PipelineStory:
 
     def __init__(self, cluster: LocalCluster, root: Path) -> None:
         self._cluster, self._root = cluster, root
-        self._kills: dict[str, int] = dict.fromkeys(SHARES, 0)
+        self._kills: dict[str, int] = dict.fromkeys(("executor", *SHARES), 0)
         self._rows = self._size = 0
         self._answers: list[Answer] = []
         self._job: SparkProcess | None = None

@@ -71,7 +71,7 @@ class SparkProcess:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def newest_line(self) -> bytes:
+    def _newest_line(self) -> bytes:
         """The last whole line that it has printed since the last call; empty without one. Never waits."""
         while select.select([self.lines], [], [], 0)[0] and (got := os.read(self.lines.fileno(), 1 << 16)):
             self._rest += got
@@ -80,7 +80,7 @@ class SparkProcess:
 
     def tasks(self) -> int:
         """How many tasks run, as an application tells that prints {"tasks": n} whenever n changes."""
-        if line := self.newest_line():
+        if line := self._newest_line():
             self._tasks = int(msgspec.json.decode(line)["tasks"])
         return self._tasks
 

@@ -48,7 +48,7 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return invalid(f"epoch {command.epoch}: 1 to {EPOCH_MAX}")
     if not isinstance(command, CommitScope):
         return None
-    return check_commit(scope, command) or check_parts(state, scope, command)
+    return check_commit(state, scope, command)
 
 
 def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -99,7 +99,7 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
     return _with(state, scope), result
 
 
-def check_commit(scope: Scope, command: CommitScope) -> Refused | None:
+def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
     if command.epoch <= scope.committed:
         return None  # answered "already"
     if command.driver != scope.driver:
@@ -118,13 +118,11 @@ def check_commit(scope: Scope, command: CommitScope) -> Refused | None:
     if len(scope.pending) >= PENDING_MAX:
         message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
         return Refused(code=Code.OVERLOADED, message=message)
-    return None
+    return check_parts(state, command)
 
 
-def check_parts(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
-    """Rows for a partition that is not there would be given up in silence; a repeat is answered "already"."""
-    if command.epoch <= scope.committed:
-        return None
+def check_parts(state: MetadataState, command: CommitScope) -> Refused | None:
+    """Rows for a partition that is not there would be given up in silence."""
     for part in command.parts:
         topic = state.topics.get(part.topic)
         if topic is None:

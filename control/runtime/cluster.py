@@ -30,6 +30,7 @@ from ringfence.control.runtime.proposals import Applied
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import Replica
 from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.waits import Waits
 from ringfence.control.store.directory import DataDirectory, JoiningDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.envelope import Envelope
@@ -81,6 +82,7 @@ class Cluster:
         self._changes: ChangeLeader | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
         self._settled = False
+        self._waits = Waits()
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
         """Ask the cluster to take this store as a node, for as long as it takes.
@@ -178,7 +180,7 @@ class Cluster:
             try:
                 await self.proposer.fresh()
             except RequestRefused as refusal:
-                _LOG.warning("waiting for a majority", why=refusal.message)
+                self._waits.tell("waiting for a majority", refusal.message)
             else:
                 return
 
@@ -194,7 +196,7 @@ class Cluster:
             except RequestRefused as refusal:
                 if refusal.code != Code.DISK_FULL:
                     raise
-                _LOG.warning("waiting for space", why=refusal.message)
+                self._waits.tell("waiting for space", refusal.message)
                 await asyncio.sleep(refusal.retry_after_ms / 1_000)
 
     async def hand_over(self) -> None:
@@ -247,7 +249,7 @@ class Cluster:
             try:
                 reply = calls.decode_reply(await self.hub.ask(address, calls.encode(call), JOIN_TRY_S))
             except NoAnswerError as error:
-                _LOG.warning("waiting to join", why=str(error))
+                self._waits.tell("waiting to join", str(error))
                 continue
             except ForeignClusterError as error:
                 raise StorageError(str(error)) from error
@@ -260,7 +262,7 @@ class Cluster:
             if isinstance(reply, calls.Refusal):
                 if Code(reply.code) not in AGAIN:
                     raise StorageError(f"the cluster at {address} refuses this node: {reply.message}")
-                _LOG.warning("waiting to join", why=reply.message)
+                self._waits.tell("waiting to join", reply.message)
                 await asyncio.sleep(max(reply.retry_after_ms, 200) / 1_000)
         return None
 

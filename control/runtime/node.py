@@ -43,6 +43,7 @@ from ringfence.control.runtime.requests import Requests, Route
 from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.control.runtime.unpublished import Unpublished
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -118,6 +119,7 @@ class Node:
             _LOG.warning(
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
             )
+        recovery.check_log(directory.log, store.recovered.index)
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.native = self._native(directory)
@@ -136,7 +138,9 @@ class Node:
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
             on_left=self._left.done, on_failed=self._fail,
         )  # fmt: skip
-        self._scopes = ScopeRequests(self.proposer, self._driver, self._here, self._fail)
+        self._scopes = ScopeRequests(
+            self.proposer, self._driver, self._here, Unpublished(self.health), self._fail
+        )
         self._requests = Requests(
             self.native,
             self._routes(),

@@ -15,7 +15,7 @@ from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.topic_requests import full_name, no_topic
+from ringfence.control.runtime.topic_requests import topic_named
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
@@ -30,13 +30,7 @@ class ProducerRequests:
         self._proposer, self._driver, self._others = proposer, driver, others
 
     async def open(self, request: messages.ProducerOpen) -> messages.ProducerOpened:
-        topic = self._proposer.state.topic_named(full_name(request.topic))
-        if topic is None:
-            # Another node may have created it just now.
-            await self._proposer.fresh()
-            topic = self._proposer.state.topic_named(full_name(request.topic))
-        if topic is None:
-            raise no_topic(request.topic)
+        topic = await topic_named(self._proposer, request.topic)
         if request.name is None:
             applied = await self._proposer.propose(OpenProducers(topic=topic.topic, count=request.count))
             assert isinstance(applied.result, ProducersOpened), applied.result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ringfence.control.model.state import MetadataState
@@ -23,6 +24,26 @@ def repair_told() -> Iterator[None]:
             "replica are only here",
             position=error.details.get("position", 0),
         ) from error
+
+
+def holds_files(log: Path) -> bool:
+    """Whether a log was ever made there. Who only checks leaves such a folder empty."""
+    return log.is_dir() and any(entry.name != "lost+found" for entry in log.iterdir())
+
+
+def check_log(log: Path, last_index: int) -> None:
+    """StorageError when metadata was written beside a log that is gone: lost, or its disk is not mounted.
+
+    The log's files are made before the first entry. A node that came back with an empty log would answer a
+    fence as one that never had a row, and its acknowledgements would be counted no more (I5).
+    """
+    if last_index == 0 or holds_files(log):
+        return
+    raise StorageError(
+        f"{log} holds nothing, but the metadata beside it ends at entry {last_index}: the log is lost or its "
+        "disk is not mounted. Mount or restore it; or, in a cluster, start with an empty directory and "
+        "--join, as a new node. Nothing was changed"
+    )
 
 
 def check_age(partitions: Iterable[Mapping[str, Any]], last_index: int) -> None:

@@ -32,6 +32,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.unpublished import Place, Unpublished
 from ringfence.native import cluster_messages as messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code
@@ -54,20 +55,29 @@ class Due(NamedTuple):
     part: StagedPart
     gone: bool
 
+    @property
+    def place(self) -> Place:
+        return self.scope, self.commit.epoch, self.part.topic, self.part.partition
+
 
 class ScopeRequests:
     """Handlers of requests, and one task that installs rules and publishes."""
 
     def __init__(
-        self, proposer: RaftProposer, driver: Driver, here: Replica, on_failed: Callable[[Exception], None]
+        self,
+        proposer: RaftProposer,
+        driver: Driver,
+        here: Replica,
+        unpublished: Unpublished,
+        on_failed: Callable[[Exception], None],
     ) -> None:
         self._proposer, self._driver, self._here, self._on_failed = proposer, driver, here, on_failed
+        self._unpublished = unpublished
         self._state = EMPTY
         self._installed = EMPTY
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._failures = 0
-        self._told: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     # ---- requests
@@ -183,6 +193,7 @@ class ScopeRequests:
     async def _publish(self, state: MetadataState) -> bool:
         """Publish what is due here, the oldest epochs first; False if something must be tried again."""
         due = list(due_of(state, self._here))
+        self._unpublished.keep(one.place for one in due)
         done: dict[tuple[ScopeId, int], list[tuple[TopicId, PartitionId]]] = {}
         stuck: set[tuple[ScopeId, TopicId, PartitionId]] = set()
         while due:
@@ -223,9 +234,8 @@ class ScopeRequests:
         try:
             await self._driver.order(give)
         except OrderError as error:
-            if str(error) not in self._told and len(self._told) < PARTS_AT_ONCE:
-                self._told.add(str(error))  # once a reason, not once a try
-                _LOG.warning("not published yet", scope=due.scope, epoch=due.commit.epoch, why=str(error))
+            scope = self._state.scopes.get(due.scope)
+            self._unpublished.refused(due.place, "" if scope is None else scope.name, str(error))
             return False
         return True
 

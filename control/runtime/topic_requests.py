@@ -200,15 +200,8 @@ class TopicRequests:
         await self._follower.until(topic.changed)
 
     async def named(self, name: str) -> Topic:
-        """The topic, also if another node made it just now. RequestRefused when there is none."""
-        topic = self._proposer.state.topic_named(full_name(name))
-        if topic is None:
-            # Another node may have created it just now.
-            await self._proposer.fresh()
-            topic = self._proposer.state.topic_named(full_name(name))
-        if topic is None:
-            raise no_topic(name)
-        return topic
+        """`topic_named`, for those who have these requests at hand."""
+        return await topic_named(self._proposer, name)
 
     def _placed(self, partitions: int, replication: int) -> tuple[tuple[NodeId, ...], ...]:
         """The replicas of a new topic's partitions, owners first, spread over zones and nodes."""
@@ -256,6 +249,17 @@ class TopicRequests:
         known = self._proposer.state.topics.get(TopicId(topic))
         assignment = None if known is None else known.assignments.get(PartitionId(partition))
         return 0 if assignment is None else assignment.owner.node
+
+
+async def topic_named(proposer: RaftProposer, name: str) -> Topic:
+    """The topic, also if another node made it just now. RequestRefused when there is none."""
+    topic = proposer.state.topic_named(full_name(name))
+    if topic is None:
+        await proposer.fresh()
+        topic = proposer.state.topic_named(full_name(name))
+    if topic is None:
+        raise no_topic(name)
+    return topic
 
 
 def no_topic(name: str) -> RequestRefused:

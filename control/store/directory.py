@@ -36,6 +36,10 @@ class DataDirectory:
         return self.root / "metadata" / "snapshot"
 
     @property
+    def installing(self) -> Path:
+        return self.root / "metadata" / "installing"
+
+    @property
     def log(self) -> Path:
         return self.root / "log"
 
@@ -116,6 +120,8 @@ def open_existing(root: Path) -> DataDirectory:
 
 def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Opened:
     """Make `root` where it is absent, lock it and open it; what fails gives the lock back."""
+    if root.is_symlink() and not root.exists():
+        raise StorageError(f"data directory {root} links to {root.readlink()}, which is not there; mount it")
     try:
         root.mkdir(parents=True, exist_ok=True)
         lock = DirectoryLock(root / "lock")
@@ -136,7 +142,7 @@ def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
     if is_new:
         _make_identity(root)
     directory = DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=is_new)
-    for path in (directory.journal, directory.snapshot):
+    for path in (directory.journal, directory.snapshot, directory.installing):
         remove_leftover(path) if path.parent.exists() else None
     if not directory.journal.exists():
         _make_journal(directory)

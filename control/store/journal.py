@@ -125,6 +125,13 @@ class Journal:
     def last(self) -> Position:
         return Position(self.entries[-1].index, self.entries[-1].term) if self.entries else self.base
 
+    def term(self, index: int) -> int | None:
+        """Of the entry at `index`, or of the place that the journal begins behind; None if it has neither."""
+        if index == self.base.index:
+            return self.base.term
+        at = index - self.base.index - 1
+        return self.entries[at].term if 0 <= at < len(self.entries) else None
+
     @property
     def size_bytes(self) -> int:
         return self._end

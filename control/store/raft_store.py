@@ -32,7 +32,7 @@ from ringfence.control.model.entries import Entry as MetadataEntry
 from ringfence.control.model.entries import decode_proposal
 from ringfence.control.model.ids import Index
 from ringfence.control.model.state import EMPTY, MetadataState
-from ringfence.control.store import records
+from ringfence.control.store import installing, records
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import NODE_FIRST, DataDirectory
 from ringfence.control.store.files import write_atomically
@@ -71,9 +71,11 @@ class RaftStore:
         if directory.snapshot.exists():
             begin = snapshots.read(directory.snapshot, history=self._history)
         self._check_ages(begin, read_only=read_only)
+        if not read_only:
+            installing.unmark(directory.installing)
         self.base, self.state = begin.position, begin.state
         self.configuration = begin.configuration or FIRST_CONFIGURATION
-        self.recovered = max(self.journal.last, begin.position)
+        self.recovered = self.journal.last if self._continues(begin.position) else begin.position
         self._hard = self._first_hard()
         self._snapshot_lock = threading.Lock()
         self._snapshot_at = begin.position
@@ -119,10 +121,12 @@ class RaftStore:
                 must = True
                 hard = replace(hard, commit=max(hard.commit, message.entries[-1].index))
                 continue
+            committed = hard.commit
             if message.term or message.vote or message.commit:
                 hard = Hard(message.term, message.vote, message.commit)
             if message.snapshot is not None:
-                self._write(group, hard, must=must)
+                # What this log holds at the snapshot's places may be of no majority: not committed here.
+                self._write(group, replace(hard, commit=committed), must=must)
                 group = []
                 self._install(message.snapshot, hard)
             if message.entries:
@@ -188,7 +192,7 @@ class RaftStore:
         RecordError where an entry is none that this program knows.
         """
         state = self.state
-        for payload in self.journal.entries:
+        for payload in self.journal.entries if self._continues(self.base) else ():
             if payload.index > self.base.index and payload.kind == records.ENTRY and payload.data:
                 state, _ = apply(state, metadata_entry(_entry(payload), str(self.journal.path)))
         return state
@@ -206,17 +210,25 @@ class RaftStore:
                 f"{begin.position.index}: entries between are missing; restore both from one backup",
                 position=0,
             )
-        if journal.last >= begin.position:
+        if self._continues(begin.position):
             return
-        if journal.hard is None or journal.hard.commit < begin.position.index:
+        coming = installing.marked(self._directory.installing)
+        # Before there was a mark, the commit index told that a snapshot was received.
+        known = journal.hard is not None and journal.hard.commit >= begin.position.index
+        if coming != begin.position and not known:
             raise RecordError(
-                f"{journal.path} ends at entry {journal.last.index}, before the snapshot's "
-                f"{begin.position.index}: its durable end is lost; restore both from one backup",
+                f"{journal.path} ends at entry {journal.last.index} of term {journal.last.term}, and has no "
+                f"{begin.position.index} of term {begin.position.term}, the snapshot's: its durable end is "
+                "lost; restore both from one backup",
                 position=0,
             )
         # A received snapshot was installed, and a crash came before the journal began behind it.
         if not read_only:
             journal.rewrite(begin.position, [])
+
+    def _continues(self, position: Position) -> bool:
+        """Whether the journal's entries are of the log that a snapshot at `position` is of."""
+        return self.journal.term(position.index) == position.term
 
     def _first_hard(self) -> Hard:
         known, last = self.journal.hard, self.recovered
@@ -229,10 +241,11 @@ class RaftStore:
         return Hard(known.term, known.vote, commit)
 
     def _fill_memory(self) -> None:
-        begins = self.journal.base if self.journal.last >= self.base else self.base
+        continues = self._continues(self.base)
+        begins = self.journal.base if continues else self.base
         if begins.index:
             self._memory.install(Snapshot(begins.index, begins.term, self.configuration))
-        if self.journal.last >= self.base:
+        if continues:
             self._memory.append([_entry(payload) for payload in self.journal.entries])
         if self.base.index:
             self._memory.set_snapshot(Snapshot(self.base.index, self.base.term, self.configuration))
@@ -254,13 +267,14 @@ class RaftStore:
         """A received snapshot in place of the log. A crash at any step leaves the old log or the new one."""
         position = Position(snapshot.index, snapshot.term)
         assert hard.commit >= position.index, f"a snapshot at {position.index}, commit {hard.commit}"
-        # Tells the next start that a journal which ends before the snapshot has lost nothing.
-        self.journal.append([], hard)
+        installing.mark(self._directory.installing, position)
         with self._snapshot_lock:
             if position.index > self._snapshot_at.index:
                 write_atomically(self._directory.snapshot, snapshot.data)
                 self._snapshot_at = position
         self.journal.rewrite(position, [], hard)
+        self._hard = hard
+        installing.unmark(self._directory.installing)
 
 
 def metadata_entry(entry: Entry, where: str) -> MetadataEntry:

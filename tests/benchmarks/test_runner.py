@@ -119,6 +119,13 @@ def test_the_table_has_a_line_for_every_row_and_names_failures() -> None:
     assert lines[3].startswith("| lineitem_8mib | ours | tcp | failed: did not start |")
 
 
+def test_the_table_says_what_each_answer_promises() -> None:
+    contests = [
+        runner.Contest(Fake(name, {}, [], durability=f"{name} syncs"), WORKLOAD, "tcp") for name in "ab"
+    ]
+    assert report.guarantees(runner.rows_of(contests)) == "- a: a syncs\n- b: b syncs"
+
+
 def test_workloads_that_would_begin_too_late_are_told(fakes: list[str]) -> None:
     told: list[str] = []
     rows = runner.run([WORKLOAD], ["limit"], 1, quick=True, tell=told.append, until=0)

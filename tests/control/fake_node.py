@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any
 
 from ringfence.native import messages
@@ -22,6 +23,8 @@ class FakeNode:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
+        if "data" in settings:
+            Path(settings["data"], "LOCK").touch()  # as every engine does, before anything else
         self.orders: list[tuple[Any, ...]] = []
         self.refuses: dict[str, str] = {}
         self.holds: set[str] = set()

@@ -343,3 +343,12 @@ def test_a_data_directory_of_the_first_version_opens_as_a_cluster_of_one(kind: s
     assert state.names["public/default/c"] == 9
     again.close()
     directory.close()
+
+
+def test_a_link_into_nowhere_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(tmp_path / "disk" / "data")
+    with pytest.raises(StorageError, match=r"links to .*disk/data, which is not there; mount it"):
+        open_directory(tmp_path / "data")
+    (tmp_path / "disk" / "data").mkdir(parents=True)
+    open_directory(tmp_path / "data").close()
+    assert (tmp_path / "disk" / "data" / "store.toml").exists()

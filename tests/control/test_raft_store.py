@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from ringfence.control.model.commands import InitCluster
 from ringfence.control.model.entries import Proposal, encode_proposal
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.store import raft_store, records
+from ringfence.control.store import installing, raft_store, records
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
@@ -177,6 +178,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
         return call
 
     monkeypatch.setattr(raft_store, "write_atomically", counted(write_atomically))
+    monkeypatch.setattr(installing, "mark", counted(installing.mark))
+    monkeypatch.setattr(installing, "unmark", counted(installing.unmark))
     monkeypatch.setattr(Journal, "append", counted(Journal.append))
     monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
@@ -191,11 +194,15 @@ def received(root: Path, index: int) -> Snapshot:
     return Snapshot(index, 3, THREE, head + body)
 
 
-def test_a_crash_at_every_step_of_installing_leaves_the_old_log_or_the_snapshot(tmp_path: Path) -> None:
+@pytest.mark.parametrize("last", [3, 8, 9, 10, 12], ids="the old log ends at {}".format)
+def test_a_crash_at_every_step_of_installing_leaves_the_old_log_or_the_snapshot(
+    tmp_path: Path, last: int
+) -> None:
+    """What the old log holds behind its commit is of no majority: no start may take it for committed."""
     seen = set()
-    for steps in range(6):
+    for steps in range(8):
         root = tmp_path / f"d{steps}"
-        old = held(persisted(root, [work(*run(2, 1, 3), term=2, vote=4)]))
+        old = held(persisted(root, [work(*run(2, 1, last), term=2, vote=4, commit=2)]))
         install = [
             work(term=3, commit=9, snapshot=received(root, 9)),
             work(*run(3, 10, 11), term=3, commit=9),
@@ -218,8 +225,47 @@ def test_a_crash_at_every_step_of_installing_leaves_the_old_log_or_the_snapshot(
             assert again.snapshot() == Snapshot(9, 3, THREE)
         else:
             assert (configuration, entries) == old[1:]
+            assert hard.commit == 2, "entries of the old log count as committed"
+        assert not (root / "metadata" / "installing").exists()
         seen.add((again.base.index, len(entries)))
-    assert seen >= {(0, 3), (9, 0), (9, 2)}
+    assert seen == {(0, last), (9, 0), (9, 2)}
+
+
+def test_a_full_disk_in_the_middle_of_installing_commits_nothing_of_the_old_log(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    store = persisted(root, [work(*run(2, 1, 12), term=2, vote=4, commit=2)])
+    install = [work(term=3, commit=9, snapshot=received(root, 9))]
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raft_store, "write_atomically", full)
+        with pytest.raises(OSError, match="no space"):
+            store.persist(install)
+    shutil.copytree(root, tmp_path / "crashed")
+    hard, _, entries = held(opened(tmp_path / "crashed"))
+    assert (hard.term, hard.commit, len(entries)) == (3, 2, 12)
+    store.persist(install)
+    store.note(install)
+    assert (store.last_index(), store.term(9)) == (9, 3)
+    store.close()
+    assert held(opened(root))[0].commit == 9
+
+
+def test_a_damaged_mark_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "installing"
+    assert installing.marked(path) is None
+    installing.mark(path, Position(45, 3))
+    assert installing.marked(path) == Position(45, 3)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert installing.marked(path) in {None, Position(45, 3)}, at
+    path.write_bytes(b"")
+    assert installing.marked(path) is None
+    installing.unmark(path)
+    assert not path.exists()
 
 
 def test_a_journal_that_ends_before_its_snapshot_has_lost_its_end(tmp_path: Path) -> None:

@@ -294,6 +294,9 @@ class SimPath(PurePosixPath):
     def is_file(self) -> bool:
         return str(self) in self._files.names
 
+    def is_symlink(self) -> bool:
+        return False
+
     def read_bytes(self) -> bytes:
         file = self._files.names.get(str(self))
         if file is None:

@@ -165,3 +165,25 @@ def test_a_lock_that_is_no_file_is_said_to_be_that(stopped: tuple[NodeProcess, d
     done = cli("fsck", "--data", str(data))
     assert done.returncode == Exit.STORAGE, done.stderr
     assert "Is a directory" in done.stderr
+
+
+@pytest.mark.parametrize("lost", ["files", "folder"])
+def test_a_log_that_is_gone_is_refused_and_serves_again_when_it_is_back(
+    stopped: tuple[NodeProcess, dict[int, list[int]]], lost: str, tmp_path: Path
+) -> None:
+    node, ids = stopped
+    log, kept = node.data / "log", tmp_path / "kept"
+    log.rename(kept)
+    if lost == "files":
+        (log / "lost+found").mkdir(parents=True)  # an empty disk is mounted there
+    with pytest.raises(AssertionError, match=r"(?s)exit code 7.*holds nothing"):
+        node.start()
+    report = cli("fsck", "--data", str(node.data), "--json")
+    assert report.returncode == Exit.DAMAGE, report.stdout + report.stderr
+    assert "holds nothing" in report.stdout
+    if lost == "files":
+        (log / "lost+found").rmdir()
+        log.rmdir()
+    kept.rename(log)
+    with node, ringfence.connect(node.address) as client:
+        assert {partition: read(client, partition) for partition in ids} == ids

@@ -213,3 +213,26 @@ def test_a_transaction_outlives_the_owners_of_its_rows(tmp_path: Path) -> None:
         for place in range(3):
             if three.alive(place):
                 three.nodes[place].kill()
+
+
+def test_a_commit_of_rows_that_nobody_staged_is_told_until_its_topic_is_gone(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("short", schema=SCHEMA)
+    begun = client.scopes.begin("miscounts")
+    attempt = client.scopes.attempt(begun, 1)
+    attempt.send("short", rows(0, 10))
+    staged = attempt.finish()
+    wrong = staged._replace(parts={place: count + 1 for place, count in staged.parts.items()})
+    with ringfence.connect(node.address, timeout_s=2) as hasty, pytest.raises(ringfence.RingfenceError):
+        hasty.scopes.commit(begun, 1, [wrong])
+
+    def told() -> list[str]:
+        return [reason for reason in client.status().reasons if "'miscounts'" in reason]
+
+    until(lambda: bool(told()), 60)
+    assert "epoch 1 is committed but not published" in told()[0]
+    assert "11 rows were committed, 10 are staged" in told()[0], told()
+    assert client.count("short") == 0, "no part of it can be read"
+    client.delete_topic("short")
+    until(lambda: not told(), 60)

@@ -1,0 +1,44 @@
+"""Committed epochs that stay unpublished here: reasons of the node's health, until they are published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ringfence.control.model.ids import PartitionId, ScopeId, TopicId
+from ringfence.control.runtime.health import Health
+
+Place = tuple[ScopeId, int, TopicId, PartitionId]
+"""Scope, epoch, topic, partition."""
+TRIES: Final = 6
+"""Refused so often, some 6 s with their pauses: a partition that is opened or moved is ready by then."""
+
+
+class Unpublished:
+    """Counts how often each place was refused; what it holds is bounded by the pending commits."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._tries: dict[Place, int] = {}
+
+    def refused(self, place: Place, name: str, why: str) -> None:
+        """The engine did not publish it; `name` is the scope's."""
+        tries = self._tries[place] = self._tries.get(place, 0) + 1
+        if tries >= TRIES:
+            scope, epoch, topic, partition = place
+            self._health.worsen(
+                _key(place),
+                f"scope {name!r} ({scope}): epoch {epoch} is committed but not published in partition "
+                f"{partition} of topic {topic}: {why}; it is tried again, later epochs wait for it",
+            )
+
+    def keep(self, due: Iterable[Place]) -> None:
+        """What is no longer due was published, moved away or deleted."""
+        left = set(due)
+        for place in [place for place in self._tries if place not in left]:
+            del self._tries[place]
+            self._health.mend(_key(place))
+
+
+def _key(place: Place) -> str:
+    return "unpublished {} {} {} {}".format(*place)
