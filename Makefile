@@ -29,13 +29,14 @@ lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files
 rust: setup  ## cargo's tests
 	cargo test --workspace --locked -q
 
-# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting; behind the others,
-# which want every core.
+# Real processes, Spark and the wheel's build: more at a time than cores, for much of their time is waiting; behind
+# the others, which want every core.
+WAITING ?= 3
 SERIAL := $(wildcard tests/spark tests/packaging tests/system)
 
 python: setup  ## pytest
 	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL:%=--ignore=%)
-	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL)
+	$(PYTHON_IN_VENV) -m pytest -q -n $(WAITING) --dist loadfile -p no:benchmark --durations 15 $(SERIAL)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo

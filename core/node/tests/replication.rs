@@ -13,6 +13,8 @@ mod comes_back;
 #[path = "replication/staged.rs"]
 mod staged;
 mod support;
+#[path = "replication/tokens.rs"]
+mod tokens;
 
 use cluster::Cluster;
 use ringfence_node::Order;
