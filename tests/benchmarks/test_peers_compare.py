@@ -77,7 +77,7 @@ def test_a_missing_kafka_is_left_out_of_the_table_and_named(
 ) -> None:
     monkeypatch.setenv("BENCHMARKS_PEERS", str(tmp_path))
     monkeypatch.setenv("BENCHMARKS_DIR", str(tmp_path))
-    monkeypatch.setattr(compare.moves, "measure", moved)
+    monkeypatch.setattr("benchmarks.cluster.moves.measure", moved)
     told: list[str] = []
     result = compare.run(["moves"], {"moves": 1}, told.append)
     assert list(result["systems"]) == ["ringfence"]
