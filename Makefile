@@ -29,13 +29,14 @@ lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files
 rust: setup  ## cargo's tests
 	cargo test --workspace --locked -q
 
-# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting; behind the others,
-# which want every core.
+# Real processes, Spark and the wheel's build: more at a time than cores, for much of their time is waiting; behind
+# the others, which want every core.
+WAITING ?= 3
 SERIAL := $(wildcard tests/spark tests/packaging tests/system)
 
 python: setup  ## pytest
 	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL:%=--ignore=%)
-	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL)
+	$(PYTHON_IN_VENV) -m pytest -q -n $(WAITING) --dist loadfile -p no:benchmark --durations 15 $(SERIAL)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo
@@ -61,9 +62,11 @@ chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES wh
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
-lock: setup  ## requirements-dev.txt anew, with hashes and without addresses
+lock: setup  ## requirements-dev.txt anew, with hashes and without addresses; so for the benchmarks' peers
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --extra dev --extra spark -o requirements-dev.txt pyproject.toml
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 -o benchmarks/peers/requirements.txt benchmarks/peers/requirements.in
 
 wheel: setup  ## dist/: the sdist, and the wheel built from it
 	$(PYTHON_IN_VENV) -c "import shutil; shutil.rmtree('dist', ignore_errors=True)"

@@ -23,6 +23,7 @@ from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
 from ringfence.tables import Tables
+from ringfence.token import Token, token_of
 from ringfence.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 
 def connect(
-    address: str | None = None, *, timeout_s: float = TIMEOUT_S, credential: str | None = None
+    address: str | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
 ) -> Client:
     """A client of the node at an address. Nothing is sent yet; the first call connects.
 
@@ -44,12 +49,15 @@ def connect(
         address: `tcp://HOST[:PORT]` or `ipc://PATH`, several separated by commas; default: the environment
             variable RINGFENCE_ADDRESS, else tcp://127.0.0.1:7411.
         timeout_s: seconds that a call waits for its answer, connecting and retries included.
-        credential: a token, where the node asks for one.
+        token: where the cluster asks for one; default: the environment variable RINGFENCE_TOKEN.
+        token_file: a file with it, read at each connection, so that it may be replaced while this runs.
 
     Raises:
-        ConfigError: the address has another form.
+        ConfigError: the address has another form, or the token cannot be one.
     """
-    return Client(addresses(address, os.environ), timeout_s=timeout_s, credential=credential)
+    return Client(
+        addresses(address, os.environ), timeout_s=timeout_s, token=token_of(token, token_file, os.environ)
+    )
 
 
 class Client:
@@ -59,18 +67,18 @@ class Client:
     there.
     """
 
-    def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, credential: str | None) -> None:
+    def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, token: Token | None = None) -> None:
         if not timeout_s > 0:
             raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
         self.addresses = addresses
-        self._timeout_s, self._credential = timeout_s, credential
+        self._timeout_s, self._token = timeout_s, token or Token()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._link_of_process = Link(self.addresses, credential=self._credential)
+        self._link_of_process = Link(self.addresses, token=self._token)
         self._tables = Tables(self._link_of_process)
 
     @property

@@ -29,6 +29,7 @@ from ringfence.connection import Connection
 from ringfence.fork import context, guard
 from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
 from ringfence.peer import Peer
+from ringfence.token import Token
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class Member(Protocol):
 class Link:
     """Sockets, timers and requests of one client."""
 
-    def __init__(self, addresses: tuple[str, ...], *, credential: str | None) -> None:
+    def __init__(self, addresses: tuple[str, ...], *, token: Token | None = None) -> None:
         self.addresses = addresses
         self.now = time.monotonic()
         self.jitter = random.random
@@ -80,7 +81,7 @@ class Link:
         self.on_history: Callable[[], None] = lambda: None
         self.on_up: Callable[[Connection], None] = lambda _: None
         self.on_push: Callable[[Answer], None] = lambda _: None
-        self._credential = credential
+        self._token = token or Token()
         self._calls: deque[Callable[[], object]] = (
             deque()
         )  # bounded: by the producers' bytes in flight, one per blocked caller
@@ -334,7 +335,7 @@ class Link:
             peer.connection = Connection(
                 context(),
                 peer.address,
-                credential=self._credential,
+                credential=self._token.current(),
                 give_up_at=now + HANDSHAKE_S_MAX,
                 on_push=self.on_push,
             )

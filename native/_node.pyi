@@ -67,7 +67,8 @@ class Node:
 
         They have these shapes:
 
-        ("request", connection: int, header: bytes, body: bytes)   a request the control plane must answer
+        ("request", connection: int, header: bytes, body: bytes, prefix: str)   a request the control plane
+        must answer, for topics whose full names begin with `prefix` only
         ("order", number: int, error: str | None, result: dict)     an order ended
         ("quarantined", topic: int, partition: int, why: str)
         ("damaged", topic: int, partition: int, records: int, why: str)   known now; 0: all put right;
@@ -82,6 +83,14 @@ class Node:
         """Send an answer; a closed connection is not an error. `header` is a sealed answer header."""
     def set_ready(self, body: bytes) -> None:
         """Body of READY (MessagePack)."""
+    def set_access(
+        self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
+    ) -> None:
+        """Which tokens there are; open connections are judged anew. No order: it waits for no disk.
+
+        `grants`: (name, SHA-256, bits of `wire.Right`, Unix ms at which it ends or None, prefix of topics).
+        `credential` is what this node presents to other nodes; empty: nothing.
+        """
     # orders: each returns the order's number
     def install_topic(
         self,
@@ -365,6 +374,9 @@ class SimNode:
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
     def set_ready(self, body: bytes) -> None: ...
+    def set_access(
+        self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
+    ) -> None: ...
     def install_topic(
         self,
         topic: int,

@@ -174,7 +174,7 @@ class QuarantinedError(RefusedError):
 
 
 class UnauthorizedError(RefusedError):
-    """The credential is missing, wrong or without the right."""
+    """The token is missing, unknown, expired or without the right; the message names a role that has it."""
 
 
 class InvalidArgumentError(RefusedError, ValueError):

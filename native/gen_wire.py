@@ -22,6 +22,7 @@ STRUCT_CODES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q"}
 CYTHON_TYPES = {"u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t"}
 HEADERS = ("request", "answer", "record")
 ENUMS = {
+    "rights": ("Right", "u8"),
     "opcodes": ("Opcode", "u8"),
     "statuses": ("Status", "u8"),
     "codes": ("Code", "u16"),
@@ -104,8 +105,19 @@ def rust_enum(name: str, base: str, members: dict[str, Any]) -> str:
             ]
             lines += ["    #[must_use]", f"    pub const fn {method}(self) -> bool {{"]
             lines += [f"        matches!(self, {' | '.join(yes)})", "    }"]
+    if any("right" in member for member in members.values()):
+        lines += rust_rights(members)
     lines += ["}", ""]
     return "\n".join(lines)
+
+
+def rust_rights(members: dict[str, Any]) -> list[str]:
+    lines = ["", "    /// What a connection must be allowed to send it, where tokens are asked for."]
+    lines += ["    #[must_use]", "    pub const fn right(self) -> Option<Right> {", "        match self {"]
+    for right in sorted({member["right"] for member in members.values() if "right" in member}):
+        those = [f"Self::{camel(key)}" for key, member in members.items() if member.get("right") == right]
+        lines.append(f"            {' | '.join(those)} => Some(Right::{camel(right)}),")
+    return [*lines, "            _ => None,", "        }", "    }"]
 
 
 def rust_header(name: str, header: dict[str, Any]) -> str:
@@ -208,6 +220,9 @@ def render_python(spec: dict[str, Any]) -> str:
     retriable = ", ".join(f"Code.{key.upper()}" for key, item in spec["codes"].items() if item["retriable"])
     out.append(f"\nRETRIABLE: Final = frozenset({{{retriable}}})")
     logs = ", ".join(f"RecordKind.{key.upper()}" for key, item in spec["record_kinds"].items() if item["log"])
+    rights = [f"Opcode.{key.upper()}: Right.{item['right'].upper()}" for key, item in spec["opcodes"].items()
+              if "right" in item]  # fmt: skip
+    out.append(f"RIGHTS: Final = {{{', '.join(rights)}}}")
     out.append(f"LOG_KINDS: Final = frozenset({{{logs}}})\n")
     for name in HEADERS:
         out.append(python_header(name, spec[name]))

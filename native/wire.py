@@ -28,10 +28,18 @@ ROWS_MAX: Final = 16777216  # rows: rows in one batch; offsets of int32 strings 
 DEADLINE_MS_MAX: Final = 600000  # ms: ten minutes: what a node parks or polls for at the very most
 FETCH_BYTES_MAX: Final = 33554432  # bytes: 32 MiB in one fetch answer unless one record is larger
 NAME_BYTES_MAX: Final = 255  # bytes: topic, producer, scope and cohort names
+CREDENTIAL_BYTES_MAX: Final = 256  # bytes: a token of HELLO; ours have 46, others' bearer tokens fit
 NESTING_MAX: Final = 16  # levels: depth of nested Arrow types and of MessagePack bodies
 COLUMNS_MAX: Final = 4096  # columns: flattened fields of a schema
 PARTITIONS_MAX: Final = 65536  # partitions: one per slot
 
+
+
+class Right(IntEnum):
+    READ = 1  # read rows, topics, tables and the node's status
+    WRITE = 2  # send rows, also staged, and commit them
+    MANAGE = 4  # create, change, truncate and delete topics
+    NODE = 8  # be a node of this cluster: replicate its log
 
 
 class Opcode(IntEnum):
@@ -110,7 +118,7 @@ class Code(IntEnum):
     TOO_FEW_REPLICAS = 26  # fewer live replicas than a majority
     ALREADY_EXISTS = 27
     INVALID_ARGUMENT = 28  # the message names the field and the values
-    UNAUTHORIZED = 29  # the credential is missing, wrong or without the right
+    UNAUTHORIZED = 29  # the token is missing, unknown or expired, or its role has not the right
     STOPPING = 30  # the node is going down
     INTERNAL = 31  # a defect of ours; the log has the details
     NOT_SUPPORTED = 32  # the request is defined, and this node's version does not serve it yet
@@ -158,6 +166,7 @@ class AnswerFlags(IntFlag):
 
 
 RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
+RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.READ, Opcode.LEAVE: Right.READ, Opcode.ACKNOWLEDGE: Right.READ, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ}
 LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH})
 
 

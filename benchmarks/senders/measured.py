@@ -53,6 +53,19 @@ class Window:
             if self._failure is not None:
                 raise RuntimeError(self._failure)
 
+    def send_many(self, post: Callable[[int, float], None], count: int, seconds_max: float) -> int:
+        """Send `count` requests, or those for which there is time, and wait. Returns how many were sent.
+
+        `post(number, began)` sends request `number`; its answer calls `answered(began)`.
+        """
+        end = time.perf_counter() + seconds_max
+        sent = 0
+        while sent < count and time.perf_counter() < end:
+            post(sent, self.take())
+            sent += 1
+        self.drain()
+        return sent
+
 
 def bodies_of(workload: Workload) -> list[bytes]:
     """One Arrow IPC record batch message each: the bytes that every other engine gets."""
@@ -66,21 +79,20 @@ def arguments(words: Sequence[str]) -> tuple[Workload, int, tuple[int, int], flo
 
 
 def run(
-    window: Window,
-    post: Callable[[int, float], None],
+    many: Callable[[int], int],
+    latencies_s: Sequence[float],
     *,
     workload: Workload,
     pid: int,
     counts: tuple[int, int],
-    seconds_max: float,
     body_bytes: Sequence[int],
 ) -> None:
-    """Warm up, measure, print. `post(number, began)` sends a body; the answer calls `window.answered`."""
-    _many(window, post, counts[0], seconds_max, len(body_bytes))
-    before_it, before, begin = len(window.latencies_s), usage(pid), time.perf_counter()
-    sent = _many(window, post, counts[1], seconds_max, len(body_bytes))
+    """Warm up, measure, print. `many(count)` sends so many, waits for the answers, says how many it were."""
+    many(counts[0])
+    before_it, before, begin = len(latencies_s), usage(pid), time.perf_counter()
+    sent = many(counts[1])
     seconds, after = time.perf_counter() - begin, usage(pid)
-    acknowledged = len(window.latencies_s) - before_it
+    acknowledged = len(latencies_s) - before_it
     if acknowledged != sent:
         raise SystemExit(f"{acknowledged} requests acknowledged, {sent} sent")
     print_report(
@@ -88,18 +100,6 @@ def run(
         rows=sent * workload.batch_rows,
         body_bytes=sum(body_bytes[number % len(body_bytes)] for number in range(sent)),
         seconds=seconds,
-        latencies_s=window.latencies_s[before_it:],
+        latencies_s=list(latencies_s[before_it:]),
         server=used_since(before, after),
     )
-
-
-def _many(
-    window: Window, post: Callable[[int, float], None], count: int, seconds_max: float, bodies: int
-) -> int:
-    end = time.perf_counter() + seconds_max
-    sent = 0
-    while sent < count and time.perf_counter() < end:
-        post(sent % bodies, window.take())
-        sent += 1
-    window.drain()
-    return sent

@@ -77,12 +77,14 @@ def main() -> None:
     del bodies
     window = Window(workload.window)
     lanes = [Lane(port, window) for _ in range(min(CONNECTIONS, workload.window))]
-    turn = iter(range(sys.maxsize))
 
     def post(number: int, began: float) -> None:
-        lanes[next(turn) % len(lanes)].post(commands[number], began)
+        lanes[number % len(lanes)].post(commands[number % len(commands)], began)
 
-    run(window, post, workload=workload, pid=pid, counts=counts, seconds_max=seconds_max, body_bytes=sizes)
+    def many(count: int) -> int:
+        return window.send_many(post, count, seconds_max)
+
+    run(many, window.latencies_s, workload=workload, pid=pid, counts=counts, body_bytes=sizes)
     tidy(port)
 
 

@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[RangePartition]:
         """Ranges between `start` and `end` as of now: the same rows at every evaluation of this plan."""
         options, topic = self._options, self._options.topic
-        with connect(options.address, credential=options.credential) as client:
+        with connect(options.address, token_file=options.token_file) as client:
             ends = client.end_offsets(topic)
             first = offsets_of(client, topic, ends, options.text("start") or "earliest", name="start")
             last = offsets_of(client, topic, ends, options.text("end") or "latest", name="end")
@@ -75,6 +75,6 @@ class FilteringReader(BatchReader):
 
 def range_reader(options: SourceOptions, schema: StructType) -> RangeReader:
     """What every task of a read does."""
-    with connect(options.address, credential=options.credential) as client:
+    with connect(options.address, token_file=options.token_file) as client:
         address = ",".join(client.addresses)
-    return RangeReader(address, options.credential, options.topic, worker_schema(schema))
+    return RangeReader(address, options.token_file, options.topic, worker_schema(schema))

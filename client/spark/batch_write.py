@@ -71,7 +71,7 @@ def target_of(options: SourceOptions, schema: StructType) -> Target:
     return target(
         schema,
         address=options.address,
-        credential=options.credential,
+        token_file=options.token_file,
         topic=options.topic,
         timeout_s=options.timeout_s,
         create=options.flag("createTopic", default=False),

@@ -38,7 +38,7 @@ def compact(
     rows_per_file: int = ROWS_A_FILE,
     sort: Sequence[str] = (),
     compression: str = "zstd",
-    credential: str | None = None,
+    token_file: str | None = None,
 ) -> CompactedTable:
     """Write what a topic got since the last run to Parquet files, and give all of them as a DataFrame.
 
@@ -50,13 +50,13 @@ def compact(
         rows_per_file: at most.
         sort: columns by which the rows of each file are sorted.
         compression: zstd, snappy, lz4, gzip or none.
-        credential: a token, where the node asks for one.
+        token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
 
     Raises:
         TruncatedError: retention has passed rows that no file has. InvalidArgumentError: the directory is of
         another topic, or a column is not known. SchemaError: Spark has no type for a column.
     """
-    with connect(address, credential=credential) as client:
+    with connect(address, token_file=token_file) as client:
         added = compact_topic(
             client, topic, directory, rows_per_file=rows_per_file, sort=sort, compression=compression
         )

@@ -17,7 +17,7 @@ SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "__partition_c
 KNOWN = (
     "address",
     "topic",
-    "credential",
+    "tokenFile",
     "columns",
     "metadata",
     "filters",
@@ -52,8 +52,11 @@ class SourceOptions:
         return self.text("address")
 
     @property
-    def credential(self) -> str | None:
-        return self.text("credential")
+    def token_file(self) -> str | None:
+        """A path on driver and workers; each process reads it when it connects. Tokens are no options: Spark
+        shows those in plans and logs.
+        """
+        return self.text("tokenFile")
 
     @property
     def topic(self) -> str:

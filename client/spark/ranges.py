@@ -56,7 +56,7 @@ class RangeReader(NamedTuple):
     """How ranges are read, on whatever worker: values only."""
 
     address: str
-    credential: str | None
+    token_file: str | None
     topic: str
     schema: pa.Schema  # what Spark expects, metadata columns included
 
@@ -67,7 +67,7 @@ class RangeReader(NamedTuple):
             TruncatedError: retention passed them; the message says which.
         """
         own = [field.name for field in self.schema if field.name not in METADATA.names]
-        with connect(self.address, credential=self.credential) as client:
+        with connect(self.address, token_file=self.token_file) as client:
             at = span.first
             reader = client.read(self.topic, partition=span.partition, start=span.first, columns=own)
             for batch in reader:

@@ -27,7 +27,7 @@ def read(
     topic: str,
     columns: Sequence[str] | None = None,
     rows_per_task: int = ROWS_A_TASK,
-    credential: str | None = None,
+    token_file: str | None = None,
 ) -> DataFrame:
     """The rows of a topic, as of this call.
 
@@ -37,7 +37,7 @@ def read(
         topic: its name.
         columns: only these.
         rows_per_task: about how many rows one task reads.
-        credential: a token, where the node asks for one.
+        token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
 
     Returns:
         A lazy DataFrame: each evaluation reads the same offsets again; it fails with TruncatedError when
@@ -47,7 +47,7 @@ def read(
         NotFoundError: no such topic. SchemaError: Spark has no type for a column.
     """
     use_this_python()
-    with connect(address, credential=credential) as client:
+    with connect(address, token_file=token_file) as client:
         address = ",".join(client.addresses)
         info = client.topic(topic)
         name = info.name
@@ -66,7 +66,7 @@ def read(
         for batch in batches:
             for row in batch.to_pylist():
                 yield from _read_range(
-                    address, credential, name, names, given, row["partition"], row["first"], row["last"]
+                    address, token_file, name, names, given, row["partition"], row["first"], row["last"]
                 )
 
     if not ranges:
@@ -80,7 +80,7 @@ def read(
 
 def _read_range(
     address: str,
-    credential: str | None,
+    token_file: str | None,
     topic: str,
     columns: list[str],
     schema: pa.Schema,
@@ -89,7 +89,7 @@ def _read_range(
     last: int,
 ) -> Iterator[pa.RecordBatch]:
     """Runs in Spark's Python worker: rows first .. last - 1 of one partition."""
-    with connect(address, credential=credential) as client:
+    with connect(address, token_file=token_file) as client:
         at = first
         for batch in client.read(topic, partition=partition, start=first, columns=columns):
             rows = min(batch.num_rows, last - at)

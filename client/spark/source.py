@@ -50,7 +50,7 @@ class RingfenceSource(DataSource):
             NotFoundError: no such topic. InvalidArgumentError: no such column. SchemaError: no type in Spark.
         """
         options = self._options
-        with connect(options.address, credential=options.credential) as client:
+        with connect(options.address, token_file=options.token_file) as client:
             info = client.topic(options.topic)
         wanted = Decoder(info.name, info.schemas, options.names("columns") or None).schema
         if options.flag("metadata", default=False):

@@ -30,13 +30,13 @@ class Target(NamedTuple):
     """Where tasks write to: values only, for they travel to the workers."""
 
     address: str
-    credential: str | None
+    token_file: str | None
     topic: str
     timeout_s: float
 
     def stage(self, begun: Begun, epoch: int, writer: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
         """Runs in Spark's Python worker: every row is on disk when it returns, and none can be read."""
-        with connect(self.address, credential=self.credential) as client:
+        with connect(self.address, token_file=self.token_file) as client:
             attempt = client.scopes.attempt(begun, epoch, writer=writer, timeout_s=self.timeout_s)
             for batch in batches:
                 attempt.send(self.topic, batch)
@@ -45,7 +45,7 @@ class Target(NamedTuple):
     def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
         """On the driver: False if the epoch was committed before."""
         staged = list(staged)
-        with connect(self.address, credential=self.credential, timeout_s=self.timeout_s) as client:
+        with connect(self.address, token_file=self.token_file, timeout_s=self.timeout_s) as client:
             fresh = client.scopes.commit(begun, epoch, staged)
         rows = sum(attempt.rows for attempt in staged)
         done = "committed" if fresh else "was committed before, dropped"
@@ -54,11 +54,11 @@ class Target(NamedTuple):
         return fresh
 
     def expire(self, begun: Begun, epoch: int) -> None:
-        with connect(self.address, credential=self.credential) as client:
+        with connect(self.address, token_file=self.token_file) as client:
             client.scopes.expire(begun, epoch)
 
     def begin(self, scope: str, instance: bytes = b"") -> Begun:
-        with connect(self.address, credential=self.credential) as client:
+        with connect(self.address, token_file=self.token_file) as client:
             return client.scopes.begin(scope, instance)
 
 
@@ -66,7 +66,7 @@ def target(
     schema: StructType,
     *,
     address: str | None,
-    credential: str | None,
+    token_file: str | None,
     topic: str,
     timeout_s: float,
     create: bool,
@@ -80,7 +80,7 @@ def target(
         AlreadyExistsError: the topic exists with another key or schema, and `create` is True.
     """
     rows = arrow_schema(schema)
-    with connect(address, credential=credential) as client:
+    with connect(address, token_file=token_file) as client:
         if create:
             missing = [name for name in key if name not in rows.names]
             if missing:
@@ -97,4 +97,4 @@ def target(
                 )
         layout = client.layout(topic)
         TopicEncoder(layout, split=True).check(rows)
-        return Target(",".join(client.addresses), credential, layout.name, timeout_s)
+        return Target(",".join(client.addresses), token_file, layout.name, timeout_s)

@@ -132,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _connected(self) -> Client:
         if self._client is None:
-            self._client = connect(self._options.address, credential=self._options.credential)
+            self._client = connect(self._options.address, token_file=self._options.token_file)
         return self._client
 
     def _ends(self) -> dict[int, Ends]:

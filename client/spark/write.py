@@ -85,7 +85,7 @@ def write(
     key: Sequence[str] = (),
     partitions: int = 8,
     timeout_s: float = 300.0,
-    credential: str | None = None,
+    token_file: str | None = None,
     scope: str | None = None,
     epoch: int | None = None,
     repartition: bool = False,
@@ -101,7 +101,7 @@ def write(
             48)` is the slot here and in Spark, so a DataFrame may be repartitioned by it before.
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
-        credential: a token, where the node asks for one.
+        token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
         scope: a name for the job, with `epoch`: a run whose epoch was committed before writes nothing.
         epoch: from 1, ascending within the scope.
         repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
@@ -117,7 +117,7 @@ def write(
     place = target(
         df.schema,
         address=address,
-        credential=credential,
+        token_file=token_file,
         topic=topic,
         timeout_s=timeout_s,
         create=create,
@@ -130,7 +130,7 @@ def write(
         return WriteResult(place.topic, (), already=True)
 
     if repartition:
-        with connect(place.address, credential=credential) as client:
+        with connect(place.address, token_file=token_file) as client:
             df = routed(df, client.layout(place.topic))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

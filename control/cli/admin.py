@@ -15,13 +15,14 @@ from urllib.parse import urlsplit
 
 import click
 
+from ringfence.control.cli.connection import token_option
 from ringfence.native import errors
 from ringfence.native.errors import RingfenceError, refusal
 from ringfence.native.wire import Code
+from ringfence.token import token_of
 
 DEFAULT: Final = "http://127.0.0.1:7412"
 ADDRESS_VARIABLE: Final = "RINGFENCE_ADMIN"
-TOKEN_VARIABLE: Final = "RINGFENCE_TOKEN"  # noqa: S105 - the name of a variable
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Of one answer: a thousand topics of 8 KiB properties, with room."""
 AGAIN_S: Final = 0.3
@@ -47,11 +48,8 @@ _ERRORS: Final[dict[int, type[RingfenceError]]] = {
 
 
 def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`--http` and `--token-file`. A token is never an argument: everybody on the machine sees those."""
-    function = click.option(
-        "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help=f"A file with the token. [default: the variable {TOKEN_VARIABLE}]",
-    )(function)  # fmt: skip
+    """`--http` and `--token-file`."""
+    function = token_option(function)
     return click.option(
         "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]",
         help=f"Admin API of any node; the next one is asked when one does not answer. [default: {DEFAULT}]",
@@ -65,7 +63,7 @@ class Admin:
         """ConfigError when an address is none."""
         self._addresses = [_checked(text.strip()) for text in (http or DEFAULT).split(",") if text.strip()]
         self._timeout_s = timeout_s
-        self._token = _token(token_file)
+        self._token = token_of(None, token_file, os.environ).current()
 
     def get(self, path: str) -> Any:
         """The body of an answer. Raises RingfenceError."""
@@ -159,10 +157,3 @@ def _checked(text: str) -> str:
         raise errors.ConfigError(f"--http {text!r}: http://HOST:PORT", key="http")
     return text
 
-
-def _token(file: Path | None) -> str:
-    text = os.environ.get(TOKEN_VARIABLE, "") if file is None else file.read_text(encoding="utf-8")
-    token = text.strip()
-    if not token.isascii() or not token.isprintable():
-        raise errors.ConfigError("the token has other than printable ASCII characters", key="token")
-    return token

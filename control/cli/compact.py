@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ringfence.compact import ROWS_A_FILE, compact
-from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option
 
@@ -21,6 +21,7 @@ from ringfence.control.cli.output import emit, json_option
 @click.option("--compression", default="zstd", show_default=True,
               type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), help="Of the files.")  # fmt: skip
 @address_option
+@token_option
 @timeout_option
 @json_option
 def command(
@@ -37,7 +38,7 @@ def command(
       duckdb -c "select count(*) from './events-parquet/*/*.parquet'"
     """  # noqa: D301 - click's \b keeps the lines
     sort = [name.strip() for name in options["sort"].split(",") if name.strip()]
-    with connected(address, timeout_s) as client:
+    with connected(address, timeout_s, options["token_file"]) as client:
         done = compact(
             client,
             topic,

@@ -1,12 +1,14 @@
-"""Which node a command talks to."""
+"""Which node a command talks to, and with which token."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 import ringfence
+from ringfence.token import VARIABLE
 
 if TYPE_CHECKING:
     from ringfence import Client
@@ -27,6 +29,15 @@ timeout_option = click.option(
 )  # fmt: skip
 
 
-def connected(address: str, timeout_s: float = TIMEOUT_DEFAULT_S) -> Client:
+token_option = click.option(
+    "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"A file with the token. [default: the variable {VARIABLE}]",
+)  # fmt: skip
+"""A token is never an argument: everybody on the machine sees those."""
+
+
+def connected(
+    address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None
+) -> Client:
     """A client; it connects with the first call."""
-    return ringfence.connect(address, timeout_s=timeout_s)
+    return ringfence.connect(address, timeout_s=timeout_s, token_file=token_file)

@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
-    "token": ("ringfence.control.cli.token", "Create, list and revoke tokens of the admin API."),
+    "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
     "demo": ("ringfence.control.cli.demo", "Send TPC-H lineitem through a node of its own and compare."),
     "debug": ("ringfence.control.cli.debug", "Record what consensus did, and run it again."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringfence.control.cli.connection import address_option, connected
+from ringfence.control.cli.connection import address_option, connected, token_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
@@ -42,6 +42,7 @@ WAITING_MAX = 256
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0, show_default=True,
               help="Seconds within which each send must get its outcome, retries included.")  # fmt: skip
 @address_option
+@token_option
 @json_option
 def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, **options: Any) -> int:
     """Send the rows of Parquet or Arrow FILEs to TOPIC; `-` is an Arrow stream on stdin.
@@ -55,7 +56,7 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     """  # noqa: D301
     began = time.monotonic()
     sent = _Sent(as_json=as_json)
-    with connected(address) as client:
+    with connected(address, token_file=options["token_file"]) as client:
         for place, file in enumerate(files):
             with Source(file, batch_rows=options["batch_rows"]) as source:
                 batches = readable(source)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit_rows, json_option, progress, show_table
 from ringfence.control.cli.tables import Sink
@@ -35,6 +35,7 @@ ROWS_AT_ONCE = 1000
     "--output", metavar="FILE.parquet|FILE.arrow|-", help="Write a file; - is an Arrow stream on stdout."
 )
 @address_option
+@token_option
 @timeout_option
 @json_option
 def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **options: Any) -> int:
@@ -58,7 +59,7 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     start = _start(options["start"], partitions)
     # Before the node is asked: a mistake in the name of the file should not cost a connection.
     sink = None if options["output"] is None else Sink(options["output"])
-    with connected(address, timeout_s) as client:
+    with connected(address, timeout_s, options["token_file"]) as client:
         reader = client.read(
             topic,
             partition=partitions or None,

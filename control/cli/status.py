@@ -32,7 +32,7 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
     if http is not None:
         values: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/status")
     else:
-        with connected(address, timeout_s) as client:
+        with connected(address, timeout_s, token_file) as client:
             status = client.status()
         values = {name: getattr(status, name) for name in status.__struct_fields__}
         for name in ("cluster", "history", "store"):

@@ -1,4 +1,4 @@
-"""`ringfence token`: who may use the admin API."""
+"""`ringfence token`: who may use the admin API and the data socket."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ringfence.control.cli.connection import timeout_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.schema_text import parse_duration_ms
+from ringfence.control.model.tokens import Role
 
 PREFIX: Final = "rf_"
 """In front of every token, so that scanners of repositories can find one that was leaked."""
@@ -25,7 +26,7 @@ RANDOM_BYTES: Final = 32
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Create, list and revoke tokens of the admin API.
+    """Create, list and revoke tokens of the admin API and the data socket.
 
     \b
     Example:
@@ -35,8 +36,8 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(["viewer", "operator", "admin"]), required=True,
-              help="What it allows: read; topics, votes, drains; everything.")  # fmt: skip
+@click.option("--role", type=click.Choice([str(role) for role in Role]), required=True,
+              help="What it allows: read; send rows; topics, votes, drains; everything.")  # fmt: skip
 @click.option("--prefix", default="", metavar="TENANT/NAMESPACE/",
               help="Only for topics whose full names begin with it. [default: all]")  # fmt: skip
 @click.option("--expires", metavar="TIME", help="How long it is good for, as 90d, 12h. [default: for ever]")

@@ -41,7 +41,7 @@ def opened(address: str, http: str | None, token_file: Path | None, timeout_s: f
     """The admin API where `http` names it, else the data socket."""
     if http is not None:
         return _Http(Admin(http, token_file, timeout_s))
-    return _Socket(connected(address, timeout_s))
+    return _Socket(connected(address, timeout_s, token_file))
 
 
 class _Socket:

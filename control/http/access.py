@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from hmac import compare_digest
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -17,13 +18,12 @@ from fastapi import Depends, Request
 
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.tokens import Role
+from ringfence.control.model.tokens import RANKS, Role
 from ringfence.control.runtime.addresses import is_loopback
+from ringfence.native.wire import CREDENTIAL_BYTES_MAX
 
-RANKS: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 LOCAL: Final = "local"
 """Who asks while there are no tokens."""
-TOKEN_CHARACTERS_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,8 @@ class Access:
         if not tokens:
             return self._without_tokens(request)
         secret = _bearer(request)
-        # A look-up by a hash of 256 random bits: how long it takes tells nothing of them.
         hashed = sha256(secret.encode()).digest()
-        token = next((token for token in tokens.values() if token.hash == hashed), None)
+        token = next((token for token in tokens.values() if compare_digest(token.hash, hashed)), None)
         if token is None:
             raise _unauthorized("no token has this secret; it was revoked, or never was")
         if token.expires_ms is not None and token.expires_ms <= self._now_ms():
@@ -120,7 +119,7 @@ def _bearer(request: Request) -> str:
     if not given:
         raise _unauthorized("no token; send `Authorization: Bearer TOKEN`")
     scheme, _, secret = given[0].partition(" ")
-    if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(secret) <= TOKEN_CHARACTERS_MAX:
+    if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(secret) <= CREDENTIAL_BYTES_MAX:
         raise _unauthorized("the Authorization header is not `Bearer TOKEN`")
     return secret.strip()
 

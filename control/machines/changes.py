@@ -145,9 +145,8 @@ def advance(
 
 def _copying(state: MetadataState, change: Change, seen: Seen) -> Next:
     owner, rate = assignment_of(state, change).owner, limit(state, "sync_bytes_per_s")
-    orders: list[Order] = [
-        Receive(**_of(change, target), owner=owner) for target in change.adds if target not in seen.receiving
-    ]
+    # Asked for as long as it copies: a target that is back before it was missed has forgotten it.
+    orders: list[Order] = [Receive(**_of(change, target), owner=owner) for target in change.adds]
     orders += [
         Sync(**_of(change, owner), target=target, bytes_per_s=rate)
         for target in change.adds

@@ -73,6 +73,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "policy_check_interval_s": Limit(60, 1, 86_400, "loads are averages of some seconds; moves take minutes"),
     "policy_cooldown_s": Limit(300, 0, 86_400, "after its moves: their effect must be seen first"),
     "policy_grace_s": Limit(120, 0, 86_400, "after an election: a new leader has no loads yet"),
+    "data_tokens": Limit(
+        1, 0, 1, "1: with tokens in the cluster the data socket asks for one, too; 0: it takes anyone"
+    ),
     "ring_joins": Limit(1, 0, 1, "1: a node that has joined is added to the ring; 0: only on demand"),
 }
 
@@ -88,7 +91,7 @@ REQUESTS_MAX: Final = 1_024
 """Answers of keyed requests that are kept; the oldest is forgotten. Administrators send a few a minute, and
 who lost an answer repeats within minutes; about 150 bytes each."""
 TOKENS_MAX: Final = 256
-"""Tokens of administrators: people and programs, not users."""
+"""People and programs, not users: each HELLO is compared with all of them."""
 
 LABELS_MAX: Final = 32
 """Labels of one node, for people and for placement by zone."""

@@ -19,8 +19,7 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
             host = _host_of(address, rest)
             if not insecure and not is_loopback(host):
                 raise ConfigError(
-                    f"listen address {address!r} is off loopback, and this version has neither encryption "
-                    "nor tokens: "
+                    f"listen address {address!r} is off loopback, and this version does not encrypt: "
                     "bind 127.0.0.1 and tunnel, or pass --insecure if the network is trusted",
                     key="listen",
                 )

@@ -97,7 +97,10 @@ class Admin:
         return await self._propose(SetConfig(values=values), asked)
 
     async def change_token(self, command: CreateToken | RevokeToken, asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(command, asked)
+        """Ends when every live node has heard it: a new token opens all of them, a revoked one none."""
+        outcome = await self._propose(command, asked)
+        await self._topics.heard(outcome.index)
+        return outcome
 
     async def propose(self, command: Command, asked: Asked = NOTHING) -> Outcome:
         """A command as it is."""

@@ -33,7 +33,7 @@ from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.retries import Retries
+from ringfence.control.runtime.retries import Lasting, Retries
 from ringfence.native import messages
 
 _LOG = structlog.get_logger("ringfence.orders")
@@ -74,7 +74,9 @@ class Follower:
         self._wake = asyncio.Event()
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
         self._newest: _Step | None = None
-        self._retries = Retries(here, state=self._newest_state, give=self._open_again, on_failed=on_failed)
+        self._retries = Retries(
+            here, state=self._newest_state, give=self._once_more, given_up=self._given_up, on_failed=on_failed
+        )
         self._task: asyncio.Task[None] | None = None
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -160,7 +162,7 @@ class Follower:
                 return None
             fault = f"{key}: {error}"
             self._health.worsen(key, fault)
-            if isinstance(order, OpenPartition):
+            if isinstance(order, Lasting):
                 self._retries.failed(order)
             return fault
         self._health.mend(key)
@@ -182,9 +184,6 @@ class Follower:
         match order:
             case StopSync():
                 return True
-            case Discard():
-                self._on_left(order)
-                return True
             case Adopt() if self._holds(order):
                 self._on_left(order)
                 return True
@@ -205,13 +204,23 @@ class Follower:
         assert self._newest is not None, "an order before any state"
         return self._newest.state
 
-    async def _open_again(self, order: OpenPartition) -> bool:
+    async def _once_more(self, order: Lasting) -> bool:
         assert self._newest is not None, "an order before any state"
-        return await self._perform(order, self._newest) is None
+        is_done = await self._perform(order, self._newest) is None
+        if is_done and isinstance(order, DropPartition) and not self._holds_any(order.topic):
+            self._on_dropped(order.topic)
+        return is_done
 
     def _holds(self, order: DropPartition | Adopt | Release | Discard) -> bool:
         place = (order.topic, order.partition)
         return any((known["topic"], known["partition"]) == place for known in self._driver.node.partitions())
+
+    def _given_up(self, order: Lasting) -> None:
+        assert self._newest is not None, "an order before any state"
+        self._health.mend(self._call(order, self._newest)[0])
+
+    def _holds_any(self, topic: TopicId) -> bool:
+        return any(known["topic"] == topic for known in self._driver.node.partitions())
 
     def _call(self, order: Order, step: _Step) -> tuple[str, Callable[[], int]]:
         """The name of an order in reasons, and the call that gives it."""

@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import os
 import time
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 
+import msgspec
 import structlog
 
+from ringfence.control.machines.access import OPEN, access_of
 from ringfence.control.model.commands import (
     InitCluster,
     RestartNode,
@@ -32,6 +35,7 @@ from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.partition_requests import Partitions
+from ringfence.control.runtime.prefixes import narrowed
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
@@ -71,6 +75,7 @@ class Node:
         self._directory: DataDirectory | JoiningDirectory | None = None
         self._store: RaftStore | None = None
         self._following = False
+        self._access = OPEN
         self._cluster = Cluster(settings, self.health, on_applied=self._applied, on_failed=self._fail)
 
     async def start(self) -> None:
@@ -142,6 +147,7 @@ class Node:
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
             pulse=self.proposer.replica.pulse,
+            narrow=partial(narrowed, lambda: self.proposer.state),
         )
         self._driver.start()
         self._follower.start()
@@ -278,6 +284,7 @@ class Node:
         self.proposer.use_session(restarted.session)
         self._cluster.settled()
         self._following = True
+        self._let_in(self.proposer.state)
         index = self.proposer.applied.index
         self._follower.follow(EMPTY, self.proposer.state, index)
         self._scopes.follow(self.proposer.state)
@@ -285,24 +292,35 @@ class Node:
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
 
-    async def _listen(self) -> None:
+    def _let_in(self, state: MetadataState) -> None:
+        """Tell the engine which tokens there are. Open connections are judged anew by it, at once."""
+        access = access_of(state)
+        if access != self._access:
+            self._access = access
+            grants = [msgspec.structs.astuple(grant) for grant in access.grants]
+            self.native.set_access(access.is_asked, grants, access.credential)
+            self.native.set_ready(self._ready())
+
+    def _ready(self) -> bytes:
         identity = self._identity
-        self.native.set_ready(
-            messages.encode(
-                messages.Ready(
-                    cluster=identity.cluster,
-                    history=identity.history,
-                    node=identity.node,
-                    store=identity.store,
-                    version_min=PROTOCOL_VERSION_MIN,
-                    version_max=PROTOCOL_VERSION,
-                    program=PROGRAM,
-                    message_bytes_max=self.settings.body_bytes_max,
-                    window=DEDUPE_WINDOW,
-                    heartbeat_ms=HEARTBEAT_MS,
-                )
+        return messages.encode(
+            messages.Ready(
+                cluster=identity.cluster,
+                history=identity.history,
+                node=identity.node,
+                store=identity.store,
+                version_min=PROTOCOL_VERSION_MIN,
+                version_max=PROTOCOL_VERSION,
+                program=PROGRAM,
+                message_bytes_max=self.settings.body_bytes_max,
+                window=DEDUPE_WINDOW,
+                heartbeat_ms=HEARTBEAT_MS,
+                credential_needed=self._access.is_asked,
             )
         )
+
+    async def _listen(self) -> None:
+        self.native.set_ready(self._ready())
         self.addresses = list(self.native.listen(list(self.settings.listen)))
         told = self.settings.advertise or addresses.advertised(self.addresses)
         if told != self.proposer.state.nodes[self._here.node].addresses:
@@ -337,12 +355,14 @@ class Node:
     def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
         # Until the node's own start is in the log, its partitions have no epoch to be opened with.
         if self._following:
+            if before.tokens is not after.tokens or before.config is not after.config:
+                self._let_in(after)
             self._follower.follow(before, after, index)
             self.happenings.applied(before, after, index)
             self._scopes.follow(after)
 
-    def _request(self, connection: int, header: bytes, body: bytes) -> None:
-        self._requests.take(connection, header, body)
+    def _request(self, connection: int, header: bytes, body: bytes, prefix: str) -> None:
+        self._requests.take(connection, header, body, prefix)
 
     def _event(self, outcome: tuple[Any, ...]) -> None:
         match outcome:

@@ -32,6 +32,7 @@ _LOG = structlog.get_logger("ringfence.requests")
 REQUESTS_MAX: Final = 1_024
 """Control requests under way; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice."""
 
+Narrow = Callable[[str, Message], Message]
 Handler = Callable[[Any], Awaitable[Message]]
 
 
@@ -54,18 +55,24 @@ class Requests:
         generation: Callable[[], int],
         request_ms: int,
         pulse: Callable[[], None] = lambda: None,
+        narrow: Narrow = lambda _, message: message,
     ) -> None:
         """`generation` gives the applied index; `request_ms` is the deadline of requests that name none.
 
+        `narrow` holds what comes with a prefix of topics to it: `prefixes.narrowed`.
+
         `pulse` is called before and after each request: however many are ready, consensus ticks in time.
         """
-        self._pulse = pulse
+        self._pulse, self._narrow = pulse, narrow
         self._node, self._routes, self._generation, self._request_ms = node, routes, generation, request_ms
         self._under_way: set[asyncio.Task[None]] = set()
         self.stopping = False
 
-    def take(self, connection: int, header: bytes, body: bytes) -> None:
-        """Begin to serve one request; returns at once."""
+    def take(self, connection: int, header: bytes, body: bytes, prefix: str = "") -> None:
+        """Begin to serve one request; returns at once.
+
+        It is good for topics whose full names begin with `prefix`.
+        """
         request = RequestHeader(*REQUEST_STRUCT.unpack(header))
         if len(self._under_way) >= REQUESTS_MAX:
             refusal = RequestRefused(
@@ -73,7 +80,7 @@ class Requests:
             )
             self._refuse(connection, request, refusal)
             return
-        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body))
+        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -83,10 +90,12 @@ class Requests:
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=timeout_s)
 
-    async def _serve(self, connection: int, request: RequestHeader, body: bytes) -> None:
+    async def _serve(self, connection: int, request: RequestHeader, body: bytes, prefix: str) -> None:
         self._pulse()
         try:
             route, message = self._decoded(request, body)
+            if prefix and message is not None:
+                message = self._narrow(prefix, message)
             answer = await self._within_deadline(route.handle(message), request)
         except RequestRefused as refusal:
             self._refuse(connection, request, refusal)

@@ -83,7 +83,7 @@ class Settings(BaseSettings):
     )
     insecure: bool = _setting(
         default=False,
-        text="allow addresses off loopback without encryption and tokens; off, so that it is a decision",
+        text="allow addresses off loopback, without encryption; off, so that it is a decision",
     )
     control: str | None = _setting(
         None,

@@ -172,6 +172,10 @@ class TopicRequests:
         owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
         return await self._follower.until(index) or await self._others.settle(owners, index)
 
+    async def heard(self, index: int) -> None:
+        """Wait until every live node has applied the entry; one that does not answer is not waited for."""
+        await self._others.settle(self._proposer.state.nodes, index)
+
     async def _existing(self, topic: Topic, request: messages.TopicCreate) -> messages.TopicInfo:
         """The topic that exists, if it is what was asked for: a producer must not write into another."""
         columns = columns_of(request.schema)

@@ -14,6 +14,7 @@
 //! | `error.rs` | raises the exceptions of `ringfence/native/errors.py` |
 #![deny(unsafe_code)] // `capsule.rs` allows it to itself
 
+mod access;
 mod capsule;
 mod checksum;
 mod encode;

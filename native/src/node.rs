@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use ringfence_node::{Config, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 
+use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::stage::{Rule, rule_of, tokens_of};
@@ -130,6 +131,11 @@ impl Node {
 
     fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_ready(body))
+    }
+
+    fn set_access(&self, py: Python<'_>, is_asked: bool, grants: Vec<Given>, credential: String) -> PyResult<()> {
+        let table = table_of(py, is_asked, grants, credential)?;
+        self.work(py, |runtime| runtime.set_access(table))
     }
 
     fn install_topic(

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_node::{Config, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
 
+use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
 use crate::node::{identity, places};
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
@@ -238,6 +239,11 @@ impl SimNode {
 
     fn set_ready(&mut self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |node| node.set_ready(body))
+    }
+
+    fn set_access(&mut self, py: Python<'_>, is_asked: bool, grants: Vec<Given>, credential: String) -> PyResult<()> {
+        let table = table_of(py, is_asked, grants, credential)?;
+        self.work(py, |node| node.set_access(table))
     }
 
     fn install_topic(

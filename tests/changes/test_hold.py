@@ -19,7 +19,8 @@ def looks_until_the_hold(gaps: Iterable[int], state: SyncState = SyncState.CONTI
     assert isinstance(receive, Receive)
     seen = heard(seen, receive, Ready())
     for count, gap in enumerate(gaps, 1):
-        (sync,) = advance(lab.state, lab.change, seen, count).orders
+        again, sync = advance(lab.state, lab.change, seen, count).orders
+        assert again == receive, "a target that came back meanwhile is told once more"
         assert isinstance(sync, Sync)
         seen = heard(seen, sync, Synced(state=state, gap=gap))
         if isinstance(advance(lab.state, lab.change, seen, count).entry, HoldChange):

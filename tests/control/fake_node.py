@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from pathlib import Path
 from typing import Any
 
 from ringfence.native import messages
@@ -22,6 +23,8 @@ class FakeNode:
 
     def __init__(self, **settings: Any) -> None:
         self.settings = settings
+        if "data" in settings:
+            Path(settings["data"], "LOCK").touch()  # as every engine does, before anything else
         self.orders: list[tuple[Any, ...]] = []
         self.refuses: dict[str, str] = {}
         self.holds: set[str] = set()
@@ -32,6 +35,8 @@ class FakeNode:
         self.resume: dict[int, dict[str, Any]] = {}
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.broken: str | None = None
+        self.access: tuple[bool, list[Any], str] = (False, [], "")
+        self.prefix = ""
         self.stopped = False
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK)
         self._number = 0
@@ -65,6 +70,9 @@ class FakeNode:
 
     def set_ready(self, body: bytes) -> None:
         self.ready = messages.decode(messages.Ready, body)
+
+    def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
+        self.access = (is_asked, grants, credential)
 
     def stop(self, timeout_s: float) -> None:
         assert timeout_s > 0
@@ -168,7 +176,7 @@ class FakeNode:
         )  # fmt: skip
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
-        self.tell(("request", 7, bytes(sealed), packed))
+        self.tell(("request", 7, bytes(sealed), packed, self.prefix))
 
     def names(self) -> list[str]:
         return [order[0] for order in self.orders]

@@ -12,6 +12,7 @@ from tests.system.harness import batch
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from pathlib import Path
 
 
 class Load:
@@ -26,9 +27,11 @@ class Load:
         rows: int = 50,
         window: int = 16,
         timeout_s: float = 120,
+        token_file: Path | None = None,
     ) -> None:
         self.address, self.topic, self.producer = address, topic, producer
         self.rows, self.window, self.timeout_s = rows, window, timeout_s
+        self.token_file = token_file
         self.sent = 0
         self.acknowledged: list[int] = []
         self.answered_s: list[float] = []
@@ -55,7 +58,7 @@ class Load:
     def _run(self) -> None:
         try:
             with (
-                ringfence.connect(self.address) as client,
+                ringfence.connect(self.address, token_file=self.token_file) as client,
                 client.producer(self.topic, timeout_s=self.timeout_s) as producer,
             ):
                 waiting: list[tuple[int, Future[Any]]] = []

@@ -1,15 +1,18 @@
-//! Who is connected, and which tables each connection asked for.
+//! Who is connected, what each connection may do, and which tables it asked for.
 
 use ringfence_routing::IdMap;
 use ringfence_transport::Connection;
 
+use crate::access::Pass;
+
 /// Topics that one connection is told about; more are not remembered (a client's own refresh finds their changes).
 const TOPICS_MAX: usize = 1024;
 
-/// (topic, generation acknowledged, 0 = none yet).
 #[derive(Debug, Default)]
 struct Peer {
+    /// (topic, generation acknowledged, 0 = none yet).
     topics: Vec<(u64, u64)>,
+    pass: Pass,
 }
 
 #[derive(Debug, Default)]
@@ -24,6 +27,40 @@ impl Connections {
 
     pub fn closed(&mut self, connection: Connection) {
         self.peers.remove(&connection.0);
+    }
+
+    /// What the connection may do.
+    pub fn pass(&self, connection: Connection) -> Pass {
+        self.peers.get(&connection.0).map(|peer| peer.pass).unwrap_or_default()
+    }
+
+    pub fn let_pass(&mut self, connection: Connection, pass: Pass) {
+        if let Some(peer) = self.peers.get_mut(&connection.0) {
+            peer.pass = pass;
+        }
+    }
+
+    /// Every connection's rights anew.
+    pub fn judge(&mut self, judge: impl Fn(Pass) -> Pass) {
+        for peer in self.peers.values_mut() {
+            peer.pass = judge(peer.pass);
+        }
+    }
+
+    /// (connection, topic) of all that are told of changes.
+    pub fn followed(&self) -> Vec<(Connection, u64)> {
+        let topics = |(id, peer): (&u64, &Peer)| {
+            let connection = Connection(*id);
+            peer.topics.iter().map(move |(topic, _)| (connection, *topic)).collect::<Vec<_>>()
+        };
+        self.peers.iter().flat_map(topics).collect()
+    }
+
+    /// The connection is not told of changes of the topic any more.
+    pub fn forget(&mut self, connection: Connection, topic: u64) {
+        if let Some(peer) = self.peers.get_mut(&connection.0) {
+            peer.topics.retain(|(known, _)| *known != topic);
+        }
     }
 
     /// From now on the connection is told when the topic's table changes.

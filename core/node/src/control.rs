@@ -47,7 +47,8 @@ impl Engine {
         self.control.unanswered += 1;
         self.counters.control_requests += 1;
         let header = Box::new(header.seal());
-        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec() });
+        let prefix = self.prefix_of(from);
+        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix });
     }
 
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {
@@ -62,7 +63,11 @@ impl Engine {
     }
 
     pub(crate) fn hello(&mut self, from: Connection, header: &RequestHeader, body: &[u8], effects: &mut Effects) {
-        if let Err(refusal) = self.check_hello(header, body) {
+        let presented = self.check_hello(header, body).and_then(|hello| {
+            let credential = hello.credential.as_deref();
+            self.present(from, credential.map(str::as_bytes))
+        });
+        if let Err(refusal) = presented {
             return self.refuse(from, header, &refusal, effects);
         }
         let mut answer = self.echo(header);
@@ -73,7 +78,7 @@ impl Engine {
         send(from, answer, Outbound::Shared(self.ready.clone()), effects);
     }
 
-    fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
+    fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<Hello, Refusal> {
         check_crc(header, body)?;
         let hello = Hello::read(body).map_err(|why| Refusal::new(Code::BadBody, why))?;
         if hello.version_max < u64::from(PROTOCOL_VERSION_MIN) || hello.version_min > u64::from(PROTOCOL_VERSION) {
@@ -84,10 +89,10 @@ impl Engine {
             return Err(Refusal::new(Code::UnsupportedVersion, what));
         }
         // Another history is no stranger: the client learns it from READY and drops what it held.
-        if hello.cluster.is_some_and(|cluster| cluster != self.settings.cluster) {
+        if hello.cluster.as_ref().is_some_and(|cluster| *cluster != self.settings.cluster) {
             return Err(Refusal::new(Code::InvalidArgument, "this node belongs to another cluster; check the address"));
         }
-        Ok(())
+        Ok(hello)
     }
 
     /// The installed table, byte for byte; the connection is told of changes from now on.

@@ -16,6 +16,7 @@ use ringfence_buffer::Pool;
 use ringfence_log::{Shard, Status};
 use ringfence_routing::{IdMap, Tables};
 
+use crate::access::Access;
 use crate::acks::Acks;
 use crate::connections::Connections;
 use crate::control::ControlLoad;
@@ -64,6 +65,8 @@ pub struct Engine {
     /// Newest generation of any installed table.
     pub(crate) generation: u64,
     pub(crate) connections: Connections,
+    /// Which tokens there are.
+    pub(crate) access: Access,
     pub(crate) reads: Reads,
     pub(crate) control: ControlLoad,
     pub(crate) ready: Arc<[u8]>,
@@ -120,6 +123,7 @@ impl Engine {
             tables: Tables::default(),
             generation: 0,
             connections: Connections::default(),
+            access: Access::default(),
             reads: Reads::default(),
             control: ControlLoad::default(),
             ready: Arc::from([]),
@@ -167,6 +171,7 @@ impl Engine {
                 self.control_answer(connection, *header, body, effects);
             }
             Event::SetReady(body) => self.ready = body.into(),
+            Event::SetAccess(table) => self.set_access(*table, effects),
             Event::PeerOpened(node) => self.peer_opened(node, now, effects),
             Event::PeerClosed(node) => self.peer_closed(node, now, effects),
             Event::PeerAnswer { node, header, body } => self.peer_answer(node, header, body, now, pool, effects),

@@ -7,6 +7,7 @@ use ringfence_log::{
 };
 use ringfence_transport::{Connection, Inbound, Outbound};
 
+use crate::access::AccessTable;
 use crate::order::Order;
 use crate::outcome::Outcome;
 use crate::sync::ToPeer;
@@ -54,6 +55,8 @@ pub enum Event<'a> {
     },
     /// The body of READY.
     SetReady(Box<[u8]>),
+    /// Which tokens there are.
+    SetAccess(Box<AccessTable>),
     /// Time passed: every [`TICK_MS`] at least.
     Tick,
     /// No new requests from here on; what is under way ends.

@@ -75,6 +75,15 @@ impl Reads {
         Some(fetch)
     }
 
+    /// (connection, header) of what waits for rows or blocks, where `which` holds.
+    pub fn headers_where(
+        &self,
+        which: impl Fn(Connection, &RequestHeader) -> bool,
+    ) -> Vec<(Connection, RequestHeader)> {
+        let all = self.polls.values().chain(&self.queued).filter(|fetch| which(fetch.connection, &fetch.header));
+        all.map(|fetch| (fetch.connection, fetch.header)).collect()
+    }
+
     pub fn waiting(&self) -> usize {
         self.polls.len()
     }
@@ -457,7 +466,12 @@ impl Engine {
     }
 
     pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
-        let of_it = |fetch: &Fetch| fetch.connection == connection;
+        self.forget_fetches(|from, _| from == connection);
+    }
+
+    /// Of those that wait for rows or blocks.
+    pub(crate) fn forget_fetches(&mut self, which: impl Fn(Connection, &RequestHeader) -> bool) {
+        let of_it = |fetch: &Fetch| which(fetch.connection, &fetch.header);
         let tickets: Vec<u64> =
             self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
         let ended = tickets.into_iter().filter_map(|ticket| self.reads.end_poll(ticket)).map(|fetch| fetch.at);

@@ -15,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod access;
 mod acks;
 mod answers;
 mod blob;
@@ -59,6 +60,7 @@ mod unpack;
 mod upkeep;
 mod waiting;
 
+pub use access::{AccessTable, Grant, Secret};
 pub use config::{Config, TransportKind};
 pub use counters::Counters;
 pub use dedupe::TableLimits;

@@ -230,6 +230,7 @@ impl Engine {
         let digest = pack::table_digest(bytes);
         let changed = known.routing.as_ref().is_some_and(|routing| routing.digest != digest);
         known.routing = Some(Routing {
+            name: pack::table_name(bytes),
             version,
             table: bytes.into(),
             table_crc: crc_of(bytes),

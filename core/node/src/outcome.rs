@@ -45,6 +45,8 @@ pub enum Outcome {
         connection: u64,
         header: Box<[u8; 128]>,
         body: Vec<u8>,
+        /// It is good for topics whose full names begin so, and for no others.
+        prefix: String,
     },
     /// The order with this number ended; the error is a sentence for a person.
     Order {

@@ -1,6 +1,6 @@
 //! The few `MessagePack` bodies that the node reads and writes itself; `native/messages.py` has their definition.
 
-use ringfence_wire::CONTROL_BYTES_MAX;
+use ringfence_wire::{CONTROL_BYTES_MAX, CREDENTIAL_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use rmp::{decode, encode};
 
 use crate::refusal::Refusal;
@@ -43,12 +43,14 @@ pub fn resolved(epoch: Option<u64>, last: Option<(u64, u64)>, answers: &[(u64, u
 }
 
 /// What the node needs of HELLO.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
+#[cfg_attr(test, derive(Debug))]
 pub struct Hello {
     pub version_min: u64,
     pub version_max: u64,
     pub cluster: Option<Vec<u8>>,
     pub history: Option<Vec<u8>>,
+    pub credential: Option<String>,
 }
 
 impl Hello {
@@ -63,6 +65,7 @@ impl Hello {
                 b"version_max" => hello.version_max = int(&mut value, "version_max")?,
                 b"cluster" => hello.cluster = bytes_or_nil(value, "cluster")?,
                 b"history" => hello.history = bytes_or_nil(value, "history")?,
+                b"credential" => hello.credential = credential(value)?,
                 _ => {}
             }
             Ok(())
@@ -72,6 +75,21 @@ impl Hello {
         }
         Ok(hello)
     }
+}
+
+/// Body of HELLO, as this node says it to others.
+pub fn hello(credential: &str) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(128);
+    map(&mut out, 4);
+    text(&mut out, "version_min");
+    number(&mut out, u64::from(PROTOCOL_VERSION_MIN));
+    text(&mut out, "version_max");
+    number(&mut out, u64::from(PROTOCOL_VERSION));
+    text(&mut out, "client");
+    text(&mut out, "ringfence node");
+    text(&mut out, "credential");
+    text(&mut out, credential);
+    out.into()
 }
 
 /// Is this one whole `MessagePack` map, not nested too deep? The control plane reads its content.
@@ -131,6 +149,31 @@ fn bytes_or_nil(mut value: &[u8], field: &str) -> Result<Option<Vec<u8>>, String
     Ok(Some(value.to_vec()))
 }
 
+/// What is wrong with a credential is said without it.
+fn credential(mut value: &[u8]) -> Result<Option<String>, String> {
+    if value == [0xC0] {
+        return Ok(None);
+    }
+    let bytes = decode::read_str_len(&mut value).map_err(|_| "field credential is neither str nor nil".to_owned())?;
+    if bytes as usize > CREDENTIAL_BYTES_MAX {
+        return Err(format!("field credential has {bytes} bytes, the limit is {CREDENTIAL_BYTES_MAX}"));
+    }
+    let text = std::str::from_utf8(value).map_err(|_| "field credential is not UTF-8".to_owned())?;
+    Ok(Some(text.to_owned()))
+}
+
+/// The topic's full name in the body of a table; empty when there is none.
+pub fn table_name(body: &[u8]) -> String {
+    let mut name = String::new();
+    let walked = each_field(body, |field, mut value| {
+        if field == b"name" && decode::read_str_len(&mut value).is_ok() {
+            name = String::from_utf8_lossy(value).into_owned();
+        }
+        Ok(())
+    });
+    walked.map_or_else(|_| String::new(), |()| name)
+}
+
 // Writing into a Vec cannot fail.
 fn text(out: &mut Vec<u8>, value: &str) {
     encode::write_str(out, value).expect("a Vec grows");
@@ -175,7 +218,10 @@ mod tests {
         let body =
             hello(&[("version_min", &[1]), ("new", &[0x92, 1, 2]), ("version_max", &[3]), ("cluster", &[0xC4, 1, 9])]);
         let read = Hello::read(&body).unwrap();
-        assert_eq!(read, Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), history: None });
+        assert_eq!(
+            read,
+            Hello { version_min: 1, version_max: 3, cluster: Some(vec![9]), history: None, credential: None }
+        );
     }
 
     #[test]

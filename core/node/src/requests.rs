@@ -39,6 +39,9 @@ impl Engine {
             let refusal = Refusal::new(Code::UnknownOpcode, format!("no opcode {}", header.opcode));
             return self.refuse(from, &header, &refusal, effects);
         };
+        if let Err(refusal) = self.check_right(from, opcode, &header) {
+            return self.refuse(from, &header, &refusal, effects);
+        }
         match opcode {
             Opcode::Publish | Opcode::Stage => {
                 self.counters.publishes += 1;

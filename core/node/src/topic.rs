@@ -30,6 +30,8 @@ pub struct Topic {
 
 /// Bytes of the newest table.
 pub struct Routing {
+    /// The topic's full name.
+    pub name: String,
     pub version: u64,
     pub table: Arc<[u8]>,
     pub table_crc: u32,

@@ -49,6 +49,7 @@ const RETAIN_SOON_MS: u64 = 40;
 
 impl Engine {
     pub(crate) fn tick(&mut self, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        self.expire_tokens(effects);
         self.end_waiting(now, effects);
         self.end_polls(now, effects);
         self.tick_syncs(now, pool, effects);

@@ -15,6 +15,8 @@ mod scrub;
 #[path = "replication/staged.rs"]
 mod staged;
 mod support;
+#[path = "replication/tokens.rs"]
+mod tokens;
 
 use cluster::Cluster;
 use ringfence_node::Order;

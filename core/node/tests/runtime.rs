@@ -216,7 +216,7 @@ fn control_requests_come_out_and_their_answers_go_back() {
     let until = Instant::now() + Duration::from_secs(60);
     let (connection, header) = loop {
         assert!(Instant::now() < until, "the request did not come out");
-        if let Some(Outcome::Request { connection, header, body }) = runtime.poll(1).pop() {
+        if let Some(Outcome::Request { connection, header, body, .. }) = runtime.poll(1).pop() {
             assert_eq!(body, b"\x81\xA4name\xA1x");
             break (connection, RequestHeader::open(&header).unwrap());
         }

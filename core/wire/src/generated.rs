@@ -44,6 +44,8 @@ pub const DEADLINE_MS_MAX: usize = 600000;
 pub const FETCH_BYTES_MAX: usize = 33554432;
 /// Bytes: topic, producer, scope and cohort names.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes: a token of HELLO; ours have 46, others' bearer tokens fit.
+pub const CREDENTIAL_BYTES_MAX: usize = 256;
 /// Levels: depth of nested Arrow types and of MessagePack bodies.
 pub const NESTING_MAX: usize = 16;
 /// Columns: flattened fields of a schema.
@@ -63,6 +65,52 @@ pub const ANSWER_FLAG_REPEATED: u16 = 2;
 pub const ANSWER_FLAG_MORE: u16 = 4;
 /// FENCE: this store lost a torn tail and was not level with an owner since.
 pub const ANSWER_FLAG_CUT: u16 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Right {
+    /// Read rows, topics, tables and the node's status.
+    Read = 1,
+    /// Send rows, also staged, and commit them.
+    Write = 2,
+    /// Create, change, truncate and delete topics.
+    Manage = 4,
+    /// Be a node of this cluster: replicate its log.
+    Node = 8,
+}
+
+impl Right {
+    /// Every member, in the order of their numbers' definition.
+    pub const ALL: &'static [Right] = &[
+        Right::Read,
+        Right::Write,
+        Right::Manage,
+        Right::Node,
+    ];
+
+    /// The member with this number, if there is one.
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Read),
+            2 => Some(Self::Write),
+            4 => Some(Self::Manage),
+            8 => Some(Self::Node),
+            _ => None,
+        }
+    }
+
+    /// The name used in documents, logs and errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Manage => "manage",
+            Self::Node => "node",
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -258,6 +306,18 @@ impl Opcode {
             Self::Status => "status",
         }
     }
+
+    /// What a connection must be allowed to send it, where tokens are asked for.
+    #[must_use]
+    pub const fn right(self) -> Option<Right> {
+        match self {
+            Self::TopicCreate | Self::TopicTruncate | Self::TopicDelete | Self::SchemaAdd => Some(Right::Manage),
+            Self::Replicate | Self::ReplicaAck | Self::Fence | Self::Copy | Self::ConfirmMark | Self::Order => Some(Right::Node),
+            Self::Fetch | Self::EndOffsets | Self::Resolve | Self::OffsetForTime | Self::Table | Self::WatchOpen | Self::WatchClose | Self::Join | Self::Leave | Self::Acknowledge | Self::TopicList | Self::TopicDescribe | Self::Status => Some(Right::Read),
+            Self::Publish | Self::Begin | Self::Stage | Self::Commit | Self::Expire | Self::ProducerOpen => Some(Right::Write),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -380,7 +440,7 @@ pub enum Code {
     AlreadyExists = 27,
     /// The message names the field and the values.
     InvalidArgument = 28,
-    /// The credential is missing, wrong or without the right.
+    /// The token is missing, unknown or expired, or its role has not the right.
     Unauthorized = 29,
     /// The node is going down.
     Stopping = 30,

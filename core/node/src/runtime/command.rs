@@ -8,6 +8,7 @@ use std::time::Duration;
 use crossbeam_queue::ArrayQueue;
 use ringfence_transport::Waker;
 
+use crate::access::AccessTable;
 use crate::error::NodeError;
 use crate::order::Order;
 use crate::outcome::{PartitionStatus, SyncStatus};
@@ -16,6 +17,7 @@ pub enum Command {
     Order(u64, Order),
     Answer { connection: u64, header: Box<[u8; 128]>, body: Box<[u8]> },
     SetReady(Box<[u8]>),
+    SetAccess(Box<AccessTable>),
     Listen(Vec<String>, SyncSender<Result<Vec<String>, NodeError>>),
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),

@@ -247,6 +247,7 @@ impl EngineLoop {
                     self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
                 }
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
+                Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),

@@ -23,6 +23,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::access::AccessTable;
 use crate::config::Config;
 use crate::error::NodeError;
 use crate::order::Order;
@@ -103,6 +104,14 @@ impl Runtime {
     /// [`NodeError::State`] before `recover`, or after `stop`.
     pub fn set_ready(&self, body: &[u8]) -> Result<(), NodeError> {
         self.commands.push(Command::SetReady(body.into()))
+    }
+
+    /// Which tokens there are. No order: it waits for no disk.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, or after `stop`.
+    pub fn set_access(&self, table: AccessTable) -> Result<(), NodeError> {
+        self.commands.push(Command::SetAccess(Box::new(table)))
     }
 
     /// Give an order; returns its number at once.

@@ -42,6 +42,7 @@ impl Engine {
 
     pub(crate) fn peer_opened(&mut self, node: u64, now: Now, effects: &mut Effects) {
         self.sync.peers.opened(node, now);
+        self.introduce(node, effects);
         self.try_mends_again();
         for at in 0..self.partitions.places() {
             self.call(at, Some(node), now, effects);
@@ -138,7 +139,8 @@ impl Engine {
         let Some(index) = owner.by_session(sent.session) else { return };
         if header.status != Status::Ok as u8 {
             let code = Code::from_number(header.code);
-            let wait = if code == Some(Code::Ahead) { RETRY_SOON_MS } else { RETRY_LATE_MS };
+            let lags = matches!(code, Some(Code::Ahead | Code::Unauthorized));
+            let wait = if lags { RETRY_SOON_MS } else { RETRY_LATE_MS };
             let why = format!("node {} says {}", owner.syncs[index].place.node, code.map_or("no", Code::name));
             owner.syncs[index].end_session(now.mono_ms + wait, &why);
             self.has_business(sent.at);

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use ringfence_routing::IdMap;
 use ringfence_transport::Outbound;
-use ringfence_wire::{Opcode, RequestHeader};
+use ringfence_wire::{Opcode, REQUEST_FLAG_CONTROL, RequestHeader, crc_of};
 
 use crate::event::{Effects, Now};
+use crate::pack;
 use crate::partition::At;
 
 /// What is to be done about another node.
@@ -158,6 +159,26 @@ impl Peers {
         peer.sent_bytes += sent.bytes;
         let header = RequestHeader { request_id, opcode: sent.opcode as u8, ..header };
         effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
+    }
+
+    /// Say who this node is; nothing waits for the answer: what follows is refused if it was in vain.
+    pub fn hello(&mut self, node: u64, credential: &str, effects: &mut Effects) {
+        let body = pack::hello(credential);
+        let header = RequestHeader {
+            opcode: Opcode::Hello as u8,
+            flags: u8::try_from(REQUEST_FLAG_CONTROL).expect("the header has 8 bits of flags"),
+            request_id: self.next_request,
+            body_bytes: u32::try_from(body.len()).expect("a credential has its limit"),
+            body_crc: crc_of(&body),
+            ..RequestHeader::default()
+        };
+        self.next_request += 1;
+        effects.peers.push(ToPeer::Send { node, header: header.seal(), body: Outbound::Bytes(body) });
+    }
+
+    /// Nodes with a connection that stands.
+    pub fn nodes_up(&self) -> Vec<u64> {
+        self.list.iter().filter(|(_, peer)| peer.link == Link::Up).map(|(node, _)| *node).collect()
     }
 
     /// Number of the next request.

@@ -26,6 +26,7 @@ use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader, crc_of};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of};
+use crate::access::AccessTable;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
@@ -261,6 +262,14 @@ impl Stepped {
     /// [`NodeError::State`].
     pub fn set_ready(&mut self, body: &[u8]) -> Result<(), NodeError> {
         self.handle(Event::SetReady(body.into()))
+    }
+
+    /// As `Runtime::set_access`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_access(&mut self, table: AccessTable) -> Result<(), NodeError> {
+        self.handle(Event::SetAccess(Box::new(table)))
     }
 
     /// The end of a round of the engine's loop: idle writers get their next job. Call behind every event or behind

@@ -1,0 +1,71 @@
+"""A peer: one Kafka broker in KRaft mode that flushes after every produced batch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.engines.base import Pace, Turn, send, sizes_of
+from benchmarks.peers import installed
+from benchmarks.peers.kafka_server import Broker, brokers_in, create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.workload import Workload
+
+TOPIC = "bench"
+HEAP_MIB = 1024  # Kafka's own default
+BROKER = {
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "log.flush.interval.messages": 1,
+}
+LOG = {
+    "flush.messages": 1,
+    "compression.type": "producer",
+    "retention.bytes": 1 << 30,
+    "segment.bytes": 256 << 20,
+}
+
+
+@dataclass(frozen=True)
+class _Kafka:
+    workload: Workload
+    address: str
+    pid: int
+
+    def turn(self, pace: Pace) -> Turn:
+        command = [sys.executable, "-m", "benchmarks.senders.kafka_sender", self.address, TOPIC]
+        return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes_of(self.workload, pace)]))
+
+
+@dataclass(frozen=True)
+class KafkaLog:
+    name: str = "kafka"
+    durability: str = (
+        "acks=all, idempotent, fsync of each produced batch (flush.messages=1), one replica, page cache"
+    )
+    transports: tuple[str, ...] = ("tcp",)
+
+    @contextmanager
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Kafka]:
+        del transport
+        installed.require("kafka")
+        broker: Broker
+        (broker,) = brokers_in(directory, 1, BROKER, HEAP_MIB)
+        try:
+            broker.start()
+            broker.wait(1)
+            create_topic(broker.address, TOPIC, 1, LOG)
+            assert broker.process is not None
+            yield _Kafka(workload, broker.address, broker.process.pid)
+        finally:
+            broker.end()
+
+
+KAFKA_LOG = KafkaLog()

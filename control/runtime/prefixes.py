@@ -1,0 +1,65 @@
+"""A token that is for some topics only: what of a control request it reaches.
+
+The engine holds requests that name a topic by its id to the prefix; those that name it in their body are
+held to it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.topic_requests import full_name
+from ringfence.native import cluster_messages, messages
+from ringfence.native.messages import Message
+from ringfence.native.wire import Code
+
+NOTHING: Final = "\x7f"
+"""A prefix that no topic has: names are letters, digits and few signs."""
+
+
+def narrowed(state: Callable[[], MetadataState], prefix: str, message: Message) -> Message:
+    """The request, within the prefix; a list is narrowed to it.
+
+    Scopes are no topics: BEGIN and EXPIRE of any name are let through, a COMMIT by its parts.
+
+    Raises:
+        RequestRefused: UNAUTHORIZED, it is about a topic outside of the prefix.
+    """
+    match message:
+        case messages.TopicList():
+            return replace(message, prefix=_common(prefix, message.prefix))
+        case messages.ProducerOpen(topic=name):
+            _check(prefix, full_name(name))
+        case (
+            messages.TopicCreate(name=name)
+            | messages.TopicName(name=name)
+            | messages.TopicTruncate(name=name)
+            | messages.SchemaAdd(name=name)
+        ):
+            _check(prefix, full_name(name))
+        case cluster_messages.ScopeCommit(parts=parts):
+            topics = state().topics
+            for number in sorted({part[0] for part in parts}):
+                topic = topics.get(TopicId(number))
+                _check(prefix, "" if topic is None else topic.name)
+        case _:
+            pass
+    return message
+
+
+def _common(prefix: str, wanted: str) -> str:
+    if wanted.startswith(prefix):
+        return wanted
+    return prefix if prefix.startswith(wanted) else NOTHING
+
+
+def _check(prefix: str, name: str) -> None:
+    if not name.startswith(prefix):
+        message = f"the token is for topics that begin with {prefix!r}, {name[:300]!r} does not"
+        raise RequestRefused(Code.UNAUTHORIZED, message)

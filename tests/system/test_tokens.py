@@ -1,0 +1,341 @@
+"""Tokens on the data socket of real nodes: who may do what, from Python, by hand, from the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+from ringfence.control.cli.exits import Exit
+from ringfence.control.model.tokens import RANKS, RIGHTS, Role
+from ringfence.native import messages, wire
+from ringfence.native.errors import ConfigError, RingfenceError, UnauthorizedError
+from ringfence.native.wire import Code, Opcode, Right, Status
+from tests.system.cluster import Three
+from tests.system.harness import (
+    PROGRAM,
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
+from tests.system.load import Load
+from tests.system.raw import RawClient
+
+
+class Locked:
+    """A node with the admin API, and a token file of each name that was made."""
+
+    def __init__(self, root: Path) -> None:
+        self.http = f"http://127.0.0.1:{free_port()}"
+        self.node = NodeProcess(root / "data", options=("--http", self.http.removeprefix("http://")))
+        self.files = root / "tokens"
+        self.files.mkdir()
+
+    def make(self, name: str, role: str, *options: str) -> Path:
+        """The file of a new token."""
+        file = self.files / name
+        done = self.token("create", name, "--role", role, "--to", str(file), *options)
+        assert done.returncode == Exit.OK, done.stderr
+        return file
+
+    def token(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        root = self.files / "root"
+        known = ("--token-file", str(root)) if root.exists() and "root" not in arguments else ()
+        return cli("token", *arguments, "--http", self.http, *known)
+
+    def connect(self, name: str | None = None, timeout_s: float = 15) -> ringfence.Client:
+        file = None if name is None else self.files / name
+        return ringfence.connect(self.node.address, timeout_s=timeout_s, token_file=file)
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+    """One node for all that changes nothing of its tokens; a topic `t` with ten rows."""
+    made = Locked(tmp_path_factory.mktemp("locked"))
+    with made.node:
+        made.make("root", "admin")
+        for role in ("viewer", "writer", "operator"):
+            made.make(role, role)
+        made.make("sales", "writer", "--prefix", "acme/sales/")
+        with made.connect("operator") as client:
+            for name in ("t", "acme/sales/orders", "acme/hr/people"):
+                client.create_topic(name, schema=SCHEMA, key=["id"], partitions=2)
+            with client.producer("t") as producer:
+                producer.send(batch(0, 10)).result()
+        yield made
+
+
+def send(client: ringfence.Client, topic: str = "t") -> None:
+    with client.producer(topic) as producer:
+        producer.send(batch(100, 1)).result()
+
+
+def commit(client: ringfence.Client) -> None:
+    with client.transaction("t", scope="tokens") as transaction:
+        transaction.send(batch(200, 1))
+
+
+ASKED: dict[str, tuple[Right, Callable[[ringfence.Client], Any]]] = {
+    "status": (Right.READ, lambda client: client.status()),
+    "topics": (Right.READ, lambda client: client.topics()),
+    "read": (Right.READ, lambda client: list(client.read("t"))),
+    "send": (Right.WRITE, send),
+    "transaction": (Right.WRITE, commit),
+    "create": (Right.MANAGE, lambda client: client.create_topic("made", schema=SCHEMA)),
+    "truncate": (Right.MANAGE, lambda client: client.truncate("made")),
+    "delete": (Right.MANAGE, lambda client: client.delete_topic("made")),
+}
+
+
+@pytest.mark.parametrize("role", [*Role, None])
+def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: Locked, role: Role | None) -> None:
+    name = None if role is None else "root" if role is Role.ADMIN else str(role)
+    with locked.connect(name) as client:
+        for what, (right, ask) in ASKED.items():
+            if role is not None and RIGHTS[role] & right:
+                ask(client)
+                continue
+            with pytest.raises(UnauthorizedError) as caught:
+                ask(client)
+            least = min((known for known in Role if RIGHTS[known] & right), key=RANKS.__getitem__)
+            assert not caught.value.retriable
+            assert role is None or f"--role {least}" in str(caught.value), (what, caught.value)
+            assert role is None or f'has not the right "{right.name.lower()}"' in str(caught.value)
+
+
+def test_a_token_that_is_none_is_refused_at_once_and_told_nowhere(
+    locked: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RINGFENCE_TOKEN", raising=False)
+    secret = "rf_" + "wrong" * 9
+    began = time.monotonic()
+    with (
+        pytest.raises(UnauthorizedError, match="no token has this secret") as caught,
+        ringfence.connect(locked.node.address, token=secret) as client,
+    ):
+        client.topics()
+    with pytest.raises(UnauthorizedError, match="HELLO had none"), locked.connect() as client:
+        client.topics()
+    assert time.monotonic() - began < 10, "it was not tried again and again"
+    shown = [str(caught.value), repr(client), repr(vars(client)), locked.node.log.read_text()]
+    assert not any("wrongwrong" in text for text in shown)
+    monkeypatch.setenv("RINGFENCE_TOKEN", (locked.files / "viewer").read_text())
+    with ringfence.connect(locked.node.address) as client:
+        assert client.status().state == "serving"
+    for unsound in ("x" * 257, "two words", "\u00fc", "a\nb"):
+        with pytest.raises(ConfigError) as error:
+            ringfence.connect(locked.node.address, token=unsound)
+        assert unsound not in str(error.value)
+    with pytest.raises(ConfigError, match="No such file"):
+        ringfence.connect(locked.node.address, token_file=tmp_path / "none")
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        ringfence.connect(locked.node.address, token_file=tmp_path / "empty")
+
+
+def test_a_prefix_holds_on_the_data_socket(locked: Locked) -> None:
+    with locked.connect("sales") as client:
+        send(client, "acme/sales/orders")
+        assert client.count("acme/sales/orders") == 1
+        assert [topic.name for topic in client.topics()] == ["acme/sales/orders"]
+        assert [topic.name for topic in client.topics("acme/")] == ["acme/sales/orders"]
+        assert client.topics("public/") == []
+        for ask in (
+            lambda: client.producer("t"),
+            lambda: client.topic("acme/hr/people"),
+            lambda: list(client.read("acme/hr/people")),
+            lambda: client.count("t"),
+        ):
+            with pytest.raises(UnauthorizedError, match="acme/sales/"):
+                ask()
+
+
+def test_a_client_that_was_written_from_the_protocol_alone_shows_its_token(locked: Locked) -> None:
+    def hello(client: RawClient, credential: Any) -> Any:
+        body = messages.encode(
+            messages.Hello(version_min=1, version_max=1, client="raw", credential=credential)
+        )
+        return client.ask(Opcode.HELLO, body, flags=wire.RequestFlags.CONTROL)
+
+    with RawClient(locked.node.address) as client:
+        for opcode in wire.RIGHTS:  # before HELLO nothing is served
+            answer = client.ask(opcode, b"\x80", flags=wire.RequestFlags.CONTROL)
+            assert answer.code == Code.UNAUTHORIZED, opcode
+        refused = hello(client, "guessed")
+        assert (refused.status, refused.code) == (Status.REFUSED, Code.UNAUTHORIZED)
+        assert refused.read(messages.Refused).details["right"] == 0
+        too_long = hello(client, "x" * 257)
+        assert too_long.code == Code.BAD_BODY
+        ready = hello(client, (locked.files / "viewer").read_text().strip())
+        assert ready.status == Status.READY
+        assert ready.read(messages.Ready).credential_needed
+        assert client.ask(Opcode.STATUS).status == Status.OK
+        publish = client.ask(Opcode.PUBLISH, b"\x80")
+        assert publish.code == Code.UNAUTHORIZED
+        assert publish.read(messages.Refused).details["right"] == Right.WRITE
+        assert client.ask(Opcode.REPLICATE).code == Code.UNAUTHORIZED, "no role may pass for a node"
+
+
+def test_the_command_line_takes_a_file_or_the_environment_and_no_argument(locked: Locked) -> None:
+    def run(*arguments: str, token: str | None = None) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "RINGFENCE_ADDRESS": locked.node.address}
+        environment.pop("RINGFENCE_TOKEN", None)
+        if token is not None:
+            environment["RINGFENCE_TOKEN"] = token
+        command = [str(PROGRAM), *arguments]
+        return subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
+
+    viewer = locked.files / "viewer"
+    read = ("read", "t", "--json", "--limit", "1")
+    assert run(*read).returncode == Exit.REFUSED
+    assert run(*read, "--token-file", str(viewer)).returncode == Exit.OK
+    assert run(*read, token=viewer.read_text()).returncode == Exit.OK
+    wrong = run(*read, token="rf_wrong")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (Exit.REFUSED, 1)
+    assert "no token has this secret" in wrong.stderr
+    assert "rf_wrong" not in wrong.stderr
+    made = run("topic", "create", "by-viewer", "--column", "id:int64", "--token-file", str(viewer))
+    assert made.returncode == Exit.REFUSED, made
+    assert "--role operator" in made.stderr
+    assert run("status", "--token-file", str(viewer)).returncode == Exit.OK
+    assert run(*read, "--token", "rf_x").returncode == Exit.USAGE
+
+
+def test_tokens_are_asked_for_from_the_first_one_on_and_end_on_open_connections(tmp_path: Path) -> None:
+    locked = Locked(tmp_path)
+    with locked.node, contextlib.ExitStack() as stack:
+        with locked.connect() as early:  # as ever: nobody is asked
+            early.create_topic("t", schema=SCHEMA, key=["id"])
+            held = stack.enter_context(contextlib.closing(early.read("t", follow=True, timeout_s=60)))
+            locked.make("root", "admin")
+            with pytest.raises(UnauthorizedError, match="HELLO had none"):
+                next(iter(held))
+            with pytest.raises(UnauthorizedError):
+                early.count("t")
+        locked.make("p", "writer")
+        producing = stack.enter_context(locked.connect("p"))
+        producer = producing.producer("t")
+        reader = stack.enter_context(contextlib.closing(producing.read("t", follow=True, timeout_s=60)))
+        rows = iter(reader)
+        producer.send(batch(0, 5)).result(30)
+        assert next(rows).num_rows == 5
+        assert locked.token("revoke", "p").returncode == Exit.OK
+        began = time.monotonic()
+        with pytest.raises(UnauthorizedError, match="it was revoked, or never was"):
+            producer.send(batch(5, 5)).result(30)
+        with pytest.raises(UnauthorizedError, match="revoked"):
+            next(rows)
+        assert time.monotonic() - began < 10
+        with contextlib.suppress(RingfenceError):
+            producer.close()
+        locked.make("short", "writer", "--expires", "2s")
+        short = stack.enter_context(locked.connect("short"))
+        until(lambda: _fails(short, "has expired"), 30, "the token expires on its open connection")
+        # After a restart the same holds, before the first request; and the rows are there.
+        locked.node.kill()
+        locked.node.start()
+        with pytest.raises(UnauthorizedError), locked.connect() as anybody:
+            anybody.topics()
+        with locked.connect("root") as root:
+            assert root.count("t") == 5
+        _no_secret_anywhere(locked)
+
+
+def _fails(client: ringfence.Client, match: str) -> bool:
+    try:
+        client.status()
+    except UnauthorizedError as error:
+        assert match in str(error)
+        return True
+    return False
+
+
+def _no_secret_anywhere(locked: Locked) -> None:
+    """Neither on the node's disk nor in its log."""
+    secrets = [file.read_text().strip().encode() for file in locked.files.iterdir()]
+    assert len(secrets) == 3
+    kept = [path for path in locked.node.data.rglob("*") if path.is_file()]
+    for path in [locked.node.log, *kept]:
+        content = path.read_bytes()
+        assert not any(secret in content for secret in secrets), path
+
+
+def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -> None:
+    """How a cluster gets its first tokens without a pause: clients are given theirs before it is asked."""
+    from tests.system.test_admin_http import ask
+
+    locked = Locked(tmp_path)
+    with locked.node:
+        assert ask(locked.http, "PATCH", "/admin/config", {"values": {"data_tokens": 0}}).status == 200
+        locked.make("root", "admin")
+        bearer = {"authorization": f"Bearer {(locked.files / 'root').read_text().strip()}"}
+        with locked.connect() as without, locked.connect("root") as with_token:
+            assert without.topics() == with_token.topics() == []
+            changed = {"values": {"data_tokens": 1}}
+            assert ask(locked.http, "PATCH", "/admin/config", changed, **bearer).status == 200
+            until(lambda: _fails(without, "HELLO had none"), 10, "it is asked for")
+            assert with_token.topics() == []
+
+
+@pytest.mark.timeout(240)
+def test_with_tokens_rows_are_replicated_and_a_producer_goes_on_over_a_failover(tmp_path: Path) -> None:
+    three = Three(tmp_path)
+    http = f"http://127.0.0.1:{free_port()}"
+    three.nodes[0].options = (*three.nodes[0].options, "--http", http.removeprefix("http://"))
+    files = {name: tmp_path / f"{name}.token" for name in ("root", "writer", "second")}
+
+    def make(name: str, role: str) -> None:
+        known = () if name == "root" else ("--token-file", str(files["root"]))
+        done = cli("token", "create", name, "--role", role, "--to", str(files[name]), "--http", http, *known)
+        assert done.returncode == Exit.OK, done.stderr
+
+    try:
+        three.start()
+        with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+            client.create_topic("t", schema=SCHEMA, key=["id"], partitions=6, replication=3)
+            with client.producer("t") as producer:  # connections between nodes stand before there is a token
+                producer.send(batch(0, 50)).result(60)
+        make("root", "admin")
+        make("writer", "writer")
+        make("second", "admin")
+        addresses = ",".join(node.address for node in three.nodes)
+        load = Load(addresses, "t", 1, token_file=files["writer"]).start()
+        until(lambda: len(load.acknowledged) > 500 or load.errors, 60, "rows on a quorum under tokens")
+        # What nodes show each other changes with the oldest admin's token: nobody notices.
+        assert (
+            cli("token", "revoke", "root", "--http", http, "--token-file", str(files["root"])).returncode == 0
+        )
+        seen = len(load.acknowledged)
+        until(lambda: len(load.acknowledged) > seen + 1_000 or load.errors, 60, "rows after a revocation")
+        killed = next(place for place in (1, 2) if place != three.leader())
+        three.nodes[killed].kill()
+        seen = len(load.acknowledged)
+        until(lambda: len(load.acknowledged) > seen + 1_000 or load.errors, 60, "rows without a node")
+        three.nodes[killed].start()
+        three.until_whole()
+        load.finish()
+        assert load.errors == []
+        with ringfence.connect(
+            three.nodes[killed].address, timeout_s=30, token_file=files["second"]
+        ) as client:
+            check_identity(read_ids(client, "t"), {1: load.acknowledged}, {0: 50, 1: load.sent})
+        with pytest.raises(UnauthorizedError), ringfence.connect(three.nodes[killed].address) as client:
+            client.topics()
+        with RawClient(three.nodes[killed].address) as stranger:
+            assert stranger.ask(Opcode.FENCE).code == Code.UNAUTHORIZED
+    finally:
+        three.kill_all()
