@@ -62,9 +62,11 @@ chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES wh
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
-lock: setup  ## requirements-dev.txt anew, with hashes and without addresses
+lock: setup  ## requirements-dev.txt anew, with hashes and without addresses; so for the benchmarks' peers
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --extra dev --extra spark -o requirements-dev.txt pyproject.toml
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 -o benchmarks/peers/requirements.txt benchmarks/peers/requirements.in
 
 wheel: setup  ## dist/: the sdist, and the wheel built from it
 	$(PYTHON_IN_VENV) -c "import shutil; shutil.rmtree('dist', ignore_errors=True)"

@@ -36,8 +36,8 @@ def held(result: dict[str, Any]) -> bool:
     return all(result[name]["gap_ms"]["p99"] <= GAP_P99_S * 1e3 for name in ("moved", "handed_over"))
 
 
-class _Seen:
-    """What all moves of one kind gave."""
+class Seen:
+    """What all moves of one kind gave; seconds, bytes."""
 
     def __init__(self) -> None:
         self.gaps: list[float] = []
@@ -45,23 +45,26 @@ class _Seen:
         self.durations: list[float] = []
         self.size = self.batches = 0
 
+    def figures(self) -> dict[str, Any]:
+        p99 = float(np.quantile(self.gaps, 0.99))
+        return {
+            "gap_ms": {"p50": _ms(median(self.gaps)), "p99": _ms(p99), "worst": _ms(max(self.gaps))},
+            "without_a_move_ms": {"p50": _ms(median(self.calm)), "worst": _ms(max(self.calm))},
+            "move_s": {"median": round(median(self.durations), 3), "worst": round(max(self.durations), 3)},
+            "moved_bytes": self.size, "batches": self.batches,
+        }  # fmt: skip
+
 
 def _gaps(nodes: Nodes, replication: int, moves: int) -> dict[str, Any]:
-    seen = _Seen()
+    seen = Seen()
     # With one copy a topic is moved twice, each time to a node that never had it: all of it is copied.
     each = 2 if replication == 1 else moves
     for number in range(0, moves, each):
         _of_topic(nodes, f"t{number}", replication, min(each, moves - number), seen)
-    p99 = float(np.quantile(seen.gaps, 0.99))
-    return {
-        "gap_ms": {"p50": _ms(median(seen.gaps)), "p99": _ms(p99), "worst": _ms(max(seen.gaps))},
-        "without_a_move_ms": {"p50": _ms(median(seen.calm)), "worst": _ms(max(seen.calm))},
-        "move_s": {"median": round(median(seen.durations), 3), "worst": round(max(seen.durations), 3)},
-        "moved_bytes": seen.size, "batches": seen.batches,
-    }  # fmt: skip
+    return seen.figures()
 
 
-def _of_topic(nodes: Nodes, topic: str, replication: int, moves: int, seen: _Seen) -> None:
+def _of_topic(nodes: Nodes, topic: str, replication: int, moves: int, seen: Seen) -> None:
     addresses = ",".join(node.address for node in nodes.all)
     with ringfence.connect(addresses) as client:
         info = client.create_topic(topic, schema=SCHEMA, partitions=1, replication=replication)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -10,6 +12,8 @@ from benchmarks.peers import installed
 from benchmarks.peers.install import InstallError, install
 
 NAMES = click.Choice(installed.PEERS)
+FILE = click.Path(dir_okay=False, path_type=Path)
+PARTS = ("moves", "failovers")
 
 
 @click.group(help=__doc__)
@@ -41,6 +45,33 @@ def status_command() -> None:
     for line in missing:
         click.echo(line)
     sys.exit(1 if missing else 0)
+
+
+@main.command("cluster")
+@click.option("--parts", metavar="A,B", default=",".join(PARTS), show_default=True, help="What to measure.")
+@click.option("--moves", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of each kind.")
+@click.option("--kills", type=click.IntRange(1, 1000), default=20, show_default=True, help="Of a leader.")
+@click.option("--quick", is_flag=True, help="Four moves and two kills: whether all of it works.")
+@click.option("--json", "json_path", type=FILE, help="Write the record here.")
+@click.option("--markdown", "markdown_path", type=FILE, help="Write the table here.")
+def cluster_command(
+    *, parts: str, moves: int, kills: int, quick: bool, json_path: Path | None, markdown_path: Path | None
+) -> None:
+    """Three of our nodes and three Kafka brokers in turn: gaps of moves, of new leaders, of killed ones."""
+    from benchmarks.peers import compare  # noqa: PLC0415 - needs the installed package
+
+    wanted = parts.split(",")
+    if unknown := sorted(set(wanted) - set(PARTS)):
+        raise click.BadParameter(f"unknown parts {unknown}; known are {list(PARTS)}")
+    counts = {"moves": 4 if quick else moves, "failovers": 2 if quick else kills}
+    result = compare.run(wanted, counts, lambda line: click.echo(line, err=True))
+    table = compare.markdown(result)
+    click.echo(table)
+    if json_path is not None:
+        json_path.write_text(json.dumps(result, indent=1) + "\n")
+    if markdown_path is not None:
+        markdown_path.write_text(table + "\n")
+    sys.exit(1 if compare.failed(result) else 0)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from benchmarks.paths import ROOT
 
 INSTALL = "python -m benchmarks.peers install"
 PEERS = ("kafka", "nats", "redis")
-CLIENTS = {"kafka": ("confluent-kafka",), "nats": ("nats-py",), "redis": ("redis", "hiredis")}
+CLIENTS = {"kafka": ("confluent-kafka", "kafka-python"), "nats": ("nats-py",), "redis": ("redis", "hiredis")}
 JAVA_MIN = 17
 """Kafka 4 servers run on 17 and newer (KIP-1013)."""
 
