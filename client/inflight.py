@@ -271,6 +271,12 @@ class Inflight:
                         effects += self._fail(entry, error, definite=not entry.maybe_stored)
         return effects
 
+    def told(self, partition: int, error: RingfenceError) -> None:
+        """Why nothing of the partition goes out: what a deadline will tell."""
+        lane = self._lanes.get(partition)
+        if lane is not None:
+            lane.said = error
+
     def expire(self, now: float) -> list[Effect]:
         """The clock: outcomes of batches whose deadline is over.
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ringfence.connection import Connection
     from ringfence.encode import Body
     from ringfence.link import Link
+    from ringfence.peer import Peer
     from ringfence.routing import Layout
     from ringfence.tables import Tables
 
@@ -136,7 +137,11 @@ class Sender:
         while inflight.ready:
             sent = False
             for partition in list(inflight.ready):
-                connection = self._connection_of(partition)
+                peer = self._peer_of(partition)
+                connection = peer.up
+                if connection is None and peer.failure is not None and not peer.failure.retriable:
+                    # It is tried again until the deadline: a token in a file may be replaced meanwhile.
+                    inflight.told(partition, peer.failure)
                 if connection is None or not connection.room_for(0):
                     continue
                 if self._ways.get(partition) is not connection and inflight.awaits(partition):
@@ -159,10 +164,9 @@ class Sender:
     # ---- sending
     # --------------------------------------------------------------------------------------------
 
-    def _connection_of(self, partition: int) -> Connection | None:
+    def _peer_of(self, partition: int) -> Peer:
         entry = self.layout.partitions.get(partition)
-        peer = self._link.first if entry is None else self._link.peer_of(self.layout, entry.owner)
-        return peer.up
+        return self._link.first if entry is None else self._link.peer_of(self.layout, entry.owner)
 
     def _send(self, connection: Connection, order: Transmit, now: float) -> None:
         body, _, number = self._parts[order.key]

@@ -205,7 +205,9 @@ def test_two_owners_that_redirect_to_each_other_end_in_a_typed_error() -> None:
             with pytest.raises(ringfence.RerouteError) as caught:
                 producer.send(rows(0)).result(50)
             assert caught.value.reason is RedirectReason.NOT_OWNER
-            assert len(one.sent(Opcode.PUBLISH)) + len(two.sent(Opcode.PUBLISH)) == 17
+            tries = len(one.sent(Opcode.PUBLISH)) + len(two.sent(Opcode.PUBLISH))
+            # Seventeen count; one that a table overtook on its way is sent anew at once and counts for none.
+            assert 17 <= tries <= 34, tries
             assert two.sent(Opcode.PUBLISH), "the redirects were followed"
             with pytest.raises(ringfence.RerouteError):
                 producer.close()

@@ -169,7 +169,9 @@ def test_the_command_line_goes_through_the_admin_api(
         eye = json.loads(made)["token"]
         assert ask(address, "GET", "/admin/me", authorization=f"Bearer {eye}").body["name"] == "eye"
         created = json.loads(run("topic", "create", "t", "--column", "id:int64!", "--key", "id", "--json"))
-        by_socket = json.loads(cli("topic", "show", "t", "--json", address=node.address).stdout)
+        show = ("topic", "show", "t", "--json")
+        by_socket = json.loads(cli(*show, "--token-file", str(token), address=node.address).stdout)
+        assert cli(*show, address=node.address).returncode == Exit.REFUSED, "that door asks for it, too"
         assert json.loads(run("topic", "show", "t", "--json")) == by_socket
         assert {**created, "created": False} == by_socket
         assert run("topic", "create", "t", "--column", "id:int64!", code=Exit.REFUSED)
@@ -178,7 +180,7 @@ def test_the_command_line_goes_through_the_admin_api(
         assert "t " in run("topic", "list")
         status = json.loads(run("status", "--json"))
         assert (status["leader"], status["role"], status["topics"]) == (1, "leader", 1)
-        told = json.loads(cli("status", "--json", address=node.address).stdout)
+        told = json.loads(cli("status", "--json", "--token-file", str(token), address=node.address).stdout)
         assert (told["leader"], told["term"], told["role"]) == (1, status["term"], "leader")
         told = run("node", "drain", "1", "--wait", "--json", code=Exit.DEGRADED)
         assert (json.loads(told)["outcome"], json.loads(told)["held"]) == ("DONE", 1), "nobody else takes it"

@@ -274,6 +274,32 @@ def _no_secret_anywhere(locked: Locked) -> None:
         assert not any(secret in content for secret in secrets), path
 
 
+def test_a_token_file_is_read_at_each_connection_and_a_wrong_one_is_named_at_the_deadline(
+    tmp_path: Path,
+) -> None:
+    locked = Locked(tmp_path)
+    with locked.node:
+        locked.make("root", "admin")
+        file = locked.make("p", "writer")
+        secret = file.read_text()
+        with locked.connect("root") as root, locked.connect("p") as client:
+            root.create_topic("t", schema=SCHEMA)
+            producer = client.producer("t", timeout_s=3)
+            producer.send(batch(0, 1)).result()
+            file.write_text("rf_replaced_too_early\n")
+            locked.node.kill()
+            locked.node.start()
+            with pytest.raises(RingfenceError, match="no token has this secret") as caught:
+                producer.send(batch(1, 1)).result()
+            assert "too_early" not in str(caught.value)
+            file.write_text(secret)
+            later = client.producer("t", timeout_s=60)
+            later.send(batch(2, 1)).result()
+            assert root.count("t") == 2
+            with contextlib.suppress(RingfenceError):
+                producer.close()
+
+
 def test_while_the_setting_says_so_the_data_socket_asks_nobody(tmp_path: Path) -> None:
     """How a cluster gets its first tokens without a pause: clients are given theirs before it is asked."""
     from tests.system.test_admin_http import ask
