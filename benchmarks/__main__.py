@@ -15,6 +15,7 @@ from benchmarks import machine, report, runner, warm, workload
 from benchmarks.engines import ENGINES
 from benchmarks.native_build import programs
 from benchmarks.peers import installed
+from benchmarks.peers.process import unwind_on_term
 
 WARM_BYTES = 8 << 30  # what the buffered engines' files and the pools take
 # Ten minutes from the first line on, builds included; what is left is shared by the workloads.
@@ -89,6 +90,7 @@ def main(
       python -m benchmarks --quick --json result.json
     """
     begin = time.monotonic()
+    unwind_on_term()
     known = workload.load_all()
     default = tuple(name for name in QUICK_WORKLOADS if name in known) if quick else tuple(known)
     names = _chosen(workloads, tuple(known), "workloads") if workloads else default

@@ -10,6 +10,7 @@ import click
 
 from benchmarks.peers import installed
 from benchmarks.peers.install import InstallError, install
+from benchmarks.peers.process import unwind_on_term
 
 NAMES = click.Choice(installed.PEERS)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -60,6 +61,7 @@ def cluster_command(
     """Three of our nodes and three Kafka brokers in turn: gaps of moves, of new leaders, of killed ones."""
     from benchmarks.peers import compare  # noqa: PLC0415 - needs the installed package
 
+    unwind_on_term()
     wanted = parts.split(",")
     if unknown := sorted(set(wanted) - set(PARTS)):
         raise click.BadParameter(f"unknown parts {unknown}; known are {list(PARTS)}")

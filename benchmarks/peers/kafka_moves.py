@@ -50,7 +50,7 @@ def _of_topic(brokers: Brokers, topic: str, replicas: int, count: int, seen: See
             seen.size += len(steady.acknowledged_s) * steady.batch_bytes if replicas == 1 else 0
             began = time.perf_counter()
             brokers.elect(topic) if replicas > 1 else brokers.reassign(topic, (target,))
-            until(lambda target=target: brokers.state(topic)[0] == target, WAIT_S)
+            brokers.until_led(topic, target)
             ended = time.perf_counter()
             time.sleep(AFTER_S)
             seen.gaps.append(steady.longest_gap_s(began, time.perf_counter()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +21,11 @@ LOG_TAIL_CHARS = 2000
 
 class ServerError(RuntimeError):
     """A server did not start; the message has its last words."""
+
+
+def unwind_on_term() -> None:
+    """Let SIGTERM end this program as Ctrl-C does: servers are ended and directories removed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def free_port() -> int:

@@ -98,6 +98,29 @@ def test_a_server_ends_with_the_block_that_it_serves(tmp_path: Path) -> None:
     assert not process.listens(port)
 
 
+def test_a_run_that_is_told_to_end_ends_its_server_and_leaves_no_directory(tmp_path: Path) -> None:
+    program = (
+        "import sys, tempfile, time; from pathlib import Path\n"
+        "from benchmarks.peers.process import free_port, serving, unwind_on_term\n"
+        "unwind_on_term(); port = free_port()\n"
+        "code = f'import socket, time; s = socket.create_server((\"127.0.0.1\", {port})); time.sleep(600)'\n"
+        "with tempfile.TemporaryDirectory(dir=sys.argv[1]) as folder:\n"
+        "    with serving([sys.executable, '-c', code], Path(folder) / 'log', port) as pid:\n"
+        "        print(pid, flush=True); time.sleep(600)\n"
+    )
+    runner = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
+    assert runner.stdout is not None
+    with runner, runner.stdout:
+        server = int(runner.stdout.readline())
+        assert Path(f"/proc/{server}").exists()
+        runner.terminate()
+        assert runner.wait(60) == 128 + 15
+    assert not Path(f"/proc/{server}").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_server_ends_even_when_its_runner_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from benchmarks.peers.process import spawn\n"
