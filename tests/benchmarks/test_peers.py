@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import __main__ as command
+from benchmarks.cluster.nodes import until
 from benchmarks.engines import ENGINES
 from benchmarks.peers import __main__ as peers_command
 from benchmarks.peers import installed, process
@@ -124,12 +125,13 @@ def test_a_run_that_is_told_to_end_ends_its_server_and_leaves_no_directory(tmp_p
 def test_a_server_ends_even_when_its_runner_is_killed(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from benchmarks.peers.process import spawn\n"
-        "server = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "code = 'import sys, time; open(sys.argv[1], chr(119)).close(); time.sleep(600)'\n"
+        "server = [sys.executable, '-c', code, sys.argv[2]]\n"
         "print(spawn(server, Path(sys.argv[1])).pid, flush=True)\n"
         "sys.stdin.read()"
     )
     runner = subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path / "log")],
+        [sys.executable, "-c", program, str(tmp_path / "log"), str(tmp_path / "began")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert runner.stdin is not None
@@ -137,6 +139,8 @@ def test_a_server_ends_even_when_its_runner_is_killed(tmp_path: Path) -> None:
     with runner, runner.stdout, runner.stdin:
         server = int(runner.stdout.readline())
         waiter = os.pidfd_open(server)
+        # Only a server that runs is tied: setpriv asks the kernel for it before it becomes the server.
+        until((tmp_path / "began").exists)
         runner.kill()
         readable, _, _ = select.select([waiter], [], [], 30)
         assert readable
