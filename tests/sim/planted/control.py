@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from ringfence.control.consensus.messages import Snapshot
 from ringfence.control.machines import liveness
 from ringfence.control.machines import metadata as machine
 from ringfence.control.machines.orders import OpenPartition
@@ -64,6 +65,17 @@ def _fsync_retried(patch: Patch) -> None:
         self.fsync(descriptor)
 
     patch.setattr(SimOs, "fdatasync", fdatasync)
+
+
+def _snapshot_committed_first(patch: Patch) -> None:
+    """A received snapshot's commit index is durable before its file is there, as it once was."""
+    original = RaftStore._install
+
+    def install(self: RaftStore, snapshot: Snapshot, hard: Hard) -> None:
+        self.journal.append([], hard)
+        original(self, snapshot, hard)
+
+    patch.setattr(RaftStore, "_install", install)
 
 
 def _truncation_by_mark(patch: Patch) -> None:
@@ -290,6 +302,7 @@ def _term_not_persisted(patch: Patch) -> None:
 OWN: Final = (
     _vote_not_persisted,
     _term_not_persisted,
+    _snapshot_committed_first,
     _ack_before_fsync,
     _fsync_retried,
     _page_cache_believed,
