@@ -53,6 +53,7 @@ impl World {
             producers: limits,
             producers_bytes: 1 << 30,
             parked: Bounds { requests: 1000, copied_bytes: 2 << 20, block_bytes: POOL_BYTES / 8 },
+            scrub_bytes_per_s: 0,
         };
         let mut pool = Pool::new(POOL_BYTES).map_err(|error| format!("{error:?}"))?;
         let mut engine = Engine::new(settings, shards, Vec::new());
