@@ -35,7 +35,7 @@ WAITING ?= 3
 SERIAL := $(wildcard tests/spark tests/packaging tests/system)
 
 python: setup  ## pytest
-	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark $(SERIAL:%=--ignore=%)
+	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark --durations 15 $(SERIAL:%=--ignore=%)
 	$(PYTHON_IN_VENV) -m pytest -q -n $(WAITING) --dist loadfile -p no:benchmark --durations 15 $(SERIAL)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
