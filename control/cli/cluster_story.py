@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "lineitem"
 PLACE: Final = f"/admin/topics/public/default/{TOPIC}"
 PARTITIONS: Final = 6
+DRAINS_MAX: Final = 5
 REPLICATION: Final = 3
 WRITERS: Final = 2
 READERS: Final = 2
@@ -44,6 +45,7 @@ class ClusterStory:
         self._writers: list[Writer] = []
         self._readers: list[Following] = []
         self._looked_s = time.perf_counter()
+        self._run_before = 0
 
     def tell(self, source: Path) -> Iterator[Scene]:
         """Run it, a scene at a time. Raises StoryError, RingfenceError."""
@@ -154,8 +156,7 @@ class ClusterStory:
             key=lambda node: int(node["partitions"]),
         )["node"]
         name = self._name(node)
-        self._admin().change("POST", f"/admin/nodes/{node}/drain")
-        moved = self._run_ended()
+        moved = self._drained(node)
         self._until(lambda: self._node(node)["role"] == "learner", "another node votes in its place")
         self._admin().change("DELETE", f"/admin/nodes/{node}")
         self._cluster.leave(name)
@@ -217,13 +218,28 @@ class ClusterStory:
                 return part["partition"], [fresh[0], part["owner"], *kept]
         raise StoryError(f"no partition can move without node {leader}")
 
-    def _begin(self, given: dict[str, Any]) -> None:
-        self._admin().change("POST", "/admin/rebalance", given)
+    def _begin(self, given: dict[str, Any], path: str = "/admin/rebalance") -> None:
+        self._run_before = self._rebalance()["run"]
+        self._admin().change("POST", path, given or None)
+
+    def _drained(self, node: int) -> str:
+        """What is in the middle of another change when a drain is planned is left to the next drain."""
+        for _ in range(DRAINS_MAX):
+            self._begin({}, f"/admin/nodes/{node}/drain")
+            moved = self._run_ended()
+            if not self._rebalance()["held"]:
+                return moved
+        raise StoryError(f"node {node} holds {self._rebalance()['held']} replicas behind {DRAINS_MAX} drains")
 
     def _run_ended(self) -> str:
-        """Wait for the run; what it moved."""
-        self._until(lambda: self._rebalance()["state"] == "IDLE", "the rebalance ends")
-        told = self._rebalance()
+        """Wait for the run that was begun last; what it moved. The one before may be shown for a moment."""
+        told: dict[str, Any] = {}
+
+        def ended() -> bool:
+            told.update(self._rebalance())
+            return bool(told["run"] != self._run_before and told["state"] == "IDLE")
+
+        self._until(ended, "the rebalance ends")
         if told["outcome"] != "DONE":
             raise StoryError(f"the rebalance ended as {told['outcome']}: {told['why']} {told['moves']}")
         size = sum(move["bytes"] for move in told["moves"])

@@ -134,7 +134,7 @@ def test_unknown_topics_partitions_opcodes_and_schemas_are_refused(topic: RawTop
 
 
 def test_defined_opcodes_that_are_not_served_say_so(topic: RawTopic) -> None:
-    for opcode in (Op.WATCH_OPEN, Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.COPY, Op.CONFIRM_MARK, Op.ORDER):
+    for opcode in (Op.WATCH_OPEN, Op.JOIN, Op.LEAVE, Op.ACKNOWLEDGE, Op.CONFIRM_MARK, Op.ORDER):
         code = topic.client.ask(opcode, **topic.place()).code
         assert code is not None, opcode
         assert code in (Code.NOT_SUPPORTED, Code.UNKNOWN_OPCODE), opcode

@@ -88,8 +88,10 @@ def check_planted(
         path.unlink()
     code, report = fsck(capsys, *arguments)
     assert code == Exit.DAMAGE
-    assert {(one["invariant"], one["node"]) for one in report["findings"]} == {("I16", node)}
-    assert len(report["findings"]) == 4
+    lost = [one["node"] for one in report["findings"] if one["invariant"] == "I16"]
+    assert lost == [node] * 4, report
+    # What an owner wrote last, as the others stopped, may have been on the lost store only.
+    assert {one["invariant"] for one in report["findings"]} <= {"I16", "I5"}, report
     arguments = planted()
     found = files.rows_of(copy, victim)[0]
     files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
