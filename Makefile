@@ -29,9 +29,9 @@ lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files
 rust: setup  ## cargo's tests
 	cargo test --workspace --locked -q
 
-# Real processes, Spark and the wheel's build: more at a time than cores, for much of their time is waiting; behind
-# the others, which want every core.
-WAITING ?= 3
+# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting (three were not
+# faster on two cores); behind the others, which want every core.
+WAITING ?= 2
 SERIAL := $(wildcard tests/spark tests/packaging tests/system)
 
 python: setup  ## pytest
