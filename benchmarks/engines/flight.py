@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Pace, Turn, address_for, running, send, sizes_of
+from benchmarks.engines.base import address_for, running
+from benchmarks.engines.python_sender import PythonSent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,24 +18,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _FlightServer:
-    workload: Workload
-    address: str
-    pid: int
-
-    def turn(self, pace: Pace) -> Turn:
-        command = [sys.executable, "-m", "benchmarks.senders.flight_sender", self.address, self.workload.name]
-        return Turn.of(send([*command, str(self.pid), *sizes_of(self.workload, pace)]))
-
-
-@dataclass(frozen=True)
 class Flight:
     name: str = "flight"
     durability: str = "fdatasync, page cache"
     transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
-    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_FlightServer]:
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[PythonSent]:
         command = [
             sys.executable,
             "-m",
@@ -42,7 +32,7 @@ class Flight:
             address_for(transport, directory),
         ]
         with running([*command, str(directory / "log")], directory / "stderr") as (pid, ready):
-            yield _FlightServer(workload, ready["address"], pid)
+            yield PythonSent(workload, "flight_sender", (ready["address"],), pid)
 
 
 FLIGHT = Flight()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Pace, Turn, send, sizes_of
+from benchmarks.engines.python_sender import PythonSent
 from benchmarks.peers import installed
 from benchmarks.peers.kafka_server import Broker, brokers_in, create_topic
 
@@ -34,17 +33,6 @@ LOG = {
 
 
 @dataclass(frozen=True)
-class _Kafka:
-    workload: Workload
-    address: str
-    pid: int
-
-    def turn(self, pace: Pace) -> Turn:
-        command = [sys.executable, "-m", "benchmarks.senders.kafka_sender", self.address, TOPIC]
-        return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes_of(self.workload, pace)]))
-
-
-@dataclass(frozen=True)
 class KafkaLog:
     name: str = "kafka"
     durability: str = (
@@ -53,7 +41,7 @@ class KafkaLog:
     transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
-    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Kafka]:
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[PythonSent]:
         del transport
         installed.require("kafka")
         broker: Broker
@@ -63,7 +51,7 @@ class KafkaLog:
             broker.wait(1)
             create_topic(broker.address, TOPIC, 1, LOG)
             assert broker.process is not None
-            yield _Kafka(workload, broker.address, broker.process.pid)
+            yield PythonSent(workload, "kafka_sender", (broker.address, TOPIC), broker.process.pid)
         finally:
             broker.end()
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Pace, Turn, send, sizes_of
+from benchmarks.engines.python_sender import PythonSent
 from benchmarks.peers import installed
 from benchmarks.peers.process import HOST, free_port, serving
 
@@ -31,17 +30,6 @@ jetstream {{
 
 
 @dataclass(frozen=True)
-class _Nats:
-    workload: Workload
-    port: int
-    pid: int
-
-    def turn(self, pace: Pace) -> Turn:
-        command = [sys.executable, "-m", "benchmarks.senders.nats_sender", str(self.port)]
-        return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes_of(self.workload, pace)]))
-
-
-@dataclass(frozen=True)
 class NatsJetStream:
     name: str = "nats"
     durability: str = (
@@ -50,13 +38,13 @@ class NatsJetStream:
     transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
-    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Nats]:
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[PythonSent]:
         del transport
         installed.require("nats")
         port, file = free_port(), directory / "nats.conf"
         file.write_text(CONFIGURATION.format(host=HOST, port=port, directory=directory / "data"))
         with serving([installed.nats_program(), "-c", str(file)], directory / "log", port) as pid:
-            yield _Nats(workload, port, pid)
+            yield PythonSent(workload, "nats_sender", (str(port),), pid)
 
 
 NATS_JETSTREAM = NatsJetStream()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.engines.base import Pace, Turn, send, sizes_of
+from benchmarks.engines.python_sender import PythonSent
 from benchmarks.peers import installed
 from benchmarks.peers.process import HOST, free_port, serving
 
@@ -29,31 +28,20 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class _Redis:
-    workload: Workload
-    port: int
-    pid: int
-
-    def turn(self, pace: Pace) -> Turn:
-        command = [sys.executable, "-m", "benchmarks.senders.redis_sender", str(self.port)]
-        return Turn.of(send([*command, self.workload.name, str(self.pid), *sizes_of(self.workload, pace)]))
-
-
-@dataclass(frozen=True)
 class RedisStream:
     name: str = "redis"
     durability: str = "XADD answered after fdatasync of the append-only file (appendfsync always), page cache"
     transports: tuple[str, ...] = ("tcp",)
 
     @contextmanager
-    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[_Redis]:
+    def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[PythonSent]:
         del transport
         installed.require("redis")
         port = free_port()
         command = [installed.redis_program(), "--port", str(port), "--dir", str(directory)]
         command += [word for name, value in OPTIONS.items() for word in (f"--{name}", value)]
         with serving(command, directory / "log", port) as pid:
-            yield _Redis(workload, port, pid)
+            yield PythonSent(workload, "redis_sender", (str(port),), pid)
 
 
 REDIS_STREAM = RedisStream()
