@@ -132,7 +132,7 @@ class EngineHost(Host):
         node.check()
         wakes_ms = node.wakes_at()
         if wakes_ms is not None:
-            self._wake(max(1_000, (wakes_ms - self.machine.clock.unix_ms()) * 1000))
+            self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
         if node.readable and self.machine.loop is not None:
             self.machine.loop.ready_from(node.fileno())
 

@@ -139,7 +139,7 @@ class Host:
         node.check()
         wakes_ms = node.wakes_at()
         if wakes_ms is not None:
-            self._wake(max(1_000, (wakes_ms - UNIX_MS) * 1000 - self.agenda.now_us))
+            self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
         outcomes = node.poll()
         for outcome in outcomes:
             self._on_outcome(outcome)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ringfence.codec import Answer
 from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.inflight import Inflight
+from ringfence.inflight import Inflight, Phase
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError, RetriableError, RingfenceError
@@ -81,6 +81,11 @@ class Publisher(Customer):
         elif self._machine is None:
             self._open()
         else:
+            # Again and again: what was asked for when nobody could be reached is not forgotten.
+            if self._machine.waits_for_table:
+                self._fetch()
+            elif self._machine.phase is Phase.OPENING:
+                self._open()
             self._run(self._machine.expire(self.now_s))
             self._send()
         self.world.agenda.after(BEAT_US, self._beat)
@@ -124,11 +129,11 @@ class Publisher(Customer):
 
     def _fetch_over(self) -> None:
         self._fetching = False
-        if self._machine is not None and self._machine.waits_for_table:
-            self._fetch()
 
     def _open(self) -> None:
-        machine = None if self._opening else self.tried()
+        if self._opening or (self._machine is not None and self._machine.phase is not Phase.OPENING):
+            return
+        machine = self.tried()
         if machine is None:
             return
         self._opening = True
@@ -152,8 +157,6 @@ class Publisher(Customer):
 
     def _open_over(self) -> None:
         self._opening = False
-        if self._machine is not None:
-            self._open()
 
     # ---- sending ----
 
