@@ -15,6 +15,7 @@ from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
+WAITS_SHOWN: Final = 5
 COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
 
@@ -46,7 +47,8 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     if shown["run"] != run:
         ended = [known for known in door.history()["runs"] if known["run"] == run]
         # Another run has begun meanwhile, and its moves are shown; of this one the history has the end.
-        shown = {**shown, **(ended[0] if ended else {"run": run, "outcome": ""}), "moves": [], "held": 0}
+        end = ended[0] if ended else {"run": run, "outcome": ""}
+        shown = {**shown, **end, "moves": [], "held": 0, "waits": []}
     _tell_progress(None)
     _show(shown, as_json=as_json)
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
@@ -61,7 +63,8 @@ def _tell_progress(shown: dict[str, Any] | None) -> None:
         over = sum(move["state"] == "COMMITTED" for move in shown["moves"])
         size = sum(move["bytes"] for move in shown["moves"])
         eta = f", about {shown['eta_s']:g} s left" if shown["eta_s"] is not None else ""
-        line = f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}"
+        waits = f", waits for: {shown['waits'][0]}" if shown["waits"] else ""
+        line = f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}{waits}"
     click.echo(f"\r\x1b[K{line}", nl=False, err=True)
 
 
@@ -237,7 +240,8 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
         if told["reversible"]
         else ""
     )
-    for line in (told["why"], held, gaps, back, told["policy"]):
+    waits = f"waits for: {'; '.join(told['waits'][:WAITS_SHOWN])}" if told["waits"] else ""
+    for line in (told["why"], waits, held, gaps, back, told["policy"]):
         if line:
             click.echo(line)
 

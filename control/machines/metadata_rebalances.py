@@ -1,4 +1,4 @@
-"""Commands of rebalances: start, pause, resume, cancel, and the end with the ring.
+"""Commands of rebalances: start, pause, resume, cancel, what is amended, and the end with the ring.
 
 A command that finds the run as it wants it is done, and changes nothing: repeating one is safe.
 """
@@ -16,9 +16,10 @@ from ringfence.control.machines.holdings import replication_max
 from ringfence.control.machines.move_records import with_move
 from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.ids import Index
+from ringfence.control.model.ids import Index, PartitionId
 from ringfence.control.model.node_commands import AddToRing, RemoveFromRing
 from ringfence.control.model.rebalance_commands import (
+    AmendMoves,
     CancelRebalance,
     FailMove,
     FinishRebalance,
@@ -61,6 +62,8 @@ def validate(state: MetadataState, command: RebalanceCommand) -> Refused | None:
             return _run_fault(state, command.run, active, "cancel")
         case FailMove():
             return check_fail_move(state, command)
+        case AmendMoves():
+            return check_amend(state, command)
         case FinishRebalance():
             return check_finish(state, command)
 
@@ -79,8 +82,10 @@ def execute(state: MetadataState, command: RebalanceCommand, index: Index) -> tu
             attempts = state.moves[partition].attempts + 1
             failed = with_move(state, partition, MoveState.FAILED, attempts=attempts, error=why)
             return failed, Done()
-        case FinishRebalance():
-            return finish(state, index), Done()
+        case AmendMoves():
+            return amend(state, command), Done()
+        case FinishRebalance(why=why):
+            return finish(state, index, why), Done()
 
 
 def check_start(state: MetadataState, command: StartRebalance) -> Refused | None:
@@ -121,7 +126,7 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
     return None
 
 
-def move_fault(state: MetadataState, command: StartRebalance, move: PlannedMove) -> Refused | None:
+def move_fault(state: MetadataState, command: StartRebalance | Run, move: PlannedMove) -> Refused | None:
     topic = state.topics.get(move.topic)
     assignment = None if topic is None else topic.assignments.get(move.partition)
     if topic is None or assignment is None:
@@ -182,13 +187,66 @@ def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[
         run=index, action=command.action, node=command.node, state=RunState.RUNNING, drained=drained,
         why=command.why, started_ms=state.time_ms,
     )  # fmt: skip
-    moves = {
+    state = replace(state, nodes=nodes, rebalance=run, moves=_records(command.moves))
+    return state, RebalanceStarted(run=index)
+
+
+def _records(moves: Iterable[PlannedMove]) -> dict[PartitionId, MoveRecord]:
+    return {
         move.partition: MoveRecord(
             topic=move.topic, partition=move.partition, before=move.before, after=move.after
         )
-        for move in command.moves
+        for move in moves
     }
-    return replace(state, nodes=nodes, rebalance=run, moves=moves), RebalanceStarted(run=index)
+
+
+def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
+    fault = _run_fault(state, command.run, {RunState.RUNNING}, "amend")
+    if fault is not None:
+        return fault
+    run, partitions = state.rebalance, [*(move.partition for move in command.moves), *command.done]
+    if not partitions or len(set(partitions)) != len(partitions):
+        found = f"{len(partitions)} amendments of {len(set(partitions))} partitions"
+        return invalid(f"{found}: one each, at least one")
+    for partition in command.done:
+        move = state.moves.get(partition)
+        if move is None or not move.may_start or not is_done(state, move):
+            return conflict(f"the move of partition {partition} has something left to do, or is in no plan")
+    if command.moves and run.action not in LEAVING:
+        return invalid(f"rebalance {run.run} is a {run.action}; only one that empties a node takes up more")
+    if len({*state.moves, *partitions}) > MOVES_MAX:
+        return invalid(f"{len({*state.moves, *partitions})} moves, {MOVES_MAX} at most in one run")
+    return next(
+        (fault for move in command.moves if (fault := _amended_fault(state, run, move)) is not None), None
+    )
+
+
+def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused | None:
+    known, change = state.moves.get(move.partition), state.changes.get(move.partition)
+    if known is not None and known.state is not MoveState.COMMITTED:
+        return conflict(f"the move of partition {move.partition} is {known.state}; it is in the plan already")
+    if change is not None and not change.is_committed:
+        return conflict(f"partition {move.partition} is in change {change.change}; plan it at its end")
+    if run.node not in move.before:
+        return invalid(f"partition {move.partition} is not on node {run.node}, which leaves")
+    return move_fault(state, run, move)
+
+
+def amend(state: MetadataState, command: AmendMoves) -> MetadataState:
+    for partition in command.done:
+        state = with_move(state, partition, MoveState.COMMITTED, error="another change had done it")
+    return replace(state, moves={**state.moves, **_records(command.moves)})
+
+
+def is_done(state: MetadataState, move: MoveRecord) -> bool:
+    """Whether a move that has not begun has nothing to do any more: the partition is where it should go, or
+    off the node that leaves.
+    """
+    run, assignment = state.rebalance, state.topics[move.topic].assignments[move.partition]
+    held = {place.node for place in assignment.replicas}
+    if run.action in LEAVING and run.node not in held:
+        return True
+    return assignment.owner.node == move.after[0] and held == set(move.after)
 
 
 def check_fail_move(state: MetadataState, command: FailMove) -> Refused | None:
@@ -215,10 +273,10 @@ def check_finish(state: MetadataState, command: FinishRebalance) -> Refused | No
     return None
 
 
-def finish(state: MetadataState, index: Index) -> MetadataState:
+def finish(state: MetadataState, index: Index, left: str = "") -> MetadataState:
     run = state.rebalance
     counts = Counter(str(move.state) for move in state.moves.values())
-    outcome, why = Outcome.DONE, run.why
+    outcome, why = Outcome.DONE, left or run.why
     if run.state is RunState.CANCELLING:
         outcome = Outcome.CANCELLED
     elif counts[MoveState.FAILED]:

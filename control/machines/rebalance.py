@@ -1,8 +1,9 @@
 """The leader's part of a rebalance: which entry comes next. Everything that must last is in the log.
 
-RUNNING starts tries while concurrency allows it, and ends the run when every move is over. CANCELLING aborts
-what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are skipped,
-PENDING and FAILED ones with tries left are started.
+RUNNING starts tries while concurrency allows it, and ends the run when every move is over; one that empties
+a node first takes up what its plan left out, and waits a while for what stands in the way of that. CANCELLING
+aborts what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are
+skipped, PENDING and FAILED ones with tries left are started.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from collections import Counter
 from typing import Final
 
 from ringfence.control.machines.config import limit
+from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.metadata import validate
+from ringfence.control.machines.metadata_rebalances import is_done
+from ringfence.control.machines.rebalance_plans import LeftOut, left_out
 from ringfence.control.model.change_commands import AbortChange, PrepareChange
 from ringfence.control.model.changes import Change
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
-from ringfence.control.model.rebalance_commands import FailMove, FinishRebalance
-from ringfence.control.model.rebalances import MoveRecord, MoveState, RunState
+from ringfence.control.model.rebalance_commands import AmendMoves, FailMove, FinishRebalance
+from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.native.wire import Code
@@ -25,7 +29,15 @@ from ringfence.native.wire import Code
 AGAIN_MS: Final = 1_000
 """A move that failed is tried again after this, times its tries: what made it fail may pass."""
 WAIT_MS: Final = 60_000
-"""How long a move may be unable to begin, because of something else under way, before a try is counted."""
+"""How long a move may be unable to begin, because of something else under way, before a try is counted; and
+how long a run waits for what keeps replicas on a node that leaves. Failovers, and nodes that are started
+again, take seconds.
+"""
+
+LEFT_LOOK_MS: Final = 1_000
+"""How often what is left on a node is looked for: a look plans over all partitions."""
+LEFT_SHOWN: Final = 3
+"""Of each kind of what is left, in the run's reason."""
 
 
 class Rebalancer:
@@ -35,6 +47,8 @@ class Rebalancer:
         self._run = Index(0)
         self._failed_ms: dict[tuple[PartitionId, int], int] = {}
         self._waiting_ms: dict[PartitionId, int] = {}
+        self._left_since_ms: int | None = None
+        self._left_look_ms = 0
 
     def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         """Entries to propose now; a refused one is decided anew on the newer state."""
@@ -49,8 +63,27 @@ class Rebalancer:
             aborts = tuple(_abort(change) for change in running if change.may_abort)
             return aborts or (() if running else (FinishRebalance(run=run.run),))
         if not running and all(move.is_over for move in state.moves.values()):
-            return (FinishRebalance(run=run.run),)
+            return self._end(state, now_ms)
+        self._left_since_ms, self._left_look_ms = None, now_ms
         return self._starts(state, running, now_ms)
+
+    def _end(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        """Every move is over. What is left on a node that leaves comes first, unless one failed for good."""
+        run = state.rebalance
+        failed = any(move.state is MoveState.FAILED for move in state.moves.values())
+        if run.action not in LEAVING or failed:
+            return (FinishRebalance(run=run.run),)
+        if now_ms < self._left_look_ms:
+            return ()
+        self._left_look_ms = now_ms + LEFT_LOOK_MS
+        left = left_out(state)
+        if left.moves:
+            return (AmendMoves(run=run.run, moves=left.moves),)
+        if self._left_since_ms is None:
+            self._left_since_ms = now_ms
+        if left.waits and now_ms - self._left_since_ms < WAIT_MS:
+            return ()
+        return (FinishRebalance(run=run.run, why=_left(state, left)),)
 
     def _starts(self, state: MetadataState, running: list[Change], now_ms: int) -> tuple[Command, ...]:
         busy: Counter[NodeId] = Counter()
@@ -78,6 +111,8 @@ class Rebalancer:
     def _try(self, state: MetadataState, move: MoveRecord, now_ms: int) -> Command | None:
         """The next try, or why there can be none: that counts as one, at once or after a while."""
         run = state.rebalance.run
+        if is_done(state, move):
+            return AmendMoves(run=run, done=(move.partition,))
         prepare = PrepareChange(
             topic=move.topic, partition=move.partition, epoch=_epoch(state, move), owner=move.after[0],
             replicas=move.after, run=run,
@@ -110,6 +145,26 @@ def _nodes(move: MoveRecord) -> set[NodeId]:
 
 def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
     return state.topics[move.topic].assignments[move.partition].epoch
+
+
+def _left(state: MetadataState, left: LeftOut) -> str:
+    """Why a node that leaves is not empty; empty if it is."""
+    held = replicas_of(state, state.rebalance.node)
+    if not held and not left.changes:
+        return ""
+    reasons = [waited_for(change) for change in left.changes[:LEFT_SHOWN]]
+    if left.stranded:
+        shown = ", ".join(map(str, left.stranded[:LEFT_SHOWN]))
+        reasons.append(f"nobody else may take {len(left.stranded)} partitions (the first are {shown})")
+    reasons += [f"node {node} is {state.nodes[node].life}" for node in left.nodes[:LEFT_SHOWN]]
+    if not reasons:
+        reasons.append("one run has no more moves; start the next")
+    return f"node {state.rebalance.node} has {held} replicas left: {'; '.join(reasons)}"
+
+
+def waited_for(change: Change) -> str:
+    """A change that a run waits for, for people."""
+    return f"partition {change.partition} is in change {change.change} ({change.kind}, {change.phase})"
 
 
 def _why(refusal: Refused) -> str:

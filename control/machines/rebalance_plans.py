@@ -5,21 +5,27 @@ remove_node   the node's partitions go, nothing else; the ring follows at the en
 drain         the same, and the node stays in the ring
 balance       nobody holds more than its share
 move          exactly the moves that were chosen
+              Partitions of these two whose owner or replicas another change is about to alter are planned at
+              its end, and those that only a failed node could take when it is back: `left_out`
 reverse       back to where partitions were before their last planned change, while that is kept: the chosen
               ones, or all of the newest rebalance of which anything is kept
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from ringfence.control.machines.change_rules import assignment_of
 from ringfence.control.machines.config import limit
+from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.metadata_rebalances import MOVES_MAX, validate
 from ringfence.control.machines.planner import Plan, balance, clear, fill
 from ringfence.control.machines.refusals import conflict
 from ringfence.control.machines.spread import Member, Part, members_of, placed_of
+from ringfence.control.model.changes import Change
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.rebalance_commands import StartRebalance
 from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove
 from ringfence.control.model.results import Refused
@@ -29,11 +35,29 @@ NO_NODE: Final = NodeId(0)
 
 
 class Preview(NamedTuple):
-    """A start that may be proposed, or why it would be refused. `stranded`: partitions that cannot go."""
+    """A start that may be proposed, or why it would be refused. `stranded`: partitions that cannot go;
+    `waits`: those that are planned when another change of them ends.
+    """
 
     command: StartRebalance
     refusal: Refused | None = None
     stranded: tuple[PartitionId, ...] = ()
+    waits: tuple[PartitionId, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """What a node that leaves still has: moves that are possible now, changes and nodes to wait for, and what
+    nobody may take.
+    """
+
+    moves: tuple[PlannedMove, ...] = ()
+    changes: tuple[Change, ...] = ()
+    nodes: tuple[NodeId, ...] = ()
+    stranded: tuple[PartitionId, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.changes or self.nodes)
 
 
 class Chosen(NamedTuple):
@@ -57,6 +81,7 @@ def preview(
         return Preview(empty, refusal)
     moves: tuple[PlannedMove, ...]
     stranded: tuple[PartitionId, ...] = ()
+    waits: tuple[PartitionId, ...] = ()
     if action is Action.MOVE:
         moves = _chosen(state, chosen)
     elif action is Action.REVERSE:
@@ -68,9 +93,39 @@ def preview(
         plan = _plan(state, action, node)
         found = [PlannedMove(*move) for move in plan.moves]
         # One run is limited; the next one finds the rest.
-        moves, stranded = tuple(found[:MOVES_MAX]), plan.stranded if action in LEAVING else ()
+        moves = tuple(found[:MOVES_MAX])
+        if action in LEAVING:
+            stranded, waits = plan.stranded, tuple(change.partition for change in _altering(state, node))
     command = StartRebalance(action=action, node=node, moves=moves, why=why)
-    return Preview(command, validate(state, command), stranded)
+    return Preview(command, validate(state, command), stranded, waits)
+
+
+def left_out(state: MetadataState) -> LeftOut:
+    """Of the run that is under way, which empties a node."""
+    run = state.rebalance
+    changes = tuple(_altering(state, run.node))
+    if not replicas_of(state, run.node):
+        return LeftOut(changes=changes)
+    plan = _plan(state, run.action, run.node)
+    # Where only the owner can be handed over, a removed node stays what it is: stranded.
+    able = [move for move in plan.moves if run.action is Action.DRAIN or run.node not in move.after]
+    again = [move for move in able if move.partition in state.moves]
+    more = [move for move in able if move.partition not in state.moves][: MOVES_MAX - len(state.moves)]
+    absent = tuple(
+        node
+        for node in state.ring.members
+        if node != run.node and state.nodes[node].life is not Life.LIVE and not state.nodes[node].draining
+    )
+    moves = tuple(PlannedMove(*move) for move in (*again, *more))
+    return LeftOut(moves, changes, absent if plan.stranded else (), plan.stranded)
+
+
+def _altering(state: MetadataState, node: NodeId) -> Iterator[Change]:
+    """Changes after which another plan may be right for the node, by partition."""
+    for _, change in sorted(state.changes.items()):
+        places = (*assignment_of(state, change).replicas, *change.adds)
+        if not change.is_committed and any(place.node == node for place in places):
+            yield change
 
 
 def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
@@ -83,9 +138,10 @@ def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
         held = [part for part in placed if node in part.nodes]
         others = [part for part in placed if node not in part.nodes]
         plan = clear(leaving, [*held, *others])
+        settled = {part.partition for part in held} - {change.partition for change in _altering(state, node)}
         return Plan(
-            tuple(move for move in plan.moves if node in move.before),
-            tuple(part for part in plan.stranded if any(part == own.partition for own in held)),
+            tuple(move for move in plan.moves if move.partition in settled),
+            tuple(part for part in plan.stranded if part in settled),
         )
     return balance(members, placed)
 

@@ -40,12 +40,29 @@ class FailMove(CommandBase, frozen=True, kw_only=True, tag="fail_move"):
     why: str
 
 
-class FinishRebalance(CommandBase, frozen=True, kw_only=True, tag="finish_rebalance"):
-    """Every move is over: the ring changes now, by this entry, or not at all."""
+class AmendMoves(CommandBase, frozen=True, kw_only=True, tag="amend_moves"):
+    """The plan follows what else has changed: `moves` of what a node that leaves still has and nobody had
+    planned, and partitions whose moves are `done`, because another change left nothing of them to do.
+    """
 
     run: Index
+    moves: tuple[PlannedMove, ...] = ()
+    done: tuple[PartitionId, ...] = ()
+
+
+class FinishRebalance(CommandBase, frozen=True, kw_only=True, tag="finish_rebalance"):
+    """Every move is over: the ring changes now, by this entry, or not at all. `why` tells what is left."""
+
+    run: Index
+    why: str = ""
 
 
 RebalanceCommand = (
-    StartRebalance | PauseRebalance | ResumeRebalance | CancelRebalance | FailMove | FinishRebalance
+    StartRebalance
+    | PauseRebalance
+    | ResumeRebalance
+    | CancelRebalance
+    | FailMove
+    | AmendMoves
+    | FinishRebalance
 )

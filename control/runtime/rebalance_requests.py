@@ -13,7 +13,8 @@ from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata_rebalances import gaps_of
-from ringfence.control.machines.rebalance_plans import Chosen, Preview, preview
+from ringfence.control.machines.rebalance import waited_for
+from ringfence.control.machines.rebalance_plans import Chosen, Preview, left_out, preview
 from ringfence.control.model.changes import Kept
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import (
@@ -67,6 +68,7 @@ class Rebalances:
         decision = self._coordinator.decision
         return {
             **shown_run(state, state.rebalance),
+            "waits": _shown_waits(state),
             "held": replicas_of(state, state.rebalance.node) if state.rebalance.action in LEAVING else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
             "reverse_hold_s": limit(state, "reverse_hold_s"),
@@ -171,7 +173,19 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
         "action": str(plan.command.action), "node": plan.command.node,
         "moves": [_planned(move) for move in plan.command.moves[:MOVES_SHOWN]],
         "count": len(plan.command.moves), "stranded": list(plan.stranded[:MOVES_SHOWN]),
+        "waits": list(plan.waits[:MOVES_SHOWN]),
     }  # fmt: skip
+
+
+def _shown_waits(state: MetadataState) -> list[str]:
+    """What a run that empties a node waits for, when all moves that it could plan are over."""
+    run = state.rebalance
+    is_leaving = run.is_active and run.action in LEAVING
+    if not is_leaving or not all(move.is_over for move in state.moves.values()):
+        return []
+    left = left_out(state)
+    nodes = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
+    return [*map(waited_for, left.changes), *nodes][:MOVES_SHOWN]
 
 
 def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:

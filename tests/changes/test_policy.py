@@ -13,7 +13,7 @@ from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action, PlannedMove
 from tests.changes.lab import Lab
-from tests.changes.test_rebalance import Leader, started
+from tests.changes.rounds import Leader, started
 
 
 def even(nodes: int, partitions: int) -> Lab:

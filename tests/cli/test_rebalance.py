@@ -12,7 +12,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run
 
 RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
-       "eta_s": None, "held": 0, "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
+       "eta_s": None, "held": 0, "waits": [], "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
 
 
 def shown(state: str, **more: Any) -> dict[str, Any]:

@@ -14,7 +14,16 @@ import ringfence
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
 from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, check_identity, cli, read_ids, until
+from tests.system.harness import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
 from tests.system.load import Load
 from tests.system.raw import RawClient, RawTopic
 
@@ -221,3 +230,41 @@ def test_an_owner_that_was_paused_tells_no_old_tales_and_takes_nothing(three: Th
         assert answer.status != wire.Status.OK or answer.header.end_offset >= acknowledged, answer
     assert stale.status != wire.Status.OK, stale
     check(three, [load], other)
+
+
+def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back(
+    three: Three, tmp_path: Path
+) -> None:
+    """Four nodes, three replicas: with one of them dead, a drained one cannot give anything away."""
+    create(three, 4, 3)
+    spare = NodeProcess(
+        tmp_path / "d", options=("--control", f"tcp://127.0.0.1:{free_port()}", "--join", three.controls[0])
+    )
+    with spare:
+        number = int(spare.ready["node"])
+        until(lambda: life_of(three, number) == "LIVE", what="a fourth member")
+        moved(three, "rebalance", "start", "add_node", "--node", str(number))
+        spare.kill()
+        until(lambda: life_of(three, number) == "FAILED", what="its failure")
+        leader = three.leader()
+        drained = next(place for place in range(3) if place != leader)
+        door = ("--control", three.controls[leader])
+        assert cli("node", "drain", str(three.id(drained)), *door).returncode == 0
+
+        def told() -> dict[str, Any]:
+            shown: dict[str, Any] = json.loads(cli("rebalance", "status", "--json", *door).stdout)
+            return shown
+
+        until(lambda: f"node {number} is FAILED" in told()["waits"], what="a run that waits for it")
+        assert (told()["state"], told()["action"]) == ("RUNNING", "drain")
+        assert "waits for: node" in cli("rebalance", "status", *door).stdout
+        spare.start()
+        until(lambda: told()["state"] == "IDLE", what="the end of the drain")
+        end = told()
+        assert (end["outcome"], end["held"], end["waits"]) == ("DONE", 0, []), end
+        assert end["moves"], "it was this run that moved them"
+
+
+def life_of(three: Three, number: int) -> str:
+    nodes = three.listed(three.leader())["nodes"]
+    return next((node["life"] for node in nodes if node["node"] == number), "")

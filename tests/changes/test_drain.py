@@ -1,0 +1,170 @@
+"""A run that empties a node takes up what nobody could plan at its start, until nothing is left there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ringfence.control.machines.rebalance import WAIT_MS
+from ringfence.control.machines.rebalance_plans import Chosen, left_out, preview
+from ringfence.control.model.change_commands import CommitChange
+from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
+from ringfence.control.model.ids import Index, NodeId, PartitionId
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.rebalance_commands import AmendMoves, FinishRebalance
+from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
+from tests.changes.lab import END, Lab
+from tests.changes.rounds import Leader, next_step, started
+
+LEAVING = pytest.mark.parametrize("action", [Action.DRAIN, Action.REMOVE_NODE])
+
+
+def parts(lab: Lab) -> dict[PartitionId, tuple[int, ...]]:
+    """Nodes of each partition, the owner first."""
+    found: dict[PartitionId, tuple[int, ...]] = {}
+    for number, now in sorted(lab.state.topics[lab.topic].assignments.items()):
+        others = [place.node for place in now.replicas if place != now.owner]
+        found[number] = (now.owner.node, *others)
+    return found
+
+
+def held(lab: Lab, node: int) -> int:
+    return sum(node in nodes for nodes in parts(lab).values())
+
+
+def failed_over(lab: Lab, node: int) -> list[Change]:
+    """A node fails; the failovers that are open."""
+    lab.must(lab.fail(node))
+    return [change for change in lab.state.changes.values() if change.kind is ChangeKind.FAILOVER]
+
+
+def choose(lab: Lab, change: Change, owner: int) -> None:
+    """A failover ends: its other replicas are fenced, one of them is the owner."""
+    proofs = tuple(Proof(place, END) for place in change.replicas if place != change.owner)
+    lab.must(
+        CommitChange(
+            partition=change.partition, change=change.change, epoch=change.epoch, owner=NodeId(owner),
+            end=END, proofs=proofs,
+        )
+    )  # fmt: skip
+
+
+@LEAVING
+def test_a_partition_whose_owner_is_being_chosen_is_planned_when_it_is_chosen(action: Action) -> None:
+    lab = Lab(6, partitions=2, replication=3)
+    owner, leaves = lab.nodes[0], lab.nodes[1]
+    changes = failed_over(lab, owner)
+    assert len(changes) == 2
+    plan = preview(lab.state, action, NodeId(leaves))
+    assert plan.command.moves == ()
+    assert sorted(plan.waits) == sorted(change.partition for change in changes)
+    started(lab, action, leaves)
+    leader = Leader(lab)
+    assert leader.rebalancer.step(lab.state, 0) == ()
+    assert [change.partition for change in left_out(lab.state).changes] == sorted(plan.waits)
+    for change in changes:
+        choose(lab, change, leaves)
+        leader.dies()  # the next leader knows only the log
+        while change.partition not in lab.state.moves:
+            leader.round()
+            assert leader.now_ms < WAIT_MS, lab.state.rebalance
+    leader.until_over()
+    assert held(lab, leaves) == 0, parts(lab)
+    assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
+    assert (leaves in lab.state.ring.members) == (action is Action.DRAIN)
+
+
+@LEAVING
+def test_what_only_a_failed_node_could_take_is_taken_up_when_it_is_back(action: Action) -> None:
+    lab = Lab(4, partitions=3, replication=3)
+    leaves, away = lab.nodes[1], lab.nodes[3]
+    lab.must(FailNode(node=NodeId(away), changed=lab.state.nodes[NodeId(away)].changed))
+    plan = preview(lab.state, action, NodeId(leaves))
+    assert plan.refusal is None, plan.refusal
+    started(lab, action, leaves)
+    leader = Leader(lab)
+    for _ in range(3):
+        leader.round()
+    assert lab.state.rebalance.is_active
+    assert left_out(lab.state).nodes == (away,)
+    lab.must(lab.restart(away))
+    leader.until_over()
+    assert held(lab, leaves) == 0, parts(lab)
+    assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
+    assert lab.state.rebalance.why == ""
+
+
+def test_a_run_does_not_wait_for_ever_and_says_what_is_left() -> None:
+    lab = Lab(4, partitions=3, replication=3)
+    leaves, away = lab.nodes[1], lab.nodes[3]
+    lab.must(FailNode(node=NodeId(away), changed=lab.state.nodes[NodeId(away)].changed))
+    started(lab, Action.DRAIN, leaves)
+    leader = Leader(lab)
+    leader.until_over(rounds=WAIT_MS // 5_000 + 3)
+    run = lab.state.rebalance
+    assert run.outcome is Outcome.DONE, run
+    assert f"node {leaves} has 3 replicas left" in run.why
+    assert f"node {away} is FAILED" in run.why
+    assert lab.state.nodes[NodeId(leaves)].draining, "it still gets nothing new"
+
+
+def test_nobody_waits_where_nobody_will_come() -> None:
+    lab = Lab(3, partitions=3, replication=3)
+    started(lab, Action.DRAIN, lab.nodes[1])
+    leader = Leader(lab)
+    leader.until_over(rounds=3)
+    assert "nobody else may take 3 partitions" in lab.state.rebalance.why
+
+
+def test_a_failover_that_never_ends_is_named_when_the_wait_is_over() -> None:
+    lab = Lab(6, partitions=1, replication=3)
+    [change] = failed_over(lab, lab.nodes[0])
+    started(lab, Action.DRAIN, lab.nodes[1])
+    rebalancer = Leader(lab).rebalancer
+    assert rebalancer.step(lab.state, 0) == ()
+    assert rebalancer.step(lab.state, WAIT_MS - 1) == ()
+    [end] = rebalancer.step(lab.state, WAIT_MS + 1_000)
+    assert isinstance(end, FinishRebalance)
+    assert f"partition {change.partition} is in change {change.change} (FAILOVER, PREPARED)" in end.why
+
+
+def test_a_move_that_another_change_has_done_is_done() -> None:
+    lab = Lab(4, partitions=1)
+    node = lab.nodes[1]
+    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, (NodeId(node),)),))
+    lab.must(lab.prepare(node))
+    change = lab.change
+    while change.partition in lab.state.changes:
+        lab.must(next_step(lab, lab.state.changes[change.partition]))
+    Leader(lab).until_over()
+    assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
+    move = lab.state.moves[lab.partition]
+    assert (move.state, move.error) == (MoveState.COMMITTED, "another change had done it")
+
+
+def test_only_what_is_left_on_the_node_and_settled_may_be_amended() -> None:
+    lab = Lab(6, partitions=2, replication=3)
+    leaves = lab.nodes[2]
+    first, _ = parts(lab)
+    spare = tuple(NodeId(node) for node in lab.nodes if node not in parts(lab)[first])
+    started(lab, Action.DRAIN, leaves)
+    run = lab.state.rebalance.run
+
+    def amend(partition: PartitionId, after: tuple[NodeId, ...] | None = None) -> AmendMoves:
+        before = tuple(NodeId(node) for node in parts(lab)[partition])
+        move = PlannedMove(lab.topic, partition, before, after or (before[0], before[1], spare[1]))
+        return AmendMoves(run=run, moves=(move,))
+
+    lab.refuses(amend(first), "in the plan already")
+    lab.refuses(AmendMoves(run=run), "at least one")
+    lab.refuses(AmendMoves(run=run, done=(first,)), "something left to do")
+    lab.refuses(AmendMoves(run=Index(run + 1), done=(first,)), "is over")
+    leader = Leader(lab)
+    leader.until(lambda: lab.state.moves[first].state is MoveState.COMMITTED, rounds=20)
+    lab.refuses(amend(first), f"is not on node {leaves}")
+    leader.until_over()
+    assert held(lab, leaves) == 0
+    [change] = [one for one in failed_over(lab, lab.nodes[0]) if one.partition == first]
+    assert change.phase is ChangePhase.PREPARED
+    started(lab, Action.DRAIN, lab.nodes[1])
+    run = lab.state.rebalance.run
+    lab.refuses(amend(first), f"is in change {change.change}")
