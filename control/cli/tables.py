@@ -70,6 +70,7 @@ class Source:
             mapped = self._stack.enter_context(pa.memory_map(self.path))
             self._read_arrow(mapped)
         else:
+            Path(self.path).stat()  # a missing file is told as one, whatever it is called
             raise click.UsageError(f"{self.path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
 
     def _read_arrow(self, mapped: Any) -> None:
