@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test lint rust python demo demo-dev demo-cluster demo-pipeline bench soak chaos sim lock wheel clean
+.PHONY: help setup test lint types clippy rust compiled python waiting demo demo-dev demo-cluster demo-pipeline bench soak chaos sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -14,29 +14,43 @@ help:  ## this list
 setup:  ## .venv with all packages and ringfence in it; says what is missing
 	@tools/setup.sh
 
-test: lint rust python  ## everything that CI runs
+# Two goals at a time, in this order: compilers run beside pip's downloads, what waits runs beside what computes. The
+# output of each goal comes at its end.
+test:  ## everything that CI runs
+	@$(MAKE) --no-print-directory -j2 --output-sync=target setup clippy compiled waiting rust python types
 
-lint: setup  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
+lint: types clippy  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
+
+types: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p ringfence
 	$(BIN)/mypy tests benchmarks
 	$(BIN)/stubtest ringfence.native._node ringfence.native.slots ringfence.native.group ringfence.native.frame --mypy-config-file pyproject.toml
 	$(BIN)/lint-imports
 	$(PYTHON_IN_VENV) native/gen_wire.py --check
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -q -- -D warnings
 
-rust: setup  ## cargo's tests
+# Compilers yield to tests that may run beside them.
+clippy:
+	cargo fmt --all --check
+	nice cargo clippy --workspace --all-targets --locked -q -- -D warnings
+
+compiled:
+	nice cargo test --workspace --locked -q --no-run
+
+rust: setup compiled  ## cargo's tests
 	cargo test --workspace --locked -q
 
-# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting (three were not
-# faster on two cores); behind the others, which want every core.
+# Files in the order of tests/longest.py: the longest first, so that no worker is left with one at the end.
+PYTEST := $(PYTHON_IN_VENV) -m pytest -q --dist loadfile --no-loadscope-reorder -p no:benchmark --durations 15
+# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting.
 WAITING ?= 2
-SERIAL := $(wildcard tests/spark tests/packaging tests/system)
+WAITS := $(wildcard tests/spark tests/packaging tests/system)
 
-python: setup  ## pytest
-	$(PYTHON_IN_VENV) -m pytest -q -n $(WORKERS) --dist loadfile -p no:benchmark --durations 15 $(SERIAL:%=--ignore=%)
-	$(PYTHON_IN_VENV) -m pytest -q -n $(WAITING) --dist loadfile -p no:benchmark --durations 15 $(SERIAL)
+python: setup  ## pytest, without what `waiting` runs
+	$(PYTEST) -n $(WORKERS) $(WAITS:%=--ignore=%)
+
+waiting: setup  ## pytest: Spark, real processes, the wheel
+	$(PYTEST) -n $(WAITING) $(WAITS)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo

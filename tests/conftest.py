@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import longest
+
 ROOT = Path(__file__).resolve().parent.parent
 DATA_DEFAULT = ROOT.parent / "shared" / "data"
 
@@ -35,6 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="tests/consensus runs every script under DIR, not those of the public test data",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first; the others, and the tests of a file, stay as they are."""
+    place = {ROOT / file: number for number, file in enumerate(longest.FILES)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 @pytest.fixture(scope="session")
