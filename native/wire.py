@@ -113,7 +113,7 @@ class Code(IntEnum):
     TRUNCATED = 21  # the position is not in this log: retention passed it, or the epoch differs
     QUARANTINED = 22  # the partition's log is damaged; an operator must repair it
     DISK_FULL = 23  # no space for rows; reads go on
-    STORAGE_FAILED = 24  # the disk failed a sync; the outcome of batches under way is unknown
+    STORAGE_FAILED = 24  # the disk failed a sync; the outcome of batches under way is unknown. Another replica may own the partition soon: send the same sequence again
     OVERLOADED = 25  # the memory budget is spent; wait for answers
     TOO_FEW_REPLICAS = 26  # fewer live replicas than a majority
     ALREADY_EXISTS = 27
@@ -165,7 +165,7 @@ class AnswerFlags(IntFlag):
     CUT = 8  # FENCE: this store lost a torn tail and was not level with an owner since
 
 
-RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
+RETRIABLE: Final = frozenset({Code.BODY_CRC, Code.SEQUENCE_GAP, Code.AHEAD, Code.DEADLINE, Code.HELD, Code.DISK_FULL, Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_FEW_REPLICAS, Code.STOPPING, Code.INTERNAL, Code.UNKNOWN_OUTCOME})
 RIGHTS: Final = {Opcode.PUBLISH: Right.WRITE, Opcode.FETCH: Right.READ, Opcode.END_OFFSETS: Right.READ, Opcode.RESOLVE: Right.READ, Opcode.OFFSET_FOR_TIME: Right.READ, Opcode.TABLE: Right.READ, Opcode.WATCH_OPEN: Right.READ, Opcode.WATCH_CLOSE: Right.READ, Opcode.JOIN: Right.READ, Opcode.LEAVE: Right.READ, Opcode.ACKNOWLEDGE: Right.READ, Opcode.REPLICATE: Right.NODE, Opcode.REPLICA_ACK: Right.NODE, Opcode.FENCE: Right.NODE, Opcode.COPY: Right.NODE, Opcode.CONFIRM_MARK: Right.NODE, Opcode.ORDER: Right.NODE, Opcode.BEGIN: Right.WRITE, Opcode.STAGE: Right.WRITE, Opcode.COMMIT: Right.WRITE, Opcode.EXPIRE: Right.WRITE, Opcode.TOPIC_CREATE: Right.MANAGE, Opcode.TOPIC_LIST: Right.READ, Opcode.TOPIC_DESCRIBE: Right.READ, Opcode.TOPIC_TRUNCATE: Right.MANAGE, Opcode.TOPIC_DELETE: Right.MANAGE, Opcode.SCHEMA_ADD: Right.MANAGE, Opcode.PRODUCER_OPEN: Right.WRITE, Opcode.STATUS: Right.READ}
 LOG_KINDS: Final = frozenset({RecordKind.ROWS, RecordKind.EPOCH, RecordKind.PRODUCER, RecordKind.TABLE, RecordKind.STAGED, RecordKind.PUBLISH})
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ringfence.effects import Done, FetchTable, Identity, OpenEpoch, Transmit, Unknown
 from ringfence.inflight import EARLY_LANES_MAX, EARLY_MAX, Inflight
 from ringfence.native.errors import RerouteError, RetriableError, refusal
-from ringfence.native.wire import Code, RedirectReason
+from ringfence.native.wire import RETRIABLE, Code, RedirectReason
 
 HELD = refusal(Code.HELD, "on hold", retry_after_s=0.05)
 NOT_OWNER = RerouteError("node 2", reason=RedirectReason.NOT_OWNER, partition=0)
@@ -116,3 +118,12 @@ def test_a_batch_that_only_a_failed_disk_was_asked_for_ends_unknown_at_its_deadl
     assert machine.refused(0, order.attempt, failed, 0.0) == []
     (ended,) = (effect for effect in machine.expire(100.0) if not isinstance(effect, OpenEpoch))
     assert isinstance(ended, Unknown)
+
+
+@pytest.mark.parametrize("code", sorted({*Code} - {Code.SEQUENCE_GAP}), ids=lambda code: code.name)
+def test_a_batch_is_sent_again_exactly_when_the_wire_says_that_it_may_succeed(code: Code) -> None:
+    """SEQUENCE_GAP has its own way: it names where to go on."""
+    machine = machine_with(1)
+    order = sent(machine)
+    ended = machine.refused(order.key, order.attempt, refusal(code, "no"), 0.0)
+    assert (ended == []) == (code in RETRIABLE), ended

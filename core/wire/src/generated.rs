@@ -430,7 +430,7 @@ pub enum Code {
     Quarantined = 22,
     /// No space for rows; reads go on.
     DiskFull = 23,
-    /// The disk failed a sync; the outcome of batches under way is unknown.
+    /// The disk failed a sync; the outcome of batches under way is unknown. Another replica may own the partition soon: send the same sequence again.
     StorageFailed = 24,
     /// The memory budget is spent; wait for answers.
     Overloaded = 25,
@@ -571,10 +571,10 @@ impl Code {
         }
     }
 
-    /// True for: body_crc, sequence_gap, ahead, deadline, held, disk_full, overloaded, too_few_replicas, stopping, internal, unknown_outcome.
+    /// True for: body_crc, sequence_gap, ahead, deadline, held, disk_full, storage_failed, overloaded, too_few_replicas, stopping, internal, unknown_outcome.
     #[must_use]
     pub const fn is_retriable(self) -> bool {
-        matches!(self, Self::BodyCrc | Self::SequenceGap | Self::Ahead | Self::Deadline | Self::Held | Self::DiskFull | Self::Overloaded | Self::TooFewReplicas | Self::Stopping | Self::Internal | Self::UnknownOutcome)
+        matches!(self, Self::BodyCrc | Self::SequenceGap | Self::Ahead | Self::Deadline | Self::Held | Self::DiskFull | Self::StorageFailed | Self::Overloaded | Self::TooFewReplicas | Self::Stopping | Self::Internal | Self::UnknownOutcome)
     }
 }
 
