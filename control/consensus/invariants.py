@@ -30,55 +30,67 @@ def seen(core: Core) -> Seen:
 def check_node(core: Core) -> None:
     """State invariants. O(members): for every step of every test."""
     log, unstable = core.log, core.log.unstable
-    name = f"node {core.id} at term {core.term}"
-    assert log.applied <= log.applying <= log.commit <= log.last_index(), (
-        f"{name}: applied {log.applied}, applying {log.applying}, commit {log.commit}, last "
-        f"{log.last_index()}"
+    last_index = log.last_index()
+    assert log.applied <= log.applying <= log.commit <= last_index, (
+        f"{_name(core)}: applied {log.applied}, applying {log.applying}, commit {log.commit}, "
+        f"last {last_index}"
     )
     assert unstable.offset <= unstable.handed <= unstable.offset + len(unstable.entries), (
-        f"{name}: unstable from {unstable.offset}, handed {unstable.handed}, {len(unstable.entries)} entries"
+        f"{_name(core)}: unstable from {unstable.offset}, handed {unstable.handed}, "
+        f"{len(unstable.entries)} entries"
     )
     if unstable.entries:
         last = unstable.entries[-1]
-        assert last.index == unstable.offset + len(unstable.entries) - 1, f"{name}: the tail has a gap"
-        assert last.term <= core.term, f"{name}: its log ends in term {last.term}"
-    assert set(core.tracker.members) == core.tracker.progress.keys(), f"{name}: {core.tracker.members}"
-    if core.role is Role.CANDIDATE:
-        assert core.vote == core.id, f"{name}: a candidate that voted for {core.vote}"
-    if core.role in (Role.CANDIDATE, Role.PRE_CANDIDATE):
-        assert core.lead == NOBODY, f"{name}: a candidate that follows {core.lead}"
-    if core.role is Role.LEADER:
-        _check_leader(core, name)
+        assert last.index == unstable.offset + len(unstable.entries) - 1, f"{_name(core)}: the tail has a gap"
+        assert last.term <= core.term, f"{_name(core)}: its log ends in term {last.term}"
+    tracker, role = core.tracker, core.role
+    assert set(tracker.members) == tracker.progress.keys(), f"{_name(core)}: {tracker.members}"
+    if role is Role.CANDIDATE:
+        assert core.vote == core.id, f"{_name(core)}: a candidate that voted for {core.vote}"
+    if role is Role.CANDIDATE or role is Role.PRE_CANDIDATE:
+        assert core.lead == NOBODY, f"{_name(core)}: a candidate that follows {core.lead}"
+    if role is Role.LEADER:
+        _check_leader(core, last_index)
 
 
-def _check_leader(core: Core, name: str) -> None:
-    assert core.lead == core.id, f"{name}: a leader that follows {core.lead}"
+def _check_leader(core: Core, last: int) -> None:
+    assert core.lead == core.id, f"{_name(core)}: a leader that follows {core.lead}"
     assert core.log.last_term() == core.term, (
-        f"{name}: a leader whose log ends in term {core.log.last_term()}"
+        f"{_name(core)}: a leader whose log ends in term {core.log.last_term()}"
     )
-    last = core.log.last_index()
     for member, progress in core.tracker.progress.items():
-        where = f"{name}: progress of {member}"
-        assert progress.match <= last, f"{where}: match {progress.match}, the log ends at {last}"
+        assert progress.match <= last, f"{_of(core, member)}: match {progress.match}, the log ends at {last}"
         assert progress.match < progress.next or progress.match == 0, (
-            f"{where}: match {progress.match}, next {progress.next}"
+            f"{_of(core, member)}: match {progress.match}, next {progress.next}"
         )
         if progress.state is not ProgressState.SNAPSHOT:
-            assert progress.next <= last + 1, f"{where}: next {progress.next}, the log ends at {last}"
-        assert len(progress.window) <= progress.window.size_max, f"{where}: {len(progress.window)} under way"
+            assert progress.next <= last + 1, (
+                f"{_of(core, member)}: next {progress.next}, the log ends at {last}"
+            )
+        under_way = len(progress.window)
+        assert under_way <= progress.window.size_max, f"{_of(core, member)}: {under_way} under way"
+
+
+def _name(core: Core) -> str:
+    return f"node {core.id} at term {core.term}"
+
+
+def _of(core: Core, member: int) -> str:
+    return f"{_name(core)}: progress of {member}"
 
 
 def check_step(before: Seen, core: Core) -> None:
     """Delta invariants: term, commit, applied never fall; one vote a term; a leader commits its own term."""
     after = seen(core)
-    name = f"node {core.id}"
-    assert after.term >= before.term, f"{name}: term {before.term} -> {after.term}"
-    assert after.commit >= before.commit, f"{name}: commit {before.commit} -> {after.commit}"
-    assert after.applied >= before.applied, f"{name}: applied {before.applied} -> {after.applied}"
+    assert after.term >= before.term, f"node {core.id}: term {before.term} -> {after.term}"
+    assert after.commit >= before.commit, f"node {core.id}: commit {before.commit} -> {after.commit}"
+    assert after.applied >= before.applied, f"node {core.id}: applied {before.applied} -> {after.applied}"
     if after.term == before.term:
-        assert before.vote in (NOBODY, after.vote), f"{name}: vote {before.vote} -> {after.vote} in a term"
+        assert before.vote in (NOBODY, after.vote), (
+            f"node {core.id}: vote {before.vote} -> {after.vote} in a term"
+        )
         if before.role is after.role is Role.LEADER and after.commit > before.commit:
             assert core.log.term(after.commit) == after.term, (
-                f"{name}: it leads term {after.term} and committed {after.commit} of term "
+                f"node {core.id}: it leads term {after.term} and committed {after.commit} of term "
                 f"{core.log.term(after.commit)} by counting"
             )

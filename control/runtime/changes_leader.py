@@ -7,7 +7,6 @@ entry or an answer wakes it at once: a HOLD waits for nobody's clock.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -67,10 +66,11 @@ class ChangeLeader:
             await asyncio.wait(tasks)  # one that failed was told of
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._wake.wait()
+            tick = loop.call_later(TICK_S, self._wake.set)
+            await self._wake.wait()
+            tick.cancel()
             self._wake.clear()
             self._round()
 

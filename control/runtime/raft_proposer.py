@@ -93,6 +93,7 @@ class RaftProposer(Listener):
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
         self._waiting: deque[tuple[_Wanted, asyncio.Future[Applied]]] = deque()
+        self._some_wanted = asyncio.Event()  # set while anything waits or is pending
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._reads: dict[bytes, _Read] = {}
         self._read_numbers = itertools.count(1)
@@ -268,6 +269,7 @@ class RaftProposer(Listener):
             )
         answer: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self._waiting.append((wanted, answer))
+        self._some_wanted.set()
         self._flush_soon()
         return await answer
 
@@ -329,7 +331,11 @@ class RaftProposer(Listener):
     async def _look(self) -> None:
         """Send again what was lost with a message or a leader."""
         while True:
+            await self._some_wanted.wait()
             await asyncio.sleep(LOOK_S)
+            if not self._waiting and not self._pending:
+                self._some_wanted.clear()
+                continue
             replica, now = self.replica, time.monotonic()
             for key in [key for key, pending in self._pending.items() if pending.answer.cancelled()]:
                 if self._pending[key].tries == 0:

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from ringfence.native import _node
-from tests.sim import simulation
+from tests.sim import content, simulation
 from tests.sim.mix import Plan
 from tests.sim.simulation import Result
 from tests.sim.violation import ViolationError
@@ -94,6 +94,7 @@ def begun(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> C
 def _warm(machines: int) -> None:
     """What is imported, compiled and kept by the first run of a process is there for every child."""
     simulation.run(Plan.drawn(1, seconds=1, machines=machines))
+    content.warm()
     gc.freeze()  # nobody touches what is shared with the children
 
 

@@ -11,6 +11,7 @@ from ringfence.native._node import Encoder, schema_message
 
 SCHEMA = schema_message(pa.schema([pa.field("id", pa.int64(), nullable=False)]))
 _MARK = 0x0123_4567_89AB_CDEF
+WARM_ROWS = 512
 
 
 @cache
@@ -21,6 +22,12 @@ def _template(rows: int) -> tuple[bytes, int]:
     )
     body = bytes(Encoder(SCHEMA).whole(batch)[0])
     return body, body.index(struct.pack("<q", _MARK))
+
+
+def warm() -> None:
+    """Make what batches of few rows are filled into, once for all children of this process."""
+    for rows in range(1, WARM_ROWS):
+        _template(rows)
 
 
 @lru_cache(4096)

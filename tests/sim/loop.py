@@ -12,6 +12,7 @@ import asyncio
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,27 @@ THREAD_US: Final = (20, 200)
 """A call handed to a thread, and its way back."""
 
 
+class Handle:
+    """What asyncio knows as a handle, as far as tasks, futures and time-outs look at it."""
+
+    __slots__ = ("_args", "_callback", "_context", "is_cancelled")
+
+    def __init__(self, callback: Any, args: tuple[Any, ...], context: Context | None) -> None:
+        self._callback, self._args, self._context = callback, args, context
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """A timer that was cancelled is passed over when it is due."""
+        self.is_cancelled = True
+        self._callback, self._args = None, ()
+
+    def run(self) -> None:
+        if self._context is None:
+            self._callback(*self._args)
+        else:
+            self._context.run(self._callback, *self._args)
+
+
 class Loop(asyncio.AbstractEventLoop):
     """Only what the product uses of a loop; asking for more fails aloud."""
 
@@ -34,7 +56,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.machine = machine
         self.dead = False
         self.readers: dict[int, Callable[[], None]] = {}
-        self._ready: deque[asyncio.Handle] = deque()
+        self._ready: deque[Handle] = deque()
         self._due = False
         self._busy_us: dict[int, int] = {}  # single threads, until when
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -53,30 +75,28 @@ class Loop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return self.dead
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
-        handle = asyncio.Handle(callback, args, self, context)
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
+        handle = Handle(callback, args, context)
         self._ready.append(handle)
-        self.wake()
+        if not self._due:
+            self.wake()
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:  # type: ignore[override]
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Handle:  # type: ignore[override]
+        handle = Handle(callback, args, context)
         delay_us = self.machine.clock.us_until(when)
         self.machine.agenda.after(max(0, delay_us), partial(self._timer, handle))
         return handle
 
-    def _timer(self, handle: asyncio.TimerHandle) -> None:
-        if not self.dead and not handle.cancelled():
+    def _timer(self, handle: Handle) -> None:
+        if not self.dead and not handle.is_cancelled:
             self._ready.append(handle)
             self.run()
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """A cancelled timer is passed over when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
@@ -169,8 +189,8 @@ class Loop(asyncio.AbstractEventLoop):
                 if not ready or self.dead:
                     break
                 handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
+                if not handle.is_cancelled:
+                    self._carry_out(handle)
             else:
                 raise ViolationError("I13", f"{machine.name} never comes to rest")
         finally:
@@ -179,6 +199,14 @@ class Loop(asyncio.AbstractEventLoop):
             self._due = was_due
         if not self.dead:
             machine.after_turn()
+
+    def _carry_out(self, handle: Handle) -> None:
+        try:
+            handle.run()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio does; a death inside of a call is one
+            self.call_exception_handler({"message": "an exception in a callback", "exception": error})
 
     def kill(self) -> None:
         """The process is gone."""
