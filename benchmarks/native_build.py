@@ -23,7 +23,6 @@ def _cargo(*arguments: str) -> dict[str, str]:
     command = [
         cargo,
         "build",
-        "--release",
         "--locked",
         "--quiet",  # warnings of libzmq's own sources
         "--message-format=json-render-diagnostics",
@@ -39,15 +38,21 @@ def _cargo(*arguments: str) -> dict[str, str]:
     return found
 
 
+def build(profile: str, *names: str) -> dict[str, str]:
+    """Paths of programs of benchmarks/native by name: these, or all of them."""
+    wanted = [argument for name in names for argument in ("--bin", name)] or ["--bins"]
+    # Beside the extension, so that libraries have the features that they have there: alone libc has fewer,
+    # and Arrow and all above it are compiled a second time.
+    packages = ("--package", "ringfence-bench", "--package", "ringfence-native")
+    return _cargo("--profile", profile, *packages, *wanted)
+
+
 @functools.cache
 def programs() -> dict[str, str]:
-    """Paths of `probe`, `loadgen` and the other programs of benchmarks/native by name.
-
-    Built now, unless `BENCHMARKS_PROGRAMS` names a directory that has them.
-    """
+    """All of them, built now for release, unless `BENCHMARKS_PROGRAMS` names a directory that has them."""
     if built := os.environ.get("BENCHMARKS_PROGRAMS"):
         return {path.name: str(path) for path in Path(built).iterdir() if os.access(path, os.X_OK)}
-    return _cargo("--package", "ringfence-bench", "--bins")
+    return build("release")
 
 
 @functools.cache
