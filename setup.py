@@ -70,7 +70,8 @@ class BuildExt(build_ext):
         if shutil.which("cargo") is None:
             raise SystemExit("Rust is missing: install rustc and cargo >= 1.88, see https://rustup.rs")
         with tempfile.TemporaryDirectory() as folder:
-            command = [maturin(), "build", "--release", "--locked", "--auditwheel=skip"]
+            profile = os.environ.get("RINGFENCE_PROFILE", "release")  # `dev` is quick to build, slow to run
+            command = [maturin(), "build", "--profile", profile, "--locked", "--auditwheel=skip"]
             command += ["--compression-method=stored", "--interpreter", sys.executable, "--out", folder]
             command += ["--manifest-path", str(ROOT / "native" / "Cargo.toml")]
             if not self.editable_mode:

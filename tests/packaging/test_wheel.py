@@ -1,4 +1,7 @@
-"""One wheel, built from the sdist's own content, that works in a fresh environment (C1)."""
+"""One wheel, built from the sdist's own content, that works in a fresh environment (C1).
+
+Its Rust is built in the profile of `cargo test`, whose libraries it shares; `make setup` builds the other.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests.conftest import ROOT
 
 PIP = (sys.executable, "-m", "pip")
 
-pytestmark = pytest.mark.timeout(1500)  # a cold release build of the whole workspace on two busy cores
+pytestmark = pytest.mark.timeout(1500)  # a cold build of the whole workspace on two busy cores
 
 
 def run(*command: object, cwd: Path, **environment: str) -> str:
@@ -49,10 +52,10 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "source", filter="data")
     (source,) = (folder / "source").iterdir()
+    options = ("-q", "--no-deps", "--no-build-isolation", "-w", "out")
     # Crates of the registry are shared with the checkout; the workspace's own are built anew.
     target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
-    options = ("-q", "--no-deps", "--no-build-isolation", "-w", "out")
-    run(*PIP, "wheel", *options, source, cwd=folder, CARGO_TARGET_DIR=target)
+    run(*PIP, "wheel", *options, source, cwd=folder, CARGO_TARGET_DIR=target, RINGFENCE_PROFILE="dev")
     (found,) = (folder / "out").glob("*.whl")
     return found
 
