@@ -79,7 +79,7 @@ impl Engine {
     }
 
     fn check_hello(&self, header: &RequestHeader, body: &[u8]) -> Result<Hello, Refusal> {
-        check_crc(header, body)?;
+        check_frame(header, body)?;
         let hello = Hello::read(body).map_err(|why| Refusal::new(Code::BadBody, why))?;
         if hello.version_max < u64::from(PROTOCOL_VERSION_MIN) || hello.version_min > u64::from(PROTOCOL_VERSION) {
             let what = format!(
@@ -161,7 +161,7 @@ fn control_max(bytes: usize) -> usize {
 }
 
 fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
-    check_crc(header, body)?;
+    check_frame(header, body)?;
     // STATUS has no fields; everything else is a map.
     if header.opcode == Opcode::Status as u8 && body.is_empty() {
         return Ok(());
@@ -169,17 +169,18 @@ fn check_control(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
     if !is_control(header) {
         return Err(Refusal::new(Code::BadBody, "the body must be MessagePack and the header say so (flag bit 0)"));
     }
-    if body.len() > CONTROL_BYTES_MAX {
-        let what = format!("a control body of {} bytes: at most {CONTROL_BYTES_MAX}", body.len());
-        return Err(Refusal::new(Code::TooLarge, what));
-    }
     pack::check_map(body).map_err(|why| Refusal::new(Code::BadBody, why))
 }
 
-fn check_crc(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
+/// Length, limit and CRC of a control body, HELLO's among them.
+fn check_frame(header: &RequestHeader, body: &[u8]) -> Result<(), Refusal> {
     if header.body_bytes as usize != body.len() {
         let what = format!("header names {} body bytes, the frame has {}", header.body_bytes, body.len());
         return Err(Refusal::new(Code::BadHeader, what));
+    }
+    if body.len() > CONTROL_BYTES_MAX {
+        let what = format!("a control body of {} bytes: at most {CONTROL_BYTES_MAX}", body.len());
+        return Err(Refusal::new(Code::TooLarge, what));
     }
     if crc_of(body) != header.body_crc {
         return Err(Refusal::new(Code::BodyCrc, "the body does not have the CRC that its header names; send it again"));

@@ -1,6 +1,6 @@
 //! The few `MessagePack` bodies that the node reads and writes itself; `native/messages.py` has their definition.
 
-use ringfence_wire::{CONTROL_BYTES_MAX, CREDENTIAL_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
+use ringfence_wire::{CREDENTIAL_BYTES_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN};
 use rmp::{decode, encode};
 
 use crate::refusal::Refusal;
@@ -120,9 +120,6 @@ fn each_field<'a>(
     body: &'a [u8],
     mut take: impl FnMut(&'a [u8], &'a [u8]) -> Result<(), String>,
 ) -> Result<(), String> {
-    if body.len() > CONTROL_BYTES_MAX {
-        return Err(format!("body has {} bytes, the limit is {CONTROL_BYTES_MAX}", body.len()));
-    }
     let mut rest = body;
     let fields = decode::read_map_len(&mut rest).map_err(|_| "body is not a MessagePack map".to_owned())?;
     for _ in 0..fields {

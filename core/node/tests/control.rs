@@ -4,7 +4,9 @@ mod support;
 
 use ringfence_node::{Event, Finished, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
-use ringfence_wire::{Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Status, crc_of, extension};
+use ringfence_wire::{
+    CONTROL_BYTES_MAX, Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Status, crc_of, extension,
+};
 use support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, open_order};
 
 fn world() -> World {
@@ -48,6 +50,21 @@ fn appends_are_admitted_only_when_the_epoch_record_is_durable() {
     world.release();
     assert!(ended(&world));
     assert_eq!(append(&mut world, 3, 0).header.status, Status::Ok as u8);
+}
+
+#[test]
+fn a_control_body_above_the_limit_is_too_large_whatever_it_asks() {
+    let mut world = world();
+    let body = vec![0x80; CONTROL_BYTES_MAX + 1];
+    for opcode in [Opcode::Hello, Opcode::TopicCreate, Opcode::Status] {
+        let header = control(&mut world, opcode, &body);
+        let reply = world.ask(&header, &body);
+        assert_eq!(code(&reply), Code::TooLarge, "{opcode:?}");
+        let wrong = RequestHeader { body_crc: header.body_crc ^ 1, ..control(&mut world, opcode, &body) };
+        assert_eq!(code(&world.ask(&wrong, &body)), Code::TooLarge, "{opcode:?}: nobody counts what is too long");
+    }
+    let header = control(&mut world, Opcode::Hello, &[0xC1]);
+    assert_eq!(code(&world.ask(&header, &[0xC1])), Code::BadBody);
 }
 
 #[test]
