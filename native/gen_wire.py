@@ -31,6 +31,7 @@ ENUMS = {
     "extensions": ("ExtensionKind", "u16"),
 }
 FLAGS = {"request_flags": "RequestFlags", "answer_flags": "AnswerFlags"}
+C_INT_MAX = 2**31 - 1
 WARNING = "Generated from core/wire/wire.toml by native/gen_wire.py; edit those."
 
 
@@ -251,6 +252,8 @@ def python_header(name: str, header: dict[str, Any]) -> str:
 def render_cython(spec: dict[str, Any]) -> str:
     out = [f"# {WARNING}", "from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t", "", "cdef enum:"]
     for key, item in {**spec["constants"], **spec["limits"]}.items():
+        if item["value"] > C_INT_MAX:
+            continue  # one larger value would widen every constant of the enum
         out.append(f"    {key.upper()} = {item['value']}")
     for key, (name, _) in ENUMS.items():
         prefix = {

@@ -14,6 +14,7 @@ RECORD_MAGIC: Final = 1129468486  # b'FRRC' read as a little-endian u32; first f
 FILE_MAGIC: Final = 1162626642  # b'RFLE' read as a little-endian u32; first four bytes of every segment file
 LOG_FORMAT_VERSION: Final = 1  # format of segment files; a newer one is refused and left untouched
 SLOT_COUNT: Final = 65536  # key slots: xxhash64(key columns, seed 42) >> 48
+SCOPE_EPOCH_MAX: Final = 9223372036854775807  # largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1
 SLOT_SEED: Final = 42  # seed of Spark SQL's xxhash64
 HEADER_BYTES: Final = 128  # bytes: one request or answer header; two cache lines
 RECORD_HEADER_BYTES: Final = 192  # bytes: one record header; a multiple of 64 so that the body behind it is 64-byte aligned

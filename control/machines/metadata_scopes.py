@@ -21,7 +21,7 @@ from ringfence.control.model.scopes import (
     ScopeCommand,
 )
 from ringfence.control.model.state import MetadataState
-from ringfence.native.wire import Code
+from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
 
 TOKEN_BYTES: Final = 16
 TOKENS_MAX: Final = 16_384
@@ -33,7 +33,6 @@ PENDING_MAX: Final = 64
 FENCED_MAX: Final = 16
 """Instances of a scope that are known to be fenced; an older one that comes back fences its successor."""
 INSTANCE_BYTES_MAX: Final = 64
-EPOCH_MAX: Final = 2**63 - 1
 
 
 def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
@@ -44,8 +43,8 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return invalid(f"no scope has the id {command.scope}: it never was, or was forgotten; begin it anew")
     if isinstance(command, ConfirmPublished):
         return None
-    if not 0 < command.epoch <= EPOCH_MAX:
-        return invalid(f"epoch {command.epoch}: 1 to {EPOCH_MAX}")
+    if not 0 < command.epoch <= SCOPE_EPOCH_MAX:
+        return invalid(f"epoch {command.epoch}: 1 to {SCOPE_EPOCH_MAX}")
     if not isinstance(command, CommitScope):
         return None
     return check_commit(state, scope, command)

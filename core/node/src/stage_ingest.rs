@@ -3,7 +3,9 @@
 use ringfence_buffer::Pool;
 use ringfence_log::{Body, Placed};
 use ringfence_transport::{Connection, Inbound, Payload};
-use ringfence_wire::{Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, Status, extension};
+use ringfence_wire::{
+    Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
+};
 
 use crate::acks::{BatchDue, Due, Shared, What};
 use crate::answers::send;
@@ -179,7 +181,13 @@ fn identity(header: &RequestHeader, bytes: &[u8]) -> Result<StageId, Refusal> {
     });
     walked.map_err(|why| Refusal::new(Code::BadBody, format!("extension: {why}")))?;
     let what = "STAGE needs a stage extension: u64 scope, u64 driver, u64 epoch (from 1), u32 writer, u32 zero, token";
-    found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))
+    let id = found.and_then(StageId::read).ok_or_else(|| Refusal::new(Code::InvalidArgument, what))?;
+    if id.epoch > SCOPE_EPOCH_MAX {
+        let what =
+            format!("scope {}, epoch {}: 1 to {SCOPE_EPOCH_MAX}, no COMMIT takes a greater one", id.scope, id.epoch);
+        return Err(Refusal::new(Code::InvalidArgument, what).with("scope", id.scope).with("epoch", id.epoch));
+    }
+    Ok(id)
 }
 
 fn refused(id: &StageId, header: &RequestHeader, decision: Decision) -> Refusal {

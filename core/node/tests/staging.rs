@@ -5,7 +5,8 @@ mod support;
 use ringfence_log::Storage;
 use ringfence_node::{Finished, Order, Publish, ScopeRule};
 use ringfence_wire::{
-    Code, ExtensionKind, Opcode, REQUEST_FLAG_STAGED, RecordKind, RequestHeader, Status, crc_of, extension,
+    Code, ExtensionKind, Opcode, REQUEST_FLAG_STAGED, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, crc_of,
+    extension,
 };
 use support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 
@@ -243,4 +244,18 @@ fn retention_spares_what_is_staged_and_gives_it_back_with_its_offsets() {
     fill(&mut world);
     assert!(files(&world) < held, "{} files, {held} while rows were staged in the first", files(&world));
     assert_eq!(read(&mut world), [0; 0]);
+}
+
+#[test]
+fn an_epoch_that_no_commit_takes_is_refused_before_anything_is_stored() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    let before = world.engine.state_bytes();
+    for epoch in [SCOPE_EPOCH_MAX + 1, u64::MAX] {
+        let reply = stage(&mut world, epoch, token(1), 0, 0);
+        assert_eq!(reply.header.code, Code::InvalidArgument as u16, "{reply:?}");
+        assert!(String::from_utf8_lossy(&reply.body).contains("no COMMIT takes a greater one"), "{reply:?}");
+        assert_eq!(world.engine.state_bytes(), before, "I15");
+    }
+    staged(&mut world, SCOPE_EPOCH_MAX, token(1), 0, 0);
 }

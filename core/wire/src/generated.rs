@@ -15,6 +15,8 @@ pub const FILE_MAGIC: u32 = 0x454C4652;
 pub const LOG_FORMAT_VERSION: u16 = 1;
 /// Key slots: xxhash64(key columns, seed 42) >> 48.
 pub const SLOT_COUNT: u32 = 65536;
+/// Largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1.
+pub const SCOPE_EPOCH_MAX: u64 = 9223372036854775807;
 /// Seed of Spark SQL's xxhash64.
 pub const SLOT_SEED: u64 = 42;
 
