@@ -19,6 +19,11 @@ setup:  ## .venv with all packages and ringfence in it; says what is missing
 test:  ## everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --output-sync=target setup clippy compiled waiting rust python types
 
+# What runs there must not take descriptors 3 and 4 for make's job server, as cargo would: they are not open.
+ifneq ($(MAKELEVEL),0)
+unexport MAKEFLAGS
+endif
+
 lint: types clippy  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
 
 types: setup
