@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.native.errors import ClosedError, InvalidArgumentError, RingfenceError
+from ringfence.native.errors import ClosedError, FencedError, InvalidArgumentError, RingfenceError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -27,8 +27,8 @@ class Transaction:
 
     Attributes:
         epoch: its number within the scope.
-        already: True if this epoch was committed before: nothing of this block was stored. Known for sure
-            after the block.
+        already: True if this epoch, which the caller gave, was committed before: nothing of this block was
+            stored. Known for sure after the block.
         rows: rows that this block has put into the log; 0 until it is committed.
     """
 
@@ -88,7 +88,8 @@ class Transaction:
         """Put all of it into the log. Every row can be read when this returns.
 
         Raises:
-            FencedError: the scope was begun anew since. RingfenceError: a batch was refused.
+            FencedError: the scope was begun anew since; nothing of this block is stored. RingfenceError: a
+                batch was refused.
         """
         if self._ended:
             raise ClosedError("the transaction has ended; begin another", epoch=self.epoch)
@@ -101,6 +102,13 @@ class Transaction:
             self._expire()
             raise
         fresh = not staged.already and self._scopes.commit(self._begun, self.epoch, [staged])
+        if self._is_own and not fresh:
+            # An epoch that nobody gave was drawn for this block alone: whoever has committed it began anew.
+            raise FencedError(
+                "another writer began the scope anew and committed this epoch: nothing of this block is"
+                " stored; give each writer a scope of its own",
+                epoch=self.epoch,
+            )
         self.already = not fresh
         self.rows = staged.rows if fresh else 0
 

@@ -154,7 +154,7 @@ class AlreadyExistsError(RefusedError):
 
 
 class FencedError(RefusedError):
-    """A newer epoch of this named producer is open: another process took over. Stop."""
+    """A newer epoch of this named producer, or a later writer of this scope: another took over. Stop."""
 
 
 class ForgottenError(RefusedError):

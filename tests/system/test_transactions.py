@@ -92,6 +92,18 @@ def test_an_epoch_that_is_run_again_changes_nothing_and_an_older_driver_is_fence
     assert sorted(ids_of(client, "daily")) == [*range(10), *range(200, 210)]
 
 
+def test_who_was_overtaken_by_another_writer_of_its_scope_hears_of_it(client: ringfence.Client) -> None:
+    client.create_topic("raced", schema=SCHEMA, key=["id"], partitions=2)
+    older = client.transaction("raced", scope="raced")
+    older.send(rows(300, 10))
+    with client.transaction("raced", scope="raced") as newer:
+        newer.send(rows(200, 10))
+    assert newer.epoch == older.epoch == 1
+    with pytest.raises(ringfence.FencedError, match="another writer"):
+        older.commit()
+    assert sorted(ids_of(client, "raced")) == [*range(200, 210)]
+
+
 def test_rows_that_do_not_fit_are_refused_and_end_the_transaction(client: ringfence.Client) -> None:
     client.create_topic("typed", schema=SCHEMA, key=["id"], partitions=2)
     wrong = pa.RecordBatch.from_pydict({"id": ["text"]})

@@ -34,6 +34,17 @@ thread_local! {
 /// A fault and the top-level column that has it.
 type Found = (Option<usize>, Fault);
 
+/// Bytes that checks on this thread inflated since this was asked last, the last body's at most: what it cost beyond
+/// its own, sound or not.
+#[must_use]
+pub fn take_inflated_bytes() -> usize {
+    SCRATCH.with_borrow_mut(|scratch| {
+        let bytes = scratch.inflater.bytes.len();
+        scratch.inflater.clear();
+        bytes
+    })
+}
+
 impl SchemaPlan {
     /// Is `body` (without extension) a sound run of dictionary batches and one record batch of `rows` rows, with every
     /// key's slot in `slots`? `None` or the full range: slots are not computed.

@@ -96,8 +96,31 @@ impl Inflater {
     }
 }
 
-/// Does the frame fill `out` exactly?
+/// Is this one whole frame that fills `out` exactly? Arrow's readers take nothing else; the decoder alone would take
+/// a frame without its end, and several.
 fn lz4_frame(packed: &[u8], out: &mut [u8]) -> bool {
+    if lz4_frame_bytes(packed) != Some(packed.len()) {
+        return false;
+    }
     let mut decoder = lz4_flex::frame::FrameDecoder::new(packed);
     decoder.read_exact(out).is_ok() && matches!(decoder.read(&mut [0]), Ok(0))
+}
+
+/// Length of the frame that `packed` begins with, its end mark and checksum included (LZ4 Frame Format 1.6.3); `None`
+/// where it does not end.
+fn lz4_frame_bytes(packed: &[u8]) -> Option<usize> {
+    const MAGIC_BYTES: usize = 4;
+    let flags = *packed.get(MAGIC_BYTES)?;
+    let has = |bit: u8| usize::from(flags >> bit & 1);
+    // Flags, block size, and a byte of checksum around the content's size and the dictionary's id.
+    let mut at = MAGIC_BYTES + 2 + 8 * has(3) + 4 * has(0) + 1;
+    loop {
+        let size = packed.get(at..)?.first_chunk::<4>().map(|bytes| u32::from_le_bytes(*bytes))?;
+        at += 4;
+        if size == 0 {
+            return Some(at + 4 * has(2));
+        }
+        // The highest bit: stored as it is.
+        at = at.checked_add((size & 0x7fff_ffff) as usize + 4 * has(4))?;
+    }
 }

@@ -34,6 +34,7 @@ mod schema;
 mod slots;
 mod validate;
 
+pub use check::take_inflated_bytes;
 pub use encode::{Encoder, Gathered, schema_message};
 pub use error::{BodyError, EncodeError, SchemaError};
 pub use fault::Fault;

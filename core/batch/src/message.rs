@@ -52,6 +52,11 @@ pub(crate) fn open<'a>(bytes: &'a [u8], at: usize, options: &VerifierOptions) ->
     if message.version() != ipc::MetadataVersion::V5 {
         return Err(Fault::Version { found: message.version().0 });
     }
+    // Arrow's C++ readers refuse the message for it.
+    let half = |pair: ipc::KeyValue<'_>| pair.key().is_none() || pair.value().is_none();
+    if message.custom_metadata().into_iter().flatten().any(half) {
+        return Err(Fault::Missing { what: "a key or value of its custom metadata" });
+    }
     let body_bytes = message.bodyLength();
     let Some(length) = usize::try_from(body_bytes).ok().filter(|length| length.is_multiple_of(8)) else {
         return Err(Fault::BodyLength { found: body_bytes });

@@ -60,6 +60,7 @@ counters! {
     control_requests: "requests handed to the control plane",
     connections_opened: "connections accepted",
     connections_closed: "connections ended",
+    inflated_bytes: "bytes that compressed bodies were inflated to for their check",
     body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
     producers_forgotten: "dedupe entries expired or above the cap",
     states_written: "state records written",

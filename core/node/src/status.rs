@@ -41,6 +41,11 @@ impl Engine {
         list
     }
 
+    /// As its counter says: what compressed bodies have cost beyond their own bytes.
+    pub fn inflated_bytes(&self) -> u64 {
+        self.counters.inflated_bytes
+    }
+
     /// Memory of the largest partition, for tests of what an idle one takes.
     pub fn partition_bytes_max(&self) -> usize {
         self.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)

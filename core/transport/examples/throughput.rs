@@ -113,6 +113,7 @@ fn main() {
             if let Incoming::Request { connection, header, .. } = incoming {
                 answers.push((connection, *header));
             }
+            0
         };
         transport.poll(1000, &mut pool, &mut take).expect("poll");
         polls += 1;

@@ -115,6 +115,9 @@ pub enum Incoming<'a> {
     Closed(Connection),
 }
 
+/// Takes what happened; returns the work that it made beyond its own bytes, in bytes.
+pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool) -> usize;
+
 /// Ends a `poll` from another thread; cheap, and never blocks.
 pub trait Waker: Send + Sync {
     fn wake(&self);
@@ -155,16 +158,12 @@ pub trait Transport {
 
     /// Wait at most `timeout_ms` for something to do, then hand everything that is ready to `take`,
     /// in the order of arrival within each connection. A pool without free blocks stops reading from
-    /// the sockets (TCP's own back-pressure), never an error.
+    /// the sockets (TCP's own back-pressure), never an error. `take` returns what a message cost beyond its own
+    /// bytes, in bytes: a connection that made much work of few bytes waits while the others have their turns.
     ///
     /// # Errors
     /// Only what no single connection can cause.
-    fn poll(
-        &mut self,
-        timeout_ms: u32,
-        pool: &mut Pool,
-        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
-    ) -> std::io::Result<()>;
+    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> std::io::Result<()>;
 
     /// Queue an answer. To a connection that is gone: dropped, and that is no error.
     fn send(&mut self, connection: Connection, header: &[u8; 128], body: Outbound);

@@ -19,10 +19,10 @@ use rustix::io::Errno;
 use crate::dial::dial;
 use crate::inbound::Stage;
 use crate::listeners::{Accepted, LISTENER, Listeners};
-use crate::peer::{Reading, Take, Turn, Turns, Watched};
+use crate::peer::{Reading, Turn, Turns, Watched};
 use crate::slots::{SLOT_BITS, Slots};
 use crate::waker::EventWaker;
-use crate::{Connection, Incoming, Limits, Outbound, Transport, Waker};
+use crate::{Connection, Incoming, Limits, Outbound, Take, Transport, Waker};
 
 /// Shared by all connections: at least a small message with its heads twice; one receive brings some hundred rows.
 const SCRATCH_BYTES: usize = 128 * 1024;
@@ -50,6 +50,8 @@ pub struct NativeTransport {
     ended: Vec<Connection>,
     /// Not read until the pool has room, longest waiting first.
     starved: Vec<usize>,
+    /// Not read until the others have had as many turns as their last message was worth.
+    resting: Vec<usize>,
     scratch: Box<[u8]>,
     /// What epoll said in this round: data and flags.
     ready: Vec<(u64, EventFlags)>,
@@ -73,6 +75,7 @@ impl NativeTransport {
             dirty: Vec::new(),
             ended: Vec::new(),
             starved: Vec::new(),
+            resting: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into(),
             ready: Vec::with_capacity(EVENTS_MAX),
             started: Instant::now(),
@@ -92,7 +95,7 @@ impl NativeTransport {
 
     fn wait(&mut self, timeout_ms: u32) -> io::Result<()> {
         let timeout_ms = if self.dirty.is_empty() && self.ended.is_empty() { u64::from(timeout_ms) } else { 0 };
-        let timeout_ms = timeout_ms.min(if self.starved.is_empty() { SWEEP_MS } else { 1 });
+        let timeout_ms = timeout_ms.min(if self.starved.is_empty() && self.resting.is_empty() { SWEEP_MS } else { 1 });
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(timeout_ms).expect("below a second") * 1_000_000 };
         self.ready.clear();
         let mut events = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
@@ -138,7 +141,7 @@ impl NativeTransport {
         let turns = Turns { message_bytes: self.limits.message_bytes, now_ms: self.now_ms() };
         let Some(peer) = self.slots.get(slot) else { return };
         let mut turn = Turn::Done;
-        if peer.reading == Reading::Starved {
+        if peer.reading != Reading::Yes {
             turn = peer.resume(&mut self.scratch, &turns, pool, take);
         }
         if turn == Turn::Done {
@@ -147,6 +150,7 @@ impl NativeTransport {
         match turn {
             Turn::Done => {}
             Turn::NoRoom => self.starved.push(slot),
+            Turn::Spent => self.resting.push(slot),
             Turn::Closed(_) => return self.end(slot),
         }
         self.dirty.push(slot);
@@ -158,6 +162,14 @@ impl NativeTransport {
             if self.slots.get(slot).is_some_and(|peer| peer.reading == Reading::Starved) {
                 self.read(slot, pool, take);
             }
+        }
+    }
+
+    /// Connections that made much work go on once that is paid off, a turn each round.
+    fn rested(&mut self, pool: &mut Pool, take: Take<'_>) {
+        for slot in std::mem::take(&mut self.resting) {
+            let Some(peer) = self.slots.get(slot).filter(|peer| peer.reading == Reading::Resting) else { continue };
+            if peer.rest() { self.read(slot, pool, take) } else { self.resting.push(slot) }
         }
     }
 
@@ -259,10 +271,11 @@ impl Transport for NativeTransport {
         self.wait(timeout_ms)?;
         self.feed(pool, take);
         self.dispatch(pool, take);
+        self.rested(pool, take);
         self.sweep(self.now_ms());
         self.flush();
         for connection in std::mem::take(&mut self.ended) {
-            take(Incoming::Closed(connection), pool);
+            let _nobody_to_charge = take(Incoming::Closed(connection), pool);
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 use crate::inbound::{Receiving, Stage, Step, step};
 use crate::outbound::{Queue, SLICES_MAX};
 use crate::zmtp::{Broken, End, greeting, ping, pong, ready};
-use crate::{Connection, Inbound, Incoming, Limits};
+use crate::{Connection, Inbound, Incoming, Limits, Take};
 
 /// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
 const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -29,6 +29,8 @@ pub enum Turn {
     Done,
     /// The pool has no block for the next body.
     NoRoom,
+    /// What it handed in made more work than a turn may.
+    Spent,
     /// The connection must end.
     Closed(&'static str),
 }
@@ -39,6 +41,8 @@ pub enum Reading {
     Yes,
     /// Not until the pool has room for the next body.
     Starved,
+    /// Not until its work is paid off.
+    Resting,
     /// No more: it ends when its answers are written.
     Closing,
 }
@@ -69,6 +73,8 @@ pub struct Peer {
     /// When the body under way began.
     receiving_ms: u64,
     after_large: bool,
+    /// Work of what it handed in, beyond the bytes, that no turn has paid for.
+    debt: usize,
 }
 
 impl Peer {
@@ -91,6 +97,7 @@ impl Peer {
             receiving: None,
             receiving_ms: now_ms,
             after_large: false,
+            debt: 0,
         }
     }
 
@@ -104,7 +111,7 @@ impl Peer {
 
     /// Read and hand out what is there. `scratch` is shared by all peers; what remains of it is kept here.
     pub fn read(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
-        let mut handed = 0;
+        let mut handed = std::mem::take(&mut self.debt);
         while handed < TURN_BYTES_MAX {
             let received = if self.receiving.is_some() {
                 self.receive_large(scratch, limits, pool, take)
@@ -119,7 +126,13 @@ impl Peer {
         Turn::Done
     }
 
-    /// Go on after [`Turn::NoRoom`] with the bytes that are here already.
+    /// A turn that is left to the others pays for some of the debt. True: it may go on.
+    pub fn rest(&mut self) -> bool {
+        self.debt = self.debt.saturating_sub(TURN_BYTES_MAX);
+        self.debt < TURN_BYTES_MAX
+    }
+
+    /// Go on after [`Turn::NoRoom`] or [`Turn::Spent`] with the bytes that are here already.
     pub fn resume(&mut self, scratch: &mut [u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Turn {
         self.reading = Reading::Yes;
         let have = self.leftover.len();
@@ -154,10 +167,8 @@ impl Peer {
         let (header, payload) = receiving.whole();
         self.after_large = true;
         let connection = self.connection;
-        take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
-        if bytes > room {
-            self.parse(&scratch[..bytes - room], limits, pool, take)?;
-        }
+        self.debt += take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
+        self.parse(&scratch[..bytes.saturating_sub(room)], limits, pool, take)?;
         Ok(bytes)
     }
 
@@ -183,6 +194,11 @@ impl Peer {
     fn parse(&mut self, bytes: &[u8], limits: &Turns, pool: &mut Pool, take: Take<'_>) -> Result<(), Turn> {
         let (mut at, mut outcome) = (0, Ok(()));
         loop {
+            if self.debt >= TURN_BYTES_MAX {
+                self.reading = Reading::Resting;
+                outcome = Err(Turn::Spent);
+                break;
+            }
             let (step, used) = step(self.stage, self.theirs(), &bytes[at..], limits.message_bytes, pool)
                 .map_err(|Broken(why)| Turn::Closed(why))?;
             at += used;
@@ -199,7 +215,7 @@ impl Peer {
                 }
                 Step::Message { header, body } => {
                     self.after_large = matches!(body, Inbound::Large(_));
-                    take(Incoming::Request { connection: self.connection, header, body }, pool);
+                    self.debt += take(Incoming::Request { connection: self.connection, header, body }, pool);
                 }
                 Step::Greeted { minor } => {
                     self.pings = minor >= 1;
@@ -208,7 +224,7 @@ impl Peer {
                 }
                 Step::Opened => {
                     self.stage = Stage::Open;
-                    take(Incoming::Opened(self.connection), pool);
+                    self.debt += take(Incoming::Opened(self.connection), pool);
                 }
                 Step::Ping(context) => self.queue.push_raw(&pong(context)),
                 Step::Skip => {}
@@ -276,8 +292,6 @@ pub struct Turns {
     pub message_bytes: usize,
     pub now_ms: u64,
 }
-
-pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool);
 
 fn received(outcome: Result<usize, Errno>) -> Result<usize, Turn> {
     match outcome {

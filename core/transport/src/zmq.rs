@@ -25,7 +25,7 @@ use crate::inbound::LARGE_BODY_BYTES;
 use crate::waker::EventWaker;
 use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
-use crate::{Connection, Inbound, Incoming, Limits, Outbound, Payload, Transport, Waker, address};
+use crate::{Connection, Inbound, Incoming, Limits, Outbound, Payload, Take, Transport, Waker, address};
 
 /// What a peer's receive pipe should hold when all its messages are of the largest size.
 const RECEIVE_QUEUE_BYTES: usize = 256 << 20;
@@ -90,7 +90,7 @@ impl ZmqTransport {
     }
 
     /// Take one message off the socket. `false`: nothing there, or its body waits for a block.
-    fn receive(&mut self, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> io::Result<bool> {
+    fn receive(&mut self, pool: &mut Pool, take: Take<'_>) -> io::Result<bool> {
         let Some(router) = &self.router else { return Ok(false) };
         let (mut id, mut first, mut body) = (Message::empty(), Message::empty(), Message::empty());
         if !router.receive(&mut id)? || !id.has_more() || !router.receive(&mut first)? {
@@ -117,10 +117,10 @@ impl ZmqTransport {
         Ok(self.held.is_none())
     }
 
-    fn opened(&mut self, id: &[u8], pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> Connection {
+    fn opened(&mut self, id: &[u8], pool: &mut Pool, take: Take<'_>) -> Connection {
         let (connection, accepted) = self.peers.add(id, self.limits.connections, self.now_ms());
         if accepted {
-            take(Incoming::Opened(connection), pool);
+            let _work = take(Incoming::Opened(connection), pool);
         }
         connection
     }
@@ -132,7 +132,7 @@ impl ZmqTransport {
         body: Message,
         whole: bool,
         pool: &mut Pool,
-        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
+        take: Take<'_>,
     ) {
         // A body that the whole pool does not hold would wait for ever.
         let most_bytes = self.limits.message_bytes.min(pool.budget_bytes() - RECORD_HEADER_BYTES);
@@ -188,7 +188,7 @@ impl ZmqTransport {
 }
 
 /// Hand out a message, or give it back when its body needs a block and there is none.
-fn deliver(held: Held, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut Pool)) -> Option<Held> {
+fn deliver(held: Held, pool: &mut Pool, take: Take<'_>) -> Option<Held> {
     let Held { connection, header, body } = &held;
     let bytes = body.len();
     let inbound = if bytes < LARGE_BODY_BYTES {
@@ -198,7 +198,8 @@ fn deliver(held: Held, pool: &mut Pool, take: &mut dyn FnMut(Incoming<'_>, &mut 
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
         Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
     };
-    take(Incoming::Request { connection: *connection, header, body: inbound }, pool);
+    // libzmq takes one message of each peer in turn, whatever it costs.
+    let _work = take(Incoming::Request { connection: *connection, header, body: inbound }, pool);
     None
 }
 
@@ -301,12 +302,7 @@ impl Transport for ZmqTransport {
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, what))
     }
 
-    fn poll(
-        &mut self,
-        timeout_ms: u32,
-        pool: &mut Pool,
-        take: &mut dyn FnMut(Incoming<'_>, &mut Pool),
-    ) -> io::Result<()> {
+    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> io::Result<()> {
         let Some(router) = &self.router else { return Ok(()) };
         let retries = self.held.is_some() || !self.waiting.is_empty();
         let longest_ms = if retries { RETRY_MS } else { u32::try_from(SWEEP_MS).expect("short") };
@@ -331,7 +327,7 @@ impl Transport for ZmqTransport {
         self.sweep(self.now_ms());
         self.flush();
         for connection in std::mem::take(&mut self.peers.ended) {
-            take(Incoming::Closed(connection), pool);
+            let _work = take(Incoming::Closed(connection), pool);
         }
         Ok(())
     }

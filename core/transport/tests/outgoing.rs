@@ -46,6 +46,7 @@ impl Side {
                     Heard::Message(connection, header[6], bytes, at)
                 }
             });
+            0
         };
         self.transport.poll(1, &mut self.pool, &mut take).unwrap();
     }

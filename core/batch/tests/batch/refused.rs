@@ -105,6 +105,72 @@ fn a_compressed_body_cannot_grow_beyond_a_message() {
 }
 
 #[test]
+fn an_lz4_frame_without_its_end_is_refused_as_every_reader_would() {
+    let ints: ArrayRef = Arc::new(Int64Array::from((0..1000).collect::<Vec<_>>()));
+    let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME)).unwrap();
+    let (schema, body) = written(&batch_of("c", &ints, false), options);
+    assert_eq!(check(&schema, &body, 1000), Ok(()));
+    // The frame and its declared length of 8 bytes are the only buffer: its length stands in the metadata.
+    let frame = body.windows(4).position(|four| four == 0x184D_2204_u32.to_le_bytes()).unwrap();
+    let metadata = &body[..frame - 8];
+    let lengths = (0..metadata.len() / 8).map(|word| word * 8);
+    let of_frame = |at: &usize| {
+        let length = usize::try_from(i64::from_le_bytes(body[*at..*at + 8].try_into().unwrap())).unwrap_or(0);
+        length > 100 && frame - 8 + length <= body.len() && body[frame - 8 + length - 4..frame - 8 + length] == [0; 4]
+    };
+    let at = lengths.rev().find(of_frame).expect("a buffer's length");
+    let length = i64::from_le_bytes(body[at..at + 8].try_into().unwrap());
+    let mut cut = body.clone();
+    cut[at..at + 8].copy_from_slice(&(length - 4).to_le_bytes());
+    let error = check(&schema, &cut, 1000).unwrap_err();
+    assert!(matches!(error.fault, Fault::Compressed { declared: 8000, .. }), "{error:?}");
+}
+
+#[test]
+fn custom_metadata_without_its_key_is_refused_as_every_reader_would() {
+    let (schema, body) = written(&ints(), IpcWriteOptions::default());
+    let metadata_bytes = u32::from_le_bytes(body[4..8].try_into().unwrap()) as usize;
+    let (metadata, buffers) = body[8..].split_at(metadata_bytes);
+    for (has_key, expected) in [(true, Ok(())), (false, Err("a key or value of its custom metadata"))] {
+        let metadata = with_pair(ipc::root_as_message(metadata).unwrap(), has_key);
+        let length = u32::try_from(metadata.len()).unwrap();
+        let body = [&[0xff; 4][..], &length.to_le_bytes(), &metadata, buffers].concat();
+        let found = check(&schema, &body, 4).map_err(|error| match error.fault {
+            Fault::Missing { what } => what,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(found, expected);
+    }
+}
+
+/// The message with one pair of custom metadata.
+fn with_pair(message: ipc::Message<'_>, has_key: bool) -> Vec<u8> {
+    let batch = message.header_as_record_batch().unwrap();
+    let mut new = flatbuffers::FlatBufferBuilder::new();
+    let nodes: Vec<ipc::FieldNode> = batch.nodes().unwrap().iter().copied().collect();
+    let buffers: Vec<ipc::Buffer> = batch.buffers().unwrap().iter().copied().collect();
+    let (nodes, buffers) = (new.create_vector(&nodes), new.create_vector(&buffers));
+    let (length, nodes, buffers) = (batch.length(), Some(nodes), Some(buffers));
+    let args = ipc::RecordBatchArgs { length, nodes, buffers, compression: None, variadicBufferCounts: None };
+    let header = ipc::RecordBatch::create(&mut new, &args).as_union_value();
+    let text = new.create_string("text");
+    let pair = ipc::KeyValue::create(&mut new, &ipc::KeyValueArgs { key: has_key.then_some(text), value: Some(text) });
+    let pairs = new.create_vector(&[pair]);
+    let args = ipc::MessageArgs {
+        version: ipc::MetadataVersion::V5,
+        header_type: ipc::MessageHeader::RecordBatch,
+        header: Some(header),
+        bodyLength: message.bodyLength(),
+        custom_metadata: Some(pairs),
+    };
+    let message = ipc::Message::create(&mut new, &args);
+    new.finish(message, None);
+    let mut bytes = new.finished_data().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    bytes
+}
+
+#[test]
 fn a_row_of_another_partition_is_named() {
     let batch = ints();
     let slots = slots_of(&batch, &[0]).unwrap();

@@ -137,7 +137,14 @@ impl Core {
         }
     }
 
-    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
+    /// The work of what came in beyond its own bytes: what it was inflated to.
+    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) -> usize {
+        let before = self.engine.inflated_bytes();
+        self.take(incoming, pool);
+        usize::try_from(self.engine.inflated_bytes() - before).unwrap_or(usize::MAX)
+    }
+
+    fn take(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
         if connection_of(&incoming).is_outgoing() {
             if let Some(event) = self.links.event(incoming) {
                 self.handle(event, pool);

@@ -159,20 +159,23 @@ impl Loop {
         while !self.stop.load(Ordering::Acquire) {
             let mut answers = Vec::new();
             let (counts, kept, seen) = (&self.counts, &mut self.kept, &self.seen);
-            let mut take = |incoming: Incoming<'_>, pool: &mut Pool| match incoming {
-                Incoming::Opened(_) => {
-                    counts.opened.fetch_add(1, Ordering::AcqRel);
+            let mut take = |incoming: Incoming<'_>, pool: &mut Pool| {
+                match incoming {
+                    Incoming::Opened(_) => {
+                        counts.opened.fetch_add(1, Ordering::AcqRel);
+                    }
+                    Incoming::Closed(_) => {
+                        counts.closed.fetch_add(1, Ordering::AcqRel);
+                    }
+                    Incoming::Request { connection, header, body } => {
+                        let tag = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes"));
+                        seen.lock().expect("no panic").push((connection, tag));
+                        counts.requests.fetch_add(1, Ordering::AcqRel);
+                        let body = kept_or_answered(header[0], body, pool, kept);
+                        answers.push((connection, *header, body));
+                    }
                 }
-                Incoming::Closed(_) => {
-                    counts.closed.fetch_add(1, Ordering::AcqRel);
-                }
-                Incoming::Request { connection, header, body } => {
-                    let tag = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes"));
-                    seen.lock().expect("no panic").push((connection, tag));
-                    counts.requests.fetch_add(1, Ordering::AcqRel);
-                    let body = kept_or_answered(header[0], body, pool, kept);
-                    answers.push((connection, *header, body));
-                }
+                0
             };
             self.transport.poll(60_000, &mut self.pool, &mut take).expect("poll");
             for (connection, header, body) in answers {
