@@ -159,6 +159,30 @@ def test_a_partition_moves_whose_beginning_is_gone(three: Three) -> None:
         three.nodes[away].start()
 
 
+def test_a_partition_moves_between_nodes_with_the_smallest_segments(tmp_path: Path) -> None:
+    """Pieces of a copy are longer than the largest body that such a node takes of clients."""
+    rows, step = 300_000, 1_000
+    three = Three(tmp_path, options=("--segment-bytes", "1MiB"))
+    try:
+        three.start()
+        [part] = create(three, 1, 1).partitions
+        with (
+            ringfence.connect(three.nodes[0].address, timeout_s=30) as client,
+            client.producer("t") as producer,
+        ):
+            for first in range(0, rows, step):
+                producer.send(batch(first, step))
+        home = next(place for place in range(3) if three.id(place) == part.owner)
+        away = (home + 1) % 3
+        told = moved(three, "rebalance", "start", "move", "--move", f"{part.partition}:{three.id(away)}")
+        [move] = told["moves"]
+        assert move["bytes"] > 4 << 20, "several pieces"
+        with ringfence.connect(three.nodes[away].address, timeout_s=30) as client:
+            assert read_ids(client, "t") == {part.partition: [(0, row) for row in range(rows)]}
+    finally:
+        three.kill_all()
+
+
 def test_a_node_is_drained_under_load(three: Three) -> None:
     """The node leads the metadata, too: it gives the lead away."""
     create(three, 6, 1)

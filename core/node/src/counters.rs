@@ -69,6 +69,7 @@ counters! {
     punch_failures: "holes that the file system refused: that space comes back with its file",
     replicated_bytes: "bytes of records sent to replicas",
     copied_bytes: "bytes of these that were read from disk: for replicas that were behind",
+    tail_bytes: "bytes of these that memory kept until a replica had room for them",
     received_records: "records appended as a replica",
     received_bytes: "body bytes of these",
     scrubbed_bytes: "bytes read back in the background",

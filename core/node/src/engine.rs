@@ -140,6 +140,7 @@ impl Engine {
         };
         let window = &mut engine.sync.peers.window_bytes;
         *window = (*window).min(settings.pool_bytes / 8);
+        engine.sync.tails = crate::sync::Tails::of(settings.pool_bytes);
         engine.grant();
         engine
     }

@@ -4,6 +4,7 @@
 use crate::blob;
 use crate::engine::Engine;
 use crate::partition::Partition;
+use crate::sync::Role;
 
 impl Engine {
     /// # Errors
@@ -25,6 +26,22 @@ impl Engine {
         }
         for acks in &self.acks {
             acks.check()?;
+        }
+        self.check_tails()
+    }
+
+    /// Memory is kept for replicas of owners alone, and of nothing that is not durable here (S1).
+    fn check_tails(&self) -> Result<(), String> {
+        self.sync.tails.check()?;
+        for (at, first, next) in self.sync.tails.kept() {
+            let partition = self.partitions.get(at).ok_or("a tail of no partition")?;
+            let Role::Owner(owner) = &partition.role else {
+                return Err(format!("partition {}: a tail of what is no owner", partition.log.partition));
+            };
+            if next > owner.durable.record {
+                let durable = owner.durable.record;
+                return Err(format!("S1: records {first} to {next} are kept, those below {durable} are durable"));
+            }
         }
         Ok(())
     }

@@ -92,6 +92,8 @@ impl Engine {
             ("replicas_unanswered", self.sync.peers.unanswered() as u64),
             // bytes of records that these hold
             ("replicas_unanswered_bytes", self.sync.peers.unanswered_bytes() as u64),
+            // bytes of memory kept for replicas that have no room for more under way now
+            ("replicas_tail_bytes", self.sync.tails.held_bytes() as u64),
             // records that are known to be damaged on disk now
             ("damaged_records", self.scrub.known() as u64),
             // when the last round over all sealed files ended, Unix ms; 0 = none did since the start

@@ -15,6 +15,8 @@ mod scrub;
 #[path = "replication/staged.rs"]
 mod staged;
 mod support;
+#[path = "replication/tails.rs"]
+mod tails;
 #[path = "replication/tokens.rs"]
 mod tokens;
 

@@ -9,6 +9,10 @@ use crate::{Inbound, Payload};
 /// Bodies from here on are received straight into a block of their own; below, copying is cheaper than a block.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;
 
+/// Records that a node sends to another in one body, however small the bodies are that the other takes of clients. One
+/// that is larger is alone.
+pub const RECORDS_BYTES: usize = 2 << 20;
+
 /// Where a header names its opcode.
 const OPCODE_AT: usize = 6;
 
@@ -121,6 +125,16 @@ fn on_command(stage: Stage, theirs: End, body: &[u8]) -> Result<Step<'_>, Broken
     }
 }
 
+fn is_records(header: &[u8; HEADER_BYTES]) -> bool {
+    header[OPCODE_AT] == Opcode::Replicate as u8
+}
+
+/// The longest body behind this header where clients' bodies have at most `max` bytes.
+#[must_use]
+pub fn body_bytes_max(header: &[u8; HEADER_BYTES], max: usize) -> usize {
+    if is_records(header) { max.max(RECORDS_BYTES) + RECORD_HEADER_BYTES } else { max }
+}
+
 fn on_body<'a>(
     header: &'a [u8; HEADER_BYTES],
     header_end: usize,
@@ -132,10 +146,9 @@ fn on_body<'a>(
     if frame.command || frame.more {
         return Err(Broken("a message of more than two frames"));
     }
-    // Records between nodes bring their own headers: room for one beside the largest body, and none in front.
-    let is_records = header[OPCODE_AT] == Opcode::Replicate as u8;
-    let (at, max) = if is_records { (0, max + RECORD_HEADER_BYTES) } else { (RECORD_HEADER_BYTES, max) };
-    if frame.bytes > max {
+    // Records between nodes bring their own headers: no room in front.
+    let at = if is_records(header) { 0 } else { RECORD_HEADER_BYTES };
+    if frame.bytes > body_bytes_max(header, max) {
         return Err(Broken("a body above the limit"));
     }
     let start = header_end + frame.head;

@@ -32,7 +32,7 @@ mod zmtp;
 
 use ringfence_buffer::{Block, Pool};
 
-pub use inbound::LARGE_BODY_BYTES;
+pub use inbound::{LARGE_BODY_BYTES, RECORDS_BYTES, body_bytes_max};
 pub use native::NativeTransport;
 #[cfg(feature = "libzmq")]
 pub use zmq::ZmqTransport;

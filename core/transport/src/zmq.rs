@@ -21,7 +21,7 @@ use std::time::Instant;
 use ringfence_buffer::Pool;
 use ringfence_wire::{HEADER_BYTES, RECORD_HEADER_BYTES};
 
-use crate::inbound::LARGE_BODY_BYTES;
+use crate::inbound::{LARGE_BODY_BYTES, RECORDS_BYTES, body_bytes_max};
 use crate::waker::EventWaker;
 use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
@@ -135,7 +135,7 @@ impl ZmqTransport {
         take: Take<'_>,
     ) {
         // A body that the whole pool does not hold would wait for ever.
-        let most_bytes = self.limits.message_bytes.min(pool.budget_bytes() - RECORD_HEADER_BYTES);
+        let most_bytes = pool.budget_bytes() - RECORD_HEADER_BYTES;
         let Some(peer) = self.peers.get(connection) else { return };
         if peer.source.is_none() {
             peer.source = first.source();
@@ -147,7 +147,7 @@ impl ZmqTransport {
             return;
         }
         match <&[u8; HEADER_BYTES]>::try_from(&**first) {
-            Ok(header) if whole && body.len() <= most_bytes => {
+            Ok(header) if whole && body.len() <= most_bytes.min(body_bytes_max(header, self.limits.message_bytes)) => {
                 self.held = deliver(Held { connection, header: *header, body }, pool, take);
             }
             _ => self.peers.shut(connection),
@@ -252,7 +252,8 @@ fn configure(router: &Router, limits: &Limits) -> io::Result<()> {
     let queue_messages =
         (RECEIVE_QUEUE_BYTES / limits.message_bytes.max(1)).clamp(*QUEUE_MESSAGES.start(), *QUEUE_MESSAGES.end());
     let heartbeat_ms = limits.heartbeat_ms;
-    router.set_i64(MAXMSGSIZE, i64::try_from(limits.message_bytes.max(HEADER_BYTES)).unwrap_or(i64::MAX))?;
+    let most_bytes = limits.message_bytes.max(RECORDS_BYTES) + RECORD_HEADER_BYTES;
+    router.set_i64(MAXMSGSIZE, i64::try_from(most_bytes).unwrap_or(i64::MAX))?;
     // ZMQ_HEARTBEAT_TTL is sent in tenths of a second in 16 bits.
     let ttl_ms = (3 * heartbeat_ms).min(6_553_500);
     for (option, value) in [

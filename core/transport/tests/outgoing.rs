@@ -108,6 +108,21 @@ fn messages_go_both_ways_over_a_connection_that_we_made() {
     }
 }
 
+/// A node with small files takes small bodies of clients, and records as others gather them.
+#[test]
+fn many_records_are_taken_where_the_bodies_of_clients_must_be_smaller() {
+    let (mut a, mut b, connection) = meet("tcp://127.0.0.1:0");
+    let Heard::Opened(other) = b.heard[0] else { panic!("{:?}", b.heard) };
+    let large = vec![7; LIMITS.message_bytes + 5_000];
+    let body = || Outbound::Bytes(large.clone().into());
+    a.transport.send(connection, &header(Opcode::Replicate, &large), body());
+    until(&mut a, &mut b, |_, b| b.heard.len() >= 3);
+    assert_eq!(b.heard[2], Heard::Message(other, Opcode::Replicate as u8, large.clone(), 0));
+    a.transport.send(connection, &header(Opcode::Publish, &large), body());
+    until(&mut a, &mut b, |_, b| b.heard.len() >= 4);
+    assert_eq!(b.heard[3], Heard::Closed(other));
+}
+
 #[test]
 fn nobody_there_is_told_as_closed_and_nonsense_as_an_error() {
     let mut a = Side::new();

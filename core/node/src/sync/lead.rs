@@ -61,6 +61,7 @@ impl Engine {
                 sync.end_session(0, "no connection");
             }
             if any {
+                self.trim(at);
                 self.has_business(at);
                 self.tell_syncs(at, effects);
             }
@@ -99,7 +100,7 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         let epoch = owner.epoch;
         let sync = &mut owner.syncs[index];
-        (sync.stage, sync.session, sync.level, sync.reading) = (Stage::Asked, session, false, false);
+        sync.begin_session(session);
         let (node, header) = (sync.place.node, partition.request(epoch, bound));
         let sent = Sent { at, session, opcode: Opcode::Fence, bytes: 0 };
         self.sync.peers.send(node, header, Outbound::Empty, sent, now, effects);
@@ -155,6 +156,7 @@ impl Engine {
         if sync.stage == Stage::Begun {
             sync.stage = Stage::Copying;
         }
+        sync.unanswered_bytes = sync.unanswered_bytes.saturating_sub(sent.bytes);
         sync.durable = sync.durable.max(header.sequence);
         sync.heard = sync.heard.max(header.request_id);
         self.advance(sent.at, effects);

@@ -318,7 +318,7 @@ impl Engine {
         let (number, until) = (header.sequence, partition.log.head().next_record);
         let plan = partition.log.plan_records(number, until, 1);
         let plan = plan.map_err(|_| refusal(Code::Truncated, "this store has no such record"))?;
-        if self.sync.reads.len() >= super::stream::READS_MAX {
+        if self.sync.reads.len() >= super::copy::READS_MAX {
             return Err(refusal(Code::Overloaded, "too many reads for replicas are under way"));
         }
         let block = pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;

@@ -15,9 +15,10 @@
 //! Roles of a partition on a store ([`Role`]): an owner alone (no replicas: nothing of this costs it anything), an owner
 //! with replicas, a follower. What a replica appends are the owner's log records, verbatim but for the physical part.
 //!
-//! A replica is *live* when it has all that is durable here: then it gets each group's records from memory, out of the
-//! very blocks that were written. Else it is *copying*: the reader reads behind its end from disk, one bounded piece at
-//! a time. Who is too slow for the window of bytes under way falls back to copying, so nothing grows (I17).
+//! A replica is *live* when it lacks nothing but what memory has: then it gets each group's records out of the very blocks
+//! that were written, at once, or, while its window of bytes under way is full, from the *tail* that keeps them for it.
+//! Else it is *copying*: the reader reads behind its end from disk, one bounded piece at a time, until it is where the
+//! tail begins. Who is too slow for the tail's budget falls back to copying, so nothing grows (I17).
 //!
 //! # Invariants
 //!
@@ -29,11 +30,13 @@
 //!   connection still brings is refused.
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
-//! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out; `follow.rs` the
+//! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out, `tail.rs` what is kept for it,
+//! `copy.rs` what is read for it; `follow.rs` the
 //! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod confirm;
+mod copy;
 mod cut;
 mod follow;
 mod lead;
@@ -42,6 +45,7 @@ mod owner;
 mod peers;
 mod roles;
 mod stream;
+mod tail;
 
 use ringfence_routing::IdMap;
 
@@ -52,6 +56,7 @@ pub use follow::{Follower, ReplicaDue};
 pub use mend::Mends;
 pub use owner::{End, Owner, Waiting};
 pub use peers::ToPeer;
+pub use tail::Tails;
 
 use peers::Peers;
 
@@ -83,6 +88,7 @@ impl Role {
 #[derive(Debug, Default)]
 pub struct Syncs {
     pub peers: Peers,
+    pub tails: Tails,
     /// Reads of the log for replicas, by ticket.
     reads: IdMap<Read>,
     next_session: u64,

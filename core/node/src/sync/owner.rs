@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use ringfence_log::ReadDone;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
 
@@ -54,12 +55,13 @@ pub enum Stage {
     Begun,
     /// Read from disk.
     Copying,
-    /// Sent from memory as it becomes durable.
+    /// Sent from memory: as it becomes durable, or from the tail when its window has room.
     Live,
     /// It cannot go on; an order or a new epoch begins again.
     Failed,
 }
 
+#[allow(clippy::struct_excessive_bools)] // each is told apart by who reads it; they come in any combination
 #[derive(Debug)]
 pub struct Sync {
     pub place: Place,
@@ -82,8 +84,12 @@ pub struct Sync {
     pub anew: bool,
     /// A read for it is under way.
     pub reading: bool,
-    /// Block for the next read: larger after a record that did not fit.
+    /// Block for the next read: larger after a record that did not fit, until a half would do.
     pub read_bytes: usize,
+    /// It is copying, and lacks so little that the tail is kept for it.
+    pub near: bool,
+    /// Records sent in this session that it has not answered.
+    pub unanswered_bytes: usize,
     /// The mark that it was told, as an offset.
     pub told: u64,
     pub throttle: Throttle,
@@ -110,7 +116,7 @@ impl Throttle {
 
     /// True if a piece of at most `bytes` may be read from `next` on.
     pub fn allows(&mut self, next: u64, bytes: u64, now_ms: u64) -> bool {
-        if self.bytes_per_s == 0 || next >= self.until_record {
+        if !self.holds(next) {
             return true;
         }
         let passed_ms = now_ms.saturating_sub(self.refilled_ms);
@@ -122,6 +128,11 @@ impl Throttle {
         let most = (self.bytes_per_s / 10).max(bytes);
         self.budget_bytes = self.budget_bytes.saturating_add(refill).min(most);
         self.budget_bytes >= bytes.min(most)
+    }
+
+    /// True if it has a say about this record.
+    pub fn holds(&self, next: u64) -> bool {
+        self.bytes_per_s > 0 && next < self.until_record
     }
 
     /// So many bytes were read.
@@ -146,6 +157,8 @@ impl Sync {
             anew: false,
             reading: false,
             read_bytes: READ_BYTES,
+            near: false,
+            unanswered_bytes: 0,
             told: 0,
             throttle,
             bytes: 0,
@@ -166,10 +179,35 @@ impl Sync {
         (self.level, self.session, self.reading) = (false, 0, false);
     }
 
+    /// A session begins: nothing of it is under way.
+    pub fn begin_session(&mut self, session: u64) {
+        (self.stage, self.session, self.unanswered_bytes) = (Stage::Asked, session, 0);
+        (self.level, self.reading, self.near) = (false, false, false);
+    }
+
+    /// What becomes durable is kept in memory until it is sent there.
+    pub fn takes_from_memory(&self) -> bool {
+        match self.stage {
+            Stage::Live => true,
+            Stage::Copying => self.near && !self.anew && !self.throttle.holds(self.next),
+            _ => false,
+        }
+    }
+
+    /// A piece was read for it; `until` is where the tail begins, or would, `budget` what it may keep.
+    pub fn took(&mut self, done: &ReadDone, until: u64, budget: u64) {
+        self.throttle.spend(done.bytes as u64);
+        if done.bytes <= self.read_bytes / 2 {
+            self.read_bytes = (self.read_bytes / 2).max(READ_BYTES);
+        }
+        let record_bytes = done.bytes as u64 / u64::from(done.records.max(1));
+        self.near = until.saturating_sub(done.next_record).saturating_mul(record_bytes) <= budget;
+    }
+
     pub fn state(&self) -> &'static str {
         match self.stage {
             Stage::Down { .. } | Stage::Asked | Stage::Begun => "waiting",
-            Stage::Copying if !self.level => "copying",
+            Stage::Copying | Stage::Live if !self.level => "copying",
             Stage::Copying | Stage::Live => "contiguous",
             Stage::Failed => "failed",
         }
@@ -178,6 +216,10 @@ impl Sync {
 
 /// One piece of a copy: enough for the disk to stream, little enough to keep what is appended meanwhile going.
 pub const READ_BYTES: usize = 1 << 20;
+const _: () = assert!(READ_BYTES <= ringfence_transport::RECORDS_BYTES);
+/// Of a copy read from disk and unanswered. While one piece is synced there, the next are read and sent; what is
+/// appended there for others waits behind no more than this.
+pub const COPY_AHEAD_BYTES: usize = 4 << 20;
 
 impl Owner {
     pub fn new(epoch: u64, quorum: usize, epoch_record: u64) -> Self {
@@ -197,6 +239,21 @@ impl Owner {
     /// Stores of the set that take this owner's records now, itself included.
     pub fn there(&self) -> usize {
         1 + self.syncs.iter().filter(|sync| sync.counts() && sync.level).count()
+    }
+
+    /// Up to where this replica lacks records.
+    pub fn until(&self, index: usize) -> u64 {
+        let until = self.durable.record;
+        #[cfg(feature = "planted")]
+        let until = if is_on(Bug::CopyShort) && self.syncs[index].change > 0 { until.saturating_sub(1) } else { until };
+        #[cfg(not(feature = "planted"))]
+        let _ = index;
+        until
+    }
+
+    /// The first record that somebody is to be sent from memory.
+    pub fn lowest_from_memory(&self) -> Option<u64> {
+        self.syncs.iter().filter(|sync| sync.takes_from_memory()).map(|sync| sync.next).min()
     }
 
     /// Raise the mark to what a quorum has durable (S3). False if it stays.
@@ -224,8 +281,11 @@ impl Owner {
 
     /// True while time may bring something: a retry, a deadline, a mark to tell.
     pub fn has_business(&self, mark: u64) -> bool {
-        let calm =
-            |sync: &Sync| matches!(sync.stage, Stage::Failed) || (sync.stage == Stage::Live && sync.told >= mark);
+        let calm = |sync: &Sync| match sync.stage {
+            Stage::Failed => true,
+            Stage::Live => sync.told >= mark && sync.next >= self.durable.record,
+            _ => false,
+        };
         !self.waiting.is_empty() || !self.confirms.is_empty() || !self.syncs.iter().all(calm)
     }
 }

@@ -17,6 +17,7 @@ impl Engine {
     /// The partition has another role from here on. Who waited for a mark of the old one hears that nobody knows.
     pub(crate) fn take_role(&mut self, at: At, role: Role, effects: &mut Effects) {
         self.give_up_waiting(at, "the owner changed before enough replicas had it on disk", effects);
+        self.sync.tails.forget(at);
         let was = matches!(&self.partitions[at].role, Role::Owner(_));
         let is = matches!(&role, Role::Owner(_));
         self.sync.streaming = self.sync.streaming + usize::from(is) - usize::from(was);
@@ -185,6 +186,7 @@ impl Engine {
             if owner.syncs.is_empty() && owner.quorum == 1 && owner.waiting.is_empty() {
                 self.take_role(at, Role::Alone, effects);
             }
+            self.trim(at);
         }
         Step::Done(Finished::Done)
     }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
-use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, body_bytes_max};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader, crc_of};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of};
@@ -211,7 +211,7 @@ impl Stepped {
     /// # Errors
     /// [`NodeError::State`]: the connection is not open, or the transport would close it because of the body's size.
     pub fn request(&mut self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<bool, NodeError> {
-        let bytes_max = limits_of(&self.config).message_bytes;
+        let bytes_max = body_bytes_max(header, limits_of(&self.config).message_bytes);
         let life = self.life()?;
         if !life.connections.contains(&connection) {
             return Err(NodeError::State(format!("connection {connection} is not open; connect it first")));
