@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ringfence.ask import Ask
+from ringfence.codec import column_names, control_body
 from ringfence.native import messages, wire
 from ringfence.native._node import schema_message
 from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from ringfence.codec import Answer
     from ringfence.link import Link
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
+
+
+def _properties(given: Any) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"properties={given!r}: a mapping of names to texts")
+    return dict(given)
 
 
 class Admin:
@@ -34,12 +44,7 @@ class Admin:
         self, opcode: wire.Opcode, message: messages.Message | None, *, topic: str | None = None
     ) -> tuple[Answer, int]:
         """One request; the answer, and how many tries were never answered (they may have been served)."""
-        try:
-            body = b"" if message is None else messages.encode(message)
-        except OverflowError as error:
-            raise InvalidArgumentError(f"a number is beyond 64 bits: {error}", topic=topic) from error
-        except UnicodeEncodeError as error:
-            raise InvalidArgumentError(f"a name is no Unicode text: {error}", topic=repr(topic)) from error
+        body = b"" if message is None else control_body(message)
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
@@ -57,7 +62,7 @@ class Admin:
         name: str,
         *,
         schema: Any,
-        key: Sequence[str] = (),
+        key: str | Sequence[str] = (),
         partitions: int = 1,
         replication: int = 1,
         retention_bytes: int | None = None,
@@ -69,12 +74,12 @@ class Admin:
         message = messages.TopicCreate(
             name=name,
             schema=schema_message(schema),
-            key=list(key),
+            key=column_names("key", key),
             partitions=partitions,
             replication=replication,
             retention_bytes=retention_bytes,
             retention_ms=retention_ms,
-            properties=dict(properties or {}),
+            properties=_properties(properties),
             exist_ok=exist_ok,
         )
         try:

@@ -135,7 +135,7 @@ class Client:
         name: str,
         *,
         schema: Any,
-        key: Sequence[str] = (),
+        key: str | Sequence[str] = (),
         partitions: int = 1,
         replication: int = 1,
         retention_bytes: int | None = None,
@@ -148,8 +148,8 @@ class Client:
         Args:
             name: `tenant/namespace/name`; a plain name means `public/default/name`.
             schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
-            key: columns whose values say which partition a row belongs to; none: whole batches go to any
-                partition.
+            key: columns whose values say which partition a row belongs to, a str is one; none: whole batches
+                go to any partition.
             partitions: 1 .. 65536.
             replication: copies on different nodes: 1, 3 or 5.
             retention_bytes: of each partition; None keeps all.
@@ -297,7 +297,7 @@ class Client:
         partition: int | Iterable[int] | None = None,
         start: Start = None,
         follow: bool = False,
-        columns: Sequence[str] | None = None,
+        columns: str | Sequence[str] | None = None,
         batch_rows: int | None = None,
         prefetch_bytes: int = PREFETCH_BYTES,
         timeout_s: float | None = None,
@@ -311,7 +311,7 @@ class Client:
                 datetime with time zone: the first batch at or after it; {partition: offset}; or positions of
                 an earlier reader.
             follow: go on with new rows for ever; default: end at the mark of this call.
-            columns: only these, in this order.
+            columns: only these, in this order; a str is one name.
             batch_rows: batches of at most so many rows; default: as they were sent.
             prefetch_bytes: what may be held ahead of the application.
             timeout_s: seconds that a fetch may take, retries included; default: the client's.

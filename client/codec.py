@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
-from ringfence.native.errors import ProtocolError, RerouteError, RetriableError, RingfenceError, refusal
+from ringfence.native.errors import (
+    InvalidArgumentError,
+    ProtocolError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+    refusal,
+)
 from ringfence.native.frame import pack_request
 
 NO_BODY = memoryview(b"")
@@ -21,6 +30,45 @@ def request_header(opcode: int, request_id: int, **fields: int) -> bytearray:
     header = bytearray(wire.HEADER_BYTES)
     pack_request(header, 0, opcode, request_id, **fields)
     return header
+
+
+def control_body(message: messages.Message) -> bytes:
+    """The body of a control request that holds what a caller passed.
+
+    Raises:
+        InvalidArgumentError: a value has another type than the message's, or cannot be sent; it is named.
+    """
+    kind = type(message)
+    try:
+        msgspec.convert(msgspec.structs.asdict(message), kind)
+        return messages.encode(message)
+    except OverflowError as error:
+        raise InvalidArgumentError(f"a number is beyond 64 bits: {error}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidArgumentError(f"a name is no Unicode text: {error}") from error
+    except msgspec.ValidationError as error:
+        wanted, _, place = str(error).partition(" - at ")
+        place = place.strip("`").removeprefix("$.")
+        given = getattr(message, place, None)
+        raise InvalidArgumentError(f"{place}={given!r}: {wanted[:1].lower()}{wanted[1:]}") from error
+
+
+def column_names(argument: str, given: Any) -> list[str]:
+    """The names of columns that a caller passed; a str is one name.
+
+    Raises:
+        InvalidArgumentError: it is no sequence of names; it names the argument.
+    """
+    if isinstance(given, str):
+        return [given]
+    try:
+        names = list(given)
+    except TypeError:
+        names = [given]
+    wrong = [name for name in names if not isinstance(name, str)]
+    if wrong:
+        raise InvalidArgumentError(f"{argument} takes names of columns, not {wrong[0]!r}")
+    return names
 
 
 @dataclass(slots=True)

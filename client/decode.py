@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from ringfence.codec import column_names
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.errors import InvalidArgumentError, ProtocolError
@@ -48,12 +49,13 @@ class Decoder:
     Columns that a batch's own schema had not yet are null; columns that it has beyond are left out.
     """
 
-    def __init__(self, topic: str, schemas: Sequence[bytes], columns: Sequence[str] | None) -> None:
+    def __init__(self, topic: str, schemas: Sequence[bytes], columns: str | Sequence[str] | None) -> None:
         """Raises InvalidArgumentError for a column that the topic has not."""
         self._topic = topic
         self._messages = [pa.py_buffer(message) for message in schemas]
         self._schemas = [pa.ipc.read_schema(message) for message in self._messages]
         newest: pa.Schema = self._schemas[-1]
+        columns = None if columns is None else column_names("columns", columns)
         missing = [name for name in columns or () if name not in newest.names]
         if missing:
             raise InvalidArgumentError(

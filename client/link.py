@@ -95,6 +95,8 @@ class Link:
         self._closing = False
         self._released = False  # nobody looks at `_calls` any more, after one last round
         self._thread: threading.Thread | None = None
+        # While it runs: the system gives the ident of a thread that has ended to others.
+        self._ident: int | None = None
         self._start_lock = threading.Lock()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.settimeout(0)
@@ -147,7 +149,7 @@ class Link:
     @property
     def inside(self) -> bool:
         """Whether this is the link's own thread: a callback of a future runs there."""
-        return self._thread is not None and threading.get_ident() == self._thread.ident
+        return threading.get_ident() == self._ident
 
     def check_outside(self, what: str) -> None:
         """Raises InvalidArgumentError on the link's own thread, which would wait for itself for ever."""
@@ -242,6 +244,7 @@ class Link:
         return [up for peer in self._peers.values() if (up := peer.up) is not None]
 
     def _run(self) -> None:
+        self._ident = threading.get_ident()
         try:
             while not self._closing:
                 self._turn()
@@ -251,6 +254,7 @@ class Link:
         finally:
             self._closing = True
             self._release()
+            self._ident = None
 
     def _turn(self) -> None:
         if self._took and self._is_moderate():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.budget import Budget
 from ringfence.coalesce import Coalescer, Company, Small
-from ringfence.encode import Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
+from ringfence.encode import FEW_ROWS, Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
 from ringfence.farewell import remember
 from ringfence.fork import guard
 from ringfence.native.errors import (
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ringfence.tables import Tables
 
 NUMBER_MAX = 2**63 - 1  # what every language counts to, and the header's field holds
-FEW_ROWS = 16  # encoded before there is room for them: what a thread holds beyond the limit is one such send
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
 
 
@@ -227,6 +226,13 @@ class Producer:
     def _draw(self, number: int | None) -> int:
         if number is None:
             number = max(self._number, self._number_before) + 1
+            if number > NUMBER_MAX:
+                raise InvalidArgumentError(
+                    "the last send has the greatest number there is; make a producer of another name, and "
+                    "count from lower",
+                    last=number - 1,
+                    number_max=NUMBER_MAX,
+                )
         else:
             try:
                 number = operator.index(number)

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ringfence.ask import Ask
+from ringfence.codec import control_body
 from ringfence.native import messages, wire
 from ringfence.native.errors import RingfenceError
 from ringfence.routing import Layout, layout_of, newest
@@ -47,7 +48,7 @@ class Tables:
         Raises:
             NotFoundError: no such topic. ConnectError: nobody answered until the deadline.
         """
-        body = messages.encode(messages.TopicName(name=name))
+        body = control_body(messages.TopicName(name=name))
         describe = Ask(wire.Opcode.TOPIC_DESCRIBE, body, deadline, topic=name)
         topic = self._link.ask(describe).result().control(messages.TopicInfo).topic
         return self.get_by_id(topic, deadline, name)

@@ -29,11 +29,9 @@ def extension_fault(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | N
 
     Rows of the old schema stay readable under the new one then: the added columns read as null.
     """
-    for place, column in enumerate(old):
-        if place >= len(new):
-            return f"column {column.name!r} is missing"
-        if new[place] != column:
-            return f"column {place} was {_shown(column)} and would be {_shown(new[place])}"
+    fault = _altered(old, new)
+    if fault is not None:
+        return fault
     added = new[len(old) :]
     if not added:
         return "no column is added"
@@ -41,6 +39,24 @@ def extension_fault(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | N
         if not column.nullable:
             return f"the added column {column.name!r} is not nullable, and stored rows have no value for it"
     return name_fault(new)
+
+
+def difference(known: tuple[Column, ...], asked: tuple[Column, ...]) -> str | None:
+    """The first column in which `asked` is another schema than `known`; None if it is the same."""
+    fault = _altered(known, asked)
+    if fault is None and len(asked) > len(known):
+        fault = f"column {len(known)}, {_shown(asked[len(known)])}, is not there"
+    return fault
+
+
+def _altered(old: tuple[Column, ...], new: tuple[Column, ...]) -> str | None:
+    """The first column of `old` that is missing in `new`, or another one there."""
+    for place, column in enumerate(old):
+        if place >= len(new):
+            return f"column {column.name!r} is missing"
+        if new[place] != column:
+            return f"column {place} was {_shown(column)} and would be {_shown(new[place])}"
+    return None
 
 
 def name_fault(columns: tuple[Column, ...]) -> str | None:

@@ -12,6 +12,7 @@ from ringfence.control.model.commands import AddSchema, CreateTopic, DeleteTopic
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SLOT_LAST, tile
 from ringfence.control.model.results import SchemaAdded, TopicCreated
+from ringfence.control.model.schemas import difference
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.errors import RequestRefused
@@ -180,16 +181,25 @@ class TopicRequests:
         """The topic that exists, if it is what was asked for: a producer must not write into another."""
         columns = columns_of(request.schema)
         differing = [
-            what
-            for what, differs in (
-                ("schema", all(known.columns != columns for known in topic.schemas)),
-                ("key", topic.key != tuple(request.key)),
+            f"{what} ({how})"
+            for what, differs, how in (
+                (
+                    "schema",
+                    all(known.columns != columns for known in topic.schemas),
+                    difference(topic.schemas[-1].columns, columns),
+                ),
+                (
+                    "key",
+                    topic.key != tuple(request.key),
+                    f"it was {list(topic.key)} and would be {request.key}",
+                ),
             )
             if differs
         ]
         if differing:
             message = (
-                f"topic {request.name!r} exists with another {' and '.join(differing)}; choose another name"
+                f"topic {request.name!r} exists with another {' and another '.join(differing)}; choose "
+                "another name"
             )
             raise RequestRefused(Code.ALREADY_EXISTS, message)
         await self._served(topic)

@@ -33,7 +33,7 @@ from ringfence.control.model.names import full_topic_name, shown_topic_name
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import SlotRange, gap, tile
 from ringfence.control.model.results import Done, Refused, SchemaAdded
-from ringfence.control.model.schemas import Column, extension_fault
+from ringfence.control.model.schemas import Column, difference, extension_fault
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Assignment, Replica
 from ringfence.native.wire import Code
@@ -103,6 +103,10 @@ def test_a_layout_that_does_not_tile_is_refused() -> None:
 def test_a_schema_only_grows_by_nullable_columns_at_its_end() -> None:
     assert extension_fault((ID,), (ID, TEXT)) is None
     assert extension_fault((ID,), (ID,)) == "no column is added"
+    assert difference((ID, TEXT), (ID, TEXT)) is None
+    assert difference((ID,), (ID, TEXT)) == "column 1, text: string, is not there"
+    assert difference((ID, TEXT), (ID,)) == "column 'text' is missing"
+    assert difference((ID,), (TEXT,)) == "column 0 was id: int64 not null and would be text: string"
     assert extension_fault((ID, TEXT), (ID,)) == "column 'text' is missing"
     assert extension_fault((ID,), (TEXT, ID)) == "column 0 was id: int64 not null and would be text: string"
     strict = Column("n", "int32", nullable=False)

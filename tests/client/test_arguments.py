@@ -1,0 +1,107 @@
+"""What a caller passes by mistake is refused by name, before anything is sent."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import ringfence
+from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows
+
+WRONG: list[tuple[str, Callable[[ringfence.Client, Any], Any], Any]] = [
+    ("name=None", lambda client, given: client.create_topic(given, schema=SCHEMA), None),
+    ("partitions='3'", lambda client, given: client.create_topic("n", schema=SCHEMA, partitions=given), "3"),
+    ("key takes", lambda client, given: client.create_topic("n", schema=SCHEMA, key=given), [5]),
+    ("key takes", lambda client, given: client.create_topic("n", schema=SCHEMA, key=given), 5),
+    ("properties=5", lambda client, given: client.create_topic("n", schema=SCHEMA, properties=given), 5),
+    ("properties", lambda client, given: client.create_topic("n", schema=SCHEMA, properties=given), {"a": 1}),
+    (
+        "retention_ms=1.5",
+        lambda client, given: client.create_topic("n", schema=SCHEMA, retention_ms=given),
+        1.5,
+    ),
+    ("name=5", lambda client, given: client.producer("t", name=given), 5),
+    ("name=5", lambda client, given: client.count(given), 5),
+    ("prefix=5", lambda client, given: client.topics(given), 5),
+    ("before_offset='9'", lambda client, given: client.truncate("t", before_offset=given), "9"),
+    ("columns takes", lambda client, given: client.read("t", columns=given), [0]),
+]
+
+
+@pytest.mark.parametrize(("said", "call", "given"), WRONG)
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_argument(
+    said: str, call: Callable[[ringfence.Client, Any], Any], given: Any
+) -> None:
+    with node_with_topic() as (_, client), pytest.raises(ringfence.InvalidArgumentError, match=said):
+        call(client, given)
+
+
+def test_a_text_is_the_name_of_one_column() -> None:
+    with node_with_topic(key=()) as (_, client):
+        assert client.create_topic("keyed", schema=SCHEMA, key="id").key == ["id"]
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3))
+        batches = list(client.read("t", columns="id"))
+        assert [batch.schema.names for batch in batches] == [["id"]]
+        with pytest.raises(ringfence.InvalidArgumentError) as caught:
+            client.read("t", columns="idtext")
+        assert caught.value.columns == ["idtext"]
+
+
+def test_no_number_above_the_greatest_is_drawn() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        producer = client.producer("t")
+        producer.send(rows(0), number=2**63 - 1).result(10)
+        for _ in range(2):
+            with pytest.raises(ringfence.InvalidArgumentError, match="greatest number"):
+                producer.send(rows(1))
+        producer.close()
+        assert ids_of(client) == [0]
+
+
+def broken(count: int) -> pa.RecordBatch:
+    """`count` texts whose places point behind their bytes."""
+    places = np.zeros(count + 1, np.int32)
+    texts = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(places), pa.py_buffer(b"abc")])
+    batch = pa.record_batch([pa.array(range(count), pa.int64()), texts], schema=SCHEMA)
+    places[1:] = 1_000_000  # pyarrow looks at them when it makes the array
+    return batch
+
+
+@pytest.mark.parametrize("name", [None, "named"])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_that_are_not_sound_are_refused_as_such(name: str | None, parts: int) -> None:
+    with node_with_topic() as (_, client), client.producer("t", name=name) as producer:
+        with pytest.raises(ringfence.BatchError, match=r"cannot be read as rows.*1000000"):
+            producer.send(broken(20) if parts == 1 else pa.Table.from_batches([broken(20)] * parts))
+        assert producer.bytes_in_flight == 0
+
+
+def test_a_closed_client_says_so_to_threads_that_came_later() -> None:
+    """The system gives the name of a thread that has ended to the next one."""
+    with node_with_topic() as (_, client):
+        client.topics()
+        link = client._link
+        assert link._thread is not None
+        ended = link._thread.ident
+        client.close()
+        found: list[tuple[int, BaseException]] = []
+
+        def asks() -> None:
+            try:
+                client.topics()
+            except ringfence.RingfenceError as error:
+                found.append((threading.get_ident(), error))
+
+        for _ in range(20):
+            thread = threading.Thread(target=asks)
+            thread.start()
+            thread.join()
+        assert len(found) == 20
+        assert {type(error) for _, error in found} == {ringfence.ClosedError}
+        assert ended in {ident for ident, _ in found}, "no thread got the ident: this tells nothing"
