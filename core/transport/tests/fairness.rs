@@ -62,7 +62,9 @@ fn until(server: &mut Node, clients: [&mut Node; 2], done: &dyn Fn(&Node) -> boo
         if done(server) {
             return;
         }
-        (server.poll(), one.poll(), other.poll());
+        server.poll();
+        one.poll();
+        other.poll();
     }
     panic!("{} requests came, no more", server.heard.len());
 }
@@ -75,7 +77,9 @@ fn race(body_bytes: usize) -> (usize, Vec<u8>) {
     let to = [loud.transport.connect(&address).unwrap(), quiet.transport.connect(&address).unwrap()];
     until(&mut server, [&mut loud, &mut quiet], &|node| node.opened == 2);
     while loud.opened + quiet.opened < 2 {
-        (server.poll(), loud.poll(), quiet.poll());
+        server.poll();
+        loud.poll();
+        quiet.poll();
     }
     for number in 0..LOUD {
         send(&mut loud, to[0], Opcode::Publish, &vec![number; body_bytes]);
@@ -85,7 +89,8 @@ fn race(body_bytes: usize) -> (usize, Vec<u8>) {
     }
     // All of it waits at the server's sockets before it looks.
     for _ in 0..20 {
-        (loud.poll(), quiet.poll());
+        loud.poll();
+        quiet.poll();
         std::thread::sleep(Duration::from_millis(2));
     }
     until(&mut server, [&mut loud, &mut quiet], &|node| node.heard.len() == usize::from(LOUD) + 3);
