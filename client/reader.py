@@ -12,6 +12,7 @@ larger).
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Self
@@ -20,7 +21,13 @@ from ringfence.ask import Ask
 from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
 from ringfence.native import wire
-from ringfence.native.errors import RerouteError, RetriableError, RingfenceError, TruncatedError
+from ringfence.native.errors import (
+    ClosedError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+    TruncatedError,
+)
 from ringfence.places import TRY_S, Position, Span, redirect_delay_s
 from ringfence.staged_rows import StagedFetch, places
 
@@ -111,15 +118,18 @@ class Reader:
         self._to_fetch = deque(cursor for cursor in self._cursors.values() if cursor.wants_more)
         self._paused: list[Cursor] = []  # redirected: asked again at their `resume_s`
         self._under_way = 0
-        self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]]] = queue.SimpleQueue()
+        self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
         self._waiting: deque[tuple[Cursor, Answer]] = deque()  # answers behind batches of the same partition
         self._handing_out: deque[Cursor] = deque()
         self._closed = False
+        self._iterating = threading.Lock()  # whoever holds it has the queues
         self._owner = guard("reader")
 
     # ---- iteration ----------------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
+        if self._closed:
+            raise ClosedError("the reader is closed; read anew from its positions()", topic=self._layout.name)
         return self
 
     def __next__(self) -> pa.RecordBatch:
@@ -133,6 +143,10 @@ class Reader:
         After an error the next call tries again, from the row behind the last one that was handed out.
         """
         self._owner.check()
+        with self._iterating:
+            return self._next()
+
+    def _next(self) -> pa.RecordBatch:
         while not self._closed:
             while self._handing_out:
                 cursor = self._handing_out.popleft()
@@ -152,14 +166,15 @@ class Reader:
                 return batch
             self._fetch()
             if not self._under_way and not self._paused:
-                self.close()
                 break
             patience_s = max(0.0, self._resumed_at() - time.monotonic()) if self._paused else None
             try:
                 arrived = self._arrived.get(timeout=patience_s)
             except queue.Empty:
                 continue
-            self._take(*arrived)
+            if arrived is not None:  # else: closed
+                self._take(*arrived)
+        self._forget()
         raise StopIteration
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -195,8 +210,19 @@ class Reader:
         return [Position(cursor.partition, cursor.offset, cursor.epoch) for cursor in self._cursors.values()]
 
     def close(self) -> None:
-        """Fetch no more. What is under way is dropped when it comes."""
+        """Fetch no more; from any thread. What is under way is dropped when it comes.
+
+        A loop that another thread runs ends with the batch that it has; a new one raises ClosedError.
+        """
         self._closed = True
+        self._arrived.put(None)
+        if self._iterating.acquire(blocking=False):  # else the loop that is woken does it
+            try:
+                self._forget()
+            finally:
+                self._iterating.release()
+
+    def _forget(self) -> None:
         self._to_fetch.clear()
         self._paused.clear()
         self._handing_out.clear()

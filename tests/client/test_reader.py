@@ -241,3 +241,29 @@ def test_dictionaries_are_read() -> None:
         (log,) = node.topic_of("t").logs.values()
         record = next(decoder.records(memoryview(log.records[0])))[0]
     assert decoder.batch(record._replace(rows=3), memoryview(run)).to_pydict() == {"word": ["a", "b", "a"]}
+
+
+def test_a_reader_that_another_thread_closes_ends_at_once() -> None:
+    with node_with_topic() as (_, client):
+        reader = client.read("t", follow=True)
+        ended = threading.Event()
+
+        def follows() -> None:
+            for _ in reader:
+                pass
+            ended.set()
+
+        threading.Thread(target=follows, daemon=True).start()
+        until(lambda: reader._under_way > 0)
+        reader.close()
+        assert ended.wait(2), "it waits for its long poll"
+
+
+def test_a_reader_that_is_closed_gives_nothing_without_a_word_to_nobody() -> None:
+    with node_with_topic() as (_, client):
+        reader = client.read("t")
+        assert (list(reader), list(reader)) == ([], [])  # at its end it is not closed
+        with reader:
+            pass
+        with pytest.raises(ringfence.ClosedError, match="closed"):
+            list(reader)
