@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from ringfence.control.cli.connection import token_option
+from ringfence.control.cli.connection import one_door, token_option
 from ringfence.native import errors
 from ringfence.native.errors import RingfenceError, refusal
 from ringfence.native.wire import Code
@@ -51,7 +51,7 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--http` and `--token-file`."""
     function = token_option(function)
     return click.option(
-        "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]",
+        "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]", callback=one_door,
         help=f"Admin API of any node; the next one is asked when one does not answer. [default: {DEFAULT}]",
     )(function)  # fmt: skip
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
+from click.core import ParameterSource
 
 import ringfence
 from ringfence.token import VARIABLE
@@ -15,8 +16,30 @@ if TYPE_CHECKING:
 
 TIMEOUT_DEFAULT_S = 30.0
 
+DOORS: Final = ("address", "http", "control")
+"""Options that each say where a cluster is asked."""
+
+
+def one_door(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A door's callback. UsageError when two are given as flags: only one of them could be used."""
+    given = [name for name in DOORS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if option.name in given and len(given) > 1:
+        flags = " and ".join(f"--{name}" for name in given)
+        raise click.UsageError(f"{flags} both say where to ask: give one of them", context)
+    return value
+
+
+def http_meant(http: str | None) -> str | None:
+    """The admin API's address where that is to be asked: a variable gives way to `--address` as a flag."""
+    context = click.get_current_context()
+    if context.get_parameter_source("address") is ParameterSource.COMMANDLINE:
+        return None
+    return http
+
+
 address_option = click.option(
     "--address",
+    callback=one_door,
     envvar="RINGFENCE_ADDRESS",
     show_envvar=True,
     default="tcp://127.0.0.1:7411",

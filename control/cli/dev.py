@@ -17,7 +17,7 @@ from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import Scene, Story, StoryError
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.local_cluster import LOOK_S, LocalCluster, temporary
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
 
 VOTERS_MIN = 3
 
@@ -149,7 +149,7 @@ def _tell(cluster: LocalCluster, *, as_json: bool) -> None:
     for node in told:
         doors = f"{node['address']}  control {node['control']}  admin {node['http']}"
         click.echo(f"{node['name']}: {doors}  pid {node['pid']}")
-    click.echo(f"{len(told)} nodes; data and logs in {cluster.root}; Ctrl-C stops them")
+    click.echo(f"{counted(len(told), 'node')}; data and logs in {cluster.root}; Ctrl-C stops them")
 
 
 def _watch(cluster: LocalCluster, asked: threading.Event, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import click
 
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.runtime.recovery import check_age, check_log, holds_files
@@ -128,14 +128,17 @@ def _age(directory: Any, report: dict[str, Any], metadata: dict[str, Any]) -> li
 
 def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[str, Any]]) -> None:
     click.echo(
-        f"metadata: entry {metadata.get('index', '?')}, {metadata.get('topics', '?')} topics, "
-        f"{metadata.get('partitions', '?')} partitions"
+        f"metadata: entry {metadata['index']}, {counted(metadata['topics'], 'topic')}, "
+        f"{counted(metadata['partitions'], 'partition')}"
+        if "partitions" in metadata
+        else "metadata: not readable"
     )
     click.echo(
-        f"log: {report.get('files', 0)} files, {report.get('records', 0):,} records, "
+        f"log: {counted(report.get('files', 0), 'file')}, {counted(report.get('records', 0), 'record')}, "
         f"{shown_bytes(report.get('bytes', 0))}"
     )
     if damage:
         columns = ("file", "position", "record_number", "topic", "partition", "why")
-        show_table("damage", columns, [[found.get(name) for name in columns] for found in damage])
+        show_table("damage", columns, [[found.get(name) for name in columns] for found in damage],
+                   ids=("position", "record_number", "topic", "partition"))  # fmt: skip
     click.echo(f"{len(damage)} damaged" if damage else "sound")

@@ -11,7 +11,7 @@ import click
 
 from ringfence.control.cli.admin import Admin
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, show_table
+from ringfence.control.cli.output import counted, emit, show_table
 from ringfence.control.cli.rebalance_door import asked
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.inspection import Inspection, Seen
@@ -117,13 +117,14 @@ def tell(report: dict[str, Any], *, as_json: bool) -> int:
     else:
         for title, name in (("wrong", "findings"), ("not proven", "unproven")):
             if report[name]:
-                show_table(title, COLUMNS, [[one[column] for column in COLUMNS] for one in report[name]])
+                rows = [[one[column] for column in COLUMNS] for one in report[name]]
+                show_table(title, COLUMNS, rows, ids=("node", "partition"))
         silent = f"; nodes {', '.join(map(str, report['silent']))} not heard" if report["silent"] else ""
         click.echo(
-            f"{len(report['nodes'])} nodes, {report['partitions']} partitions, replicas of "
-            f"{report['compared']} compared{silent}"
+            f"{counted(len(report['nodes']), 'node')}, {counted(report['partitions'], 'partition')}, "
+            f"replicas of {report['compared']} compared{silent}"
         )
-        click.echo("sound" if report["sound"] else f"{len(report['findings'])} findings")
+        click.echo("sound" if report["sound"] else counted(len(report["findings"]), "finding"))
     if report["findings"]:
         return Exit.DAMAGE
     return Exit.OK if report["sound"] else Exit.DEGRADED

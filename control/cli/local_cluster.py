@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -134,24 +135,38 @@ class LocalCluster:
     def _log(self, name: str) -> Path:
         return self.root / f"{name}.log"
 
+    def _said(self, name: str) -> str:
+        log = self._log(name)
+        lines = log.read_text(errors="replace").strip().splitlines()
+        return f"its log: {log}; its last line: {lines[-1] if lines else 'it said nothing'}"
+
     def _await_first_line(self, name: str) -> None:
         process = self._running[name]
         assert process.stdout is not None
-        end = time.monotonic() + START_S
+        began = time.monotonic()
         while not self._asked.is_set():
             readable, _, _ = select.select([process.stdout], [], [], LOOK_S)
             if readable and process.stdout.readline():
                 return
-            if readable or time.monotonic() > end:
-                said = self._log(name).read_text(errors="replace").strip().splitlines()
-                raise ConnectError(f"{name} did not start: {said[-1] if said else 'it said nothing'}")
+            waited = time.monotonic() - began
+            if readable:
+                raise ConnectError(f"{name} ended before it served, after {waited:.1f} s; {self._said(name)}")
+            if waited > START_S:
+                raise ConnectError(f"{name} did not serve within {START_S:g} s; {self._said(name)}")
 
 
 @contextlib.contextmanager
 def temporary() -> Iterator[str]:
-    """A folder that goes with the context."""
-    with tempfile.TemporaryDirectory(prefix="ringfence-dev-") as folder:
+    """A folder that goes with the context; after a ConnectError it stays, the message names a log in it."""
+    folder = tempfile.mkdtemp(prefix="ringfence-dev-")
+    try:
         yield folder
+    except ConnectError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _ports(path: Path) -> tuple[_Local, bool]:

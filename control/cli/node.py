@@ -20,6 +20,8 @@ COLUMNS = (
     "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "addresses", "control",
     "http",
 )  # fmt: skip
+SAID_AFTER = {"remove": "; now stop its process"}
+"""What is left to do after a change."""
 
 
 @click.group(no_args_is_help=True)
@@ -53,7 +55,7 @@ def list_nodes(*, control: str | None, http: str | None, token_file: Path | None
         emit(told)
         return Exit.OK
     rows = [[_shown(node[name]) for name in COLUMNS] for node in told["nodes"]]
-    show_table(f"cluster {told['cluster']}", COLUMNS, rows)
+    show_table(f"cluster {told['cluster']}", COLUMNS, rows, ids=("node",))
     leader = f"node {told['leader']} leads" if told["leader"] else "nobody leads"
     click.echo(f"{leader} in term {told['term']}; metadata index {told['index']}, hash {told['hash']}")
     return Exit.OK
@@ -95,7 +97,7 @@ def _change(name: str, text: str) -> None:
         if as_json:
             emit({"node": node, "change": name})
         else:
-            click.echo(f"node {node}: {name}")
+            click.echo(f"node {node}: {name}{SAID_AFTER.get(name, '')}")
         return Exit.OK
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -28,8 +28,13 @@ def emit_rows(rows: Sequence[Mapping[str, Any]]) -> None:
     sys.stdout.buffer.flush()
 
 
-def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A table on stdout. Columns of numbers only are set to the right."""
+def show_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, ids: Collection[str] = ()
+) -> None:
+    """A table on stdout. Columns of numbers only are set to the right.
+
+    `ids`: columns whose numbers are names; they are shown as options take them, without separators.
+    """
     from rich.console import Console  # noqa: PLC0415 - rich loads in 0.1 s, and --json needs none of it
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -42,7 +47,10 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
         numbers = bool(kept) and all(isinstance(row[place], int | float) for row in kept)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in kept:
-        table.add_row(*(Text(shown(value)) for value in row))
+        table.add_row(*(
+            Text(str(value) if name in ids and value is not None else shown(value))
+            for name, value in zip(columns, row, strict=True)
+        ))  # fmt: skip
     # Without a terminal nothing is wrapped: a file has no width.
     Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
 
@@ -60,6 +68,11 @@ def shown(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 node`, `2,000 nodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def shown_bytes(size: float) -> str:

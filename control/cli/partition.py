@@ -134,7 +134,8 @@ def _show(told: dict[str, Any]) -> None:
     click.echo(f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, "
                f"epoch {told['epoch']}")  # fmt: skip
     show_table("replicas", ("node", "life", "store"),
-               [[place["node"], place["life"], place["store"]] for place in told["replicas"]])  # fmt: skip
+               [[place["node"], place["life"], place["store"]] for place in told["replicas"]],
+               ids=("node", "store"))  # fmt: skip
     change = told["change"]
     if change is None:
         click.echo("no change is open")
@@ -145,4 +146,5 @@ def _show(told: dict[str, Any]) -> None:
     if change["candidates"]:
         columns = ("node", "life", "epoch", "records", "lost_records", "may_lose")
         show_table("an owner is sought", columns,
-                   [[known[name] for name in columns] for known in change["candidates"]])  # fmt: skip
+                   [[known[name] for name in columns] for known in change["candidates"]],
+                   ids=("node",))  # fmt: skip

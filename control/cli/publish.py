@@ -10,7 +10,7 @@ import click
 
 from ringfence.control.cli.connection import address_option, connected, token_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
+from ringfence.control.cli.output import Progress, counted, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.native.errors import RingfenceError
 
@@ -135,6 +135,6 @@ class _Sent:
             return
         rate = f"{shown_bytes(self.size / seconds)}/s" if seconds > 0 else "-"
         click.echo(
-            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in {len(self._partitions)} "
-            f"partition{'' if len(self._partitions) == 1 else 's'} are on disk, {seconds:.2f} s, {rate}"
+            f"{topic}: {self.rows:,} rows ({shown_bytes(self.size)}) in "
+            f"{counted(len(self._partitions), 'partition')} are on disk, {seconds:.2f} s, {rate}"
         )

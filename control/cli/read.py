@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -110,7 +110,9 @@ def _start(text: str, partitions: list[int]) -> Any:
             f"--start {text!r}: earliest, latest, an offset, or a time as 2026-01-31T12:00+00:00"
         ) from None
     if moment.tzinfo is None:
-        raise click.UsageError(f"--start {text}: a time needs its zone, as {text}+00:00")
+        whole = "auto" if moment.second or moment.microsecond else "minutes"
+        zoned = moment.replace(tzinfo=UTC).isoformat(timespec=whole)
+        raise click.UsageError(f"--start {text}: a time needs its zone, as {zoned}")
     return moment
 
 

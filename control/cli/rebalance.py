@@ -10,11 +10,13 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
+TELL_S: Final = 5.0
+"""How often `--wait` says how far it is where lines stay: twelve a minute in a log."""
 WAITS_SHOWN: Final = 5
 COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
@@ -39,9 +41,10 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
         else:
             click.echo(f"rebalance {run} begins; `ringfence rebalance status` tells how far it is")
         return Exit.OK
+    progress = _Progress(quiet=as_json)
     shown = door.show()
     while shown["run"] < run or (shown["run"] == run and shown["state"] != "IDLE"):
-        _tell_progress(shown)
+        progress.tell(shown if shown["run"] == run else None)
         time.sleep(LOOK_S)
         shown = door.show()
     if shown["run"] != run:
@@ -49,23 +52,40 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
         # Another run has begun meanwhile, and its moves are shown; of this one the history has the end.
         end = ended[0] if ended else {"run": run, "outcome": ""}
         shown = {**shown, **end, "moves": [], "held": 0, "waits": []}
-    _tell_progress(None)
+    progress.end()
     _show(shown, as_json=as_json)
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
 
 
-def _tell_progress(shown: dict[str, Any] | None) -> None:
-    """One line on stderr, where somebody watches; None wipes it."""
-    if not sys.stderr.isatty():
-        return
-    line = ""
-    if shown is not None and shown["moves"]:
-        over = sum(move["state"] == "COMMITTED" for move in shown["moves"])
-        size = sum(move["bytes"] for move in shown["moves"])
-        eta = f", about {shown['eta_s']:g} s left" if shown["eta_s"] is not None else ""
-        waits = f", waits for: {shown['waits'][0]}" if shown["waits"] else ""
-        line = f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}{waits}"
-    click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+class _Progress:
+    """How far a run is, on stderr: one line that changes on a terminal, elsewhere a line now and then."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        """`quiet`: only a terminal hears of it; programs that read lines of JSON expect no others."""
+        self._changes = sys.stderr.isatty()
+        self._quiet = quiet and not self._changes
+        self._next_s = 0.0
+
+    def tell(self, shown: dict[str, Any] | None) -> None:
+        """None: the node that is asked has not heard of the run yet."""
+        line = "waits for the run to be known" if shown is None else _far(shown)
+        if self._changes:
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+        elif not self._quiet and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + TELL_S
+            click.echo(line, err=True)
+
+    def end(self) -> None:
+        if self._changes:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _far(shown: dict[str, Any]) -> str:
+    over = sum(move["state"] == "COMMITTED" for move in shown["moves"])
+    size = sum(move["bytes"] for move in shown["moves"])
+    eta = f", about {shown['eta_s']:g} s left" if shown["eta_s"] is not None else ""
+    waits = f", waits for: {shown['waits'][0]}" if shown["waits"] else ""
+    return f"{shown['state']}: {over} of {len(shown['moves'])} moved, {shown_bytes(size)}{eta}{waits}"
 
 
 def _moves(texts: tuple[str, ...]) -> Moves:
@@ -163,9 +183,10 @@ def _show_plan(told: dict[str, Any], *, as_json: bool) -> int:
         return Exit.OK
     columns = ("partition", "from", "to")
     show_table(
-        f"{told['count']} moves",
+        counted(told["count"], "move"),
         columns,
         [[_shown(move[name]) for name in columns] for move in told["moves"]],
+        ids=columns,
     )
     return Exit.OK
 
@@ -199,7 +220,8 @@ def history(*, door: Door, as_json: bool) -> int:
         emit(told)
         return Exit.OK
     columns = ("run", "action", "node", "outcome", "counts", "gaps", "why")
-    show_table("rebalances", columns, [[_shown(run[name]) for name in columns] for run in told["runs"]])
+    rows = [[_shown(run[name]) for name in columns] for run in told["runs"]]
+    show_table("rebalances", columns, rows, ids=("run", "node"))
     return Exit.OK
 
 
@@ -228,15 +250,15 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
         click.echo("no rebalance so far")
         return
     rows = [[_shown(move[name]) for name in COLUMNS] for move in told["moves"]]
-    show_table(f"rebalance {told['run']}: {told['action']}", COLUMNS, rows)
+    show_table(f"rebalance {told['run']}: {told['action']}", COLUMNS, rows, ids=("partition", "from", "to"))
     counts = ", ".join(f"{count} {state}" for state, count in told["counts"].items()) or "no moves"
     outcome = f" ({told['outcome']})" if told["outcome"] else ""
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
-    held = f"node {told['node']} still has {told['held']} replicas" if told["held"] else ""
+    held = f"node {told['node']} still has {counted(told['held'], 'replica')}" if told["held"] else ""
     gaps = f"nobody was acknowledged for: {_shown(told['gaps'])}" if told["gaps"] else ""
     back = (
-        f"{len(told['reversible'])} changes can be reversed: `rebalance reverse`"
+        f"{counted(len(told['reversible']), 'change')} can be reversed: `rebalance reverse`"
         if told["reversible"]
         else ""
     )

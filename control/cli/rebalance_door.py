@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.connection import one_door
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
@@ -18,7 +19,7 @@ Moves = tuple[tuple[int, tuple[int, ...]], ...]
 """(partition, nodes of its replicas afterwards, the owner first)."""
 
 control_option = click.option(
-    "--control", metavar="ADDRESS",
+    "--control", metavar="ADDRESS", callback=one_door,
     help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
 )  # fmt: skip
 timeout_option = click.option(

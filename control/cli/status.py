@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import address_option, connected, timeout_option
+from ringfence.control.cli.connection import address_option, connected, http_meant, timeout_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 
@@ -29,6 +29,7 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
     Example:
       ringfence status --address tcp://127.0.0.1:7411
     """  # noqa: D301
+    http = http_meant(http)
     if http is not None:
         values: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/status")
     else:

@@ -65,9 +65,7 @@ def create(name: str, *, role: str, prefix: str, expires: str | None, to: Path |
     admin = Admin(http, token_file, timeout_s)
     if to is not None:
         # Before the change: a token that cannot be kept is not to be.
-        descriptor = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(token + "\n")
+        _keep(token, to)
     try:
         admin.change("POST", "/admin/tokens", given)
     except BaseException:
@@ -124,6 +122,18 @@ def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: f
     else:
         click.echo(f"{name} revoked")
     return Exit.OK
+
+
+def _keep(token: str, path: Path) -> None:
+    """UsageError for a file that is there, or cannot be made."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise click.UsageError(f"--to: {path} is there already; name a new file. No token was made") from None
+    except OSError as error:
+        raise click.UsageError(f"--to {path}: {error.strerror}. No token was made") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(token + "\n")
 
 
 def _when(unix_ms: int | None) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import address_option, timeout_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import confirm, counted, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_door import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
@@ -73,7 +73,8 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
         emit(topic)
     else:
         what = "created" if topic["created"] else "exists"
-        click.echo(f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, {_partitions(topic)}")
+        click.echo(f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, "
+                   f"{counted(len(topic['partitions']), 'partition')}")  # fmt: skip
     return Exit.OK
 
 
@@ -103,7 +104,7 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
          shown_bytes(topic["bytes"]), ",".join(topic["key"]) or None, topic["schemas"]]
         for topic in topics
     ]  # fmt: skip
-    show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows)
+    show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows, ids=("id",))
     return Exit.OK
 
 
@@ -141,11 +142,12 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     show_table("", ("column", "type", "nullable", "key"), fields)
     click.echo()
     parts = [
-        [part["name"], part["state"], part["epoch"], part["start_offset"], part["end_offset"],
-         shown_bytes(part["bytes"]), part["quarantined"]]
+        [part["name"], part["partition"], part["state"], part["owner"], part["epoch"],
+         part["start_offset"], part["end_offset"], shown_bytes(part["bytes"]), part["quarantined"]]
         for part in topic["partitions"]
     ]  # fmt: skip
-    show_table("", ("partition", "state", "epoch", "start", "end", "bytes", "quarantined"), parts)
+    columns = ("partition", "number", "state", "owner", "epoch", "start", "end", "bytes", "quarantined")
+    show_table("", columns, parts, ids=("number", "owner"))
     return Exit.OK
 
 
@@ -182,7 +184,7 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
     if as_json:
         emit(topic)
     else:
-        click.echo(f"{name}: {topic['rows']:,} rows are left")
+        click.echo(f"{name}: {counted(topic['rows'], 'row')} left")
     return Exit.OK
 
 
@@ -210,11 +212,6 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | 
     else:
         click.echo(f"{name} {'is gone' if missing_ok else 'deleted'}")
     return Exit.OK
-
-
-def _partitions(topic: dict[str, Any]) -> str:
-    count = len(topic["partitions"])
-    return f"{count:,} partition{'' if count == 1 else 's'}"
 
 
 def _schema(columns: tuple[str, ...], file: str | None) -> pa.Schema:

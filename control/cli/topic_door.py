@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.connection import connected
+from ringfence.control.cli.connection import connected, http_meant
 from ringfence.control.model.names import full_topic_name
 from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
 
@@ -38,7 +38,8 @@ class Door(Protocol):
 
 
 def opened(address: str, http: str | None, token_file: Path | None, timeout_s: float) -> Door:
-    """The admin API where `http` names it, else the data socket."""
+    """The admin API where `http` names it and no flag the data socket, else the data socket."""
+    http = http_meant(http)
     if http is not None:
         return _Http(Admin(http, token_file, timeout_s))
     return _Socket(connected(address, timeout_s, token_file))

@@ -21,6 +21,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, Role
 from ringfence.control.runtime.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
+from ringfence.token import VARIABLE
 
 LOCAL: Final = "local"
 """Who asks while there are no tokens."""
@@ -117,7 +118,10 @@ def _host_of(named: str) -> str:
 def _bearer(request: Request) -> str:
     given = request.headers.getlist("authorization")
     if not given:
-        raise _unauthorized("no token; send `Authorization: Bearer TOKEN`")
+        raise _unauthorized(
+            "no token; send `Authorization: Bearer TOKEN` (the command line takes it from the variable "
+            f"{VARIABLE}, or from --token-file FILE)"
+        )
     scheme, _, secret = given[0].partition(" ")
     if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(secret) <= CREDENTIAL_BYTES_MAX:
         raise _unauthorized("the Authorization header is not `Bearer TOKEN`")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Sequence
+from typing import Final
 
 from ringfence.native.errors import ConfigError
+
+PORT_MAX: Final = 65_535
 
 
 def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
     """ConfigError for an address that cannot be bound, or that is off loopback without `insecure`."""
     for address in addresses:
-        scheme, separator, rest = address.partition("://")
-        if not separator or scheme not in {"tcp", "ipc"} or not rest:
-            raise ConfigError(f"listen address {address!r}: tcp://HOST:PORT or ipc://PATH", key="listen")
+        scheme, rest = _parts_of(address, "listen")
         if scheme == "tcp":
             host = _host_of(address, rest)
             if not insecure and not is_loopback(host):
@@ -23,6 +24,17 @@ def check_listen(addresses: Sequence[str], *, insecure: bool) -> None:
                     "bind 127.0.0.1 and tunnel, or pass --insecure if the network is trusted",
                     key="listen",
                 )
+
+
+def check_join(addresses: Sequence[str]) -> None:
+    """ConfigError for an address at which no node can be asked."""
+    for address in addresses:
+        scheme, rest = _parts_of(address, "join")
+        if scheme == "ipc":
+            continue
+        host, _, port = rest.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
+            raise ConfigError(f"join address {address!r}: tcp://HOST:PORT, port 1 to {PORT_MAX}", key="join")
 
 
 def is_loopback(host: str) -> bool:
@@ -53,14 +65,21 @@ def has_free_port(addresses: Sequence[str]) -> bool:
 def split_host_port(text: str, key: str) -> tuple[str, int]:
     """HOST and PORT of `HOST:PORT`. ConfigError names the setting `key`."""
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > 65_535 or not host:
+    if not separator or not port.isdigit() or int(port) > PORT_MAX or not host:
         raise ConfigError(f"{key}={text!r}: HOST:PORT", key=key)
     return host.strip("[]"), int(port)
 
 
+def _parts_of(address: str, key: str) -> tuple[str, str]:
+    scheme, _, rest = address.partition("://")
+    if scheme not in {"tcp", "ipc"} or not rest:
+        raise ConfigError(f"{key} address {address!r}: tcp://HOST:PORT or ipc://PATH", key=key)
+    return scheme, rest
+
+
 def _host_of(address: str, rest: str) -> str:
     host, separator, port = rest.rpartition(":")
-    if not separator or not (port == "*" or (port.isdigit() and int(port) <= 65_535)) or not host:
+    if not separator or not (port == "*" or (port.isdigit() and int(port) <= PORT_MAX)) or not host:
         raise ConfigError(f"listen address {address!r}: tcp://HOST:PORT, port 0 for a free one", key="listen")
     return host.strip("[]")
 

@@ -86,6 +86,7 @@ class Node:
         addresses.check_listen(self.settings.listen, insecure=self.settings.insecure)
         if self.settings.control is not None:
             addresses.check_listen((self.settings.control,), insecure=self.settings.insecure)
+        addresses.check_join(self.settings.join)
         if self.settings.http is not None:  # before a store is made: it listens only once that serves
             addresses.http_place(self.settings.http, insecure=self.settings.insecure)
         self._directory = (open_or_join if self.settings.join else open_directory)(self.settings.data_dir)

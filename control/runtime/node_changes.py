@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.rebalance_plans import preview
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command
@@ -45,4 +46,8 @@ async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[C
         raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
     await proposer.fresh()
     state, last = proposer.state, RemoveNode(node=node)
+    if held := replicas_of(state, node):
+        replicas = f"{held} replica{'' if held == 1 else 's'}"
+        why = f"node {node} holds {replicas}; run `ringfence node drain {node} --wait` first"
+        raise RequestRefused(Code.INVALID_ARGUMENT, why)
     return (RingConsensus.propose_remove(state, node), last) if node in state.ring.members else (last,)

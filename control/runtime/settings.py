@@ -6,6 +6,7 @@ there.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import tomllib
@@ -44,7 +45,8 @@ def parse_size(value: object) -> object:
         return value
     unit = (match[2] or "").lower()
     factor = 1 << {"k": 10, "m": 20, "g": 30, "t": 40}[unit[0]] if "i" in unit else _UNITS[unit[:1]]
-    return int(float(match[1]) * factor)
+    size = float(match[1]) * factor
+    return int(size) if math.isfinite(size) else value
 
 
 def _split(value: object) -> object:
@@ -61,6 +63,8 @@ def _setting(default: Any, text: str, **bounds: Any) -> Any:
 
 SEGMENT_OVERHEAD_BYTES: Final = 65_536
 """Of a segment file with one body: file header, record header, directory, padding; 13 KiB at the most."""
+PRODUCER_EXPIRY_MS_MAX: Final = 100 * 366 * 86_400_000
+"""A hundred years, which is for ever; added to any clock it stays far below 64 bits."""
 
 
 class Settings(BaseSettings):
@@ -144,6 +148,7 @@ class Settings(BaseSettings):
         64 << 20,
         "bytes of disk kept for control records when rows find no space; 64 MiB are 100,000 of them",
         ge=0,
+        le=1 << 40,
     )
     producers_max: int = _setting(
         65_536,
@@ -155,12 +160,14 @@ class Settings(BaseSettings):
         604_800_000,
         "ms after which an idle producer is forgotten; a week: longer than a weekend's outage",
         ge=60_000,
+        le=PRODUCER_EXPIRY_MS_MAX,
     )
     scrub_bytes_s: Size = _setting(
         4 << 20,
         "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in "
         "7 hours, below a hundredth of a disk; 0 = never",
         ge=0,
+        le=1 << 40,
     )
     request_ms: int = _setting(
         30_000, "ms that a control request without a deadline may take; half of what people wait for", ge=100,

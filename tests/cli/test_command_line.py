@@ -121,6 +121,14 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
         (["serve", "--data", "d", "--shards", "many"], "shards='many' of --shards"),
         (["serve", "--data", "d", "--listen", "http://x"], "tcp://HOST:PORT or ipc://PATH"),
         (["serve", "--data", "d", "--listen", "tcp://0.0.0.0:0"], "--insecure"),
+        (["serve", "--data", "d", "--join", "x"], "join address 'x'"),
+        (["serve", "--data", "d", "--join", "tcp://127.0.0.1:0"], "port 1 to 65535"),
+        (["serve", "--data", "d", "--producer-expiry-ms", str(1 << 64)], "of --producer-expiry-ms"),
+        (["serve", "--data", "d", "--scrub-bytes-s", f"{'9' * 20}TiB"], "of --scrub-bytes-s"),
+        (["serve", "--data", "d", "--reserve-bytes", f"{'9' * 400}TiB"], "of --reserve-bytes"),
+        (["topic", "list", "--address", NOBODY, "--http", "http://x:1"], "--address and --http both say"),
+        (["node", "list", "--control", NOBODY, "--http", "http://x:1"], "--http and --control both say"),
+        (["token", "create", "t", "--role", "admin", "--to", __file__], "is there already; name a new file"),
         (["status", "--address", "carrier:pigeon"], "carrier:pigeon"),
     ],
 )
@@ -134,6 +142,36 @@ def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_p
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert done.stdout == ""
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["2026-01-01", "2026-01-01T12:30", "2026-01-01T12:30:05"])
+def test_the_time_that_is_suggested_is_one(text: str) -> None:
+    done = ringfence("read", "t", "--start", text)
+    suggested = done.stderr.partition("needs its zone, as ")[2].partition(";")[0].strip()
+    assert suggested.startswith(text), done.stderr
+    for taken in (suggested, suggested.replace("+00:00", "Z")):
+        assert ringfence(
+            "read", "t", "--start", taken, "--timeout", "0.2", "--address", NOBODY
+        ).returncode == Exit.UNREACHABLE  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["status"]])
+def test_a_door_as_a_flag_beats_one_as_a_variable(command: list[str]) -> None:
+    admin = "http://127.0.0.1:2"
+    flag = [*command, "--timeout", "0.3", "--address", NOBODY]
+    done = ringfence(*flag, RINGFENCE_ADMIN=admin)
+    assert (done.returncode, admin in done.stderr) == (Exit.UNREACHABLE, False), done.stderr
+    done = ringfence(*flag[:-2], RINGFENCE_ADMIN=admin, RINGFENCE_ADDRESS=NOBODY)
+    assert (done.returncode, admin in done.stderr) == (Exit.UNREACHABLE, True), done.stderr
+
+
+def test_a_node_that_does_not_come_up_names_its_log(tmp_path: Path) -> None:
+    (tmp_path / "node-1").write_text("no directory")
+    done = ringfence("dev", "--nodes", "1", "--data", str(tmp_path))
+    assert done.returncode == Exit.UNREACHABLE, done.stderr
+    assert "node-1 ended before it served" in done.stderr
+    assert f"its log: {tmp_path / 'node-1.log'}; its last line: " in done.stderr
 
 
 @pytest.mark.parametrize("group", [[], ["topic"]], ids=["ringfence", "topic"])

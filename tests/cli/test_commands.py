@@ -73,6 +73,7 @@ def test_topics_from_creation_to_deletion(node: NodeProcess) -> None:
     assert listed["topic"] == made["topic"]
     shown = cli("topic", "show", "events", address=node.address)
     assert "ACTIVE" in shown.stdout
+    assert " owner " in shown.stdout
     assert "team=ingest" in shown.stdout
     deleted = told(cli("topic", "delete", "events", "--yes", "--json", address=node.address))
     assert deleted == [{"deleted": "events"}]

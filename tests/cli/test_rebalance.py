@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli import rebalance
+from ringfence.control.cli import node, rebalance
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run
 
@@ -59,6 +59,51 @@ def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]
     door: Any = Told(shown("RUNNING"))
     assert rebalance.started(door, lambda: 7, as_json=True, wait=False) == Exit.OK
     assert json.loads(capsys.readouterr().out) == {"run": 7}
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_who_waits_sees_how_far_it_is(
+    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rebalance, "LOOK_S", 0.0)
+    monkeypatch.setattr(rebalance, "TELL_S", 0.0)
+    answers = shown("RUNNING", run=5), shown("RUNNING", waits=["node 2"]), shown("IDLE", outcome="DONE")
+    door: Any = Told(*answers)
+    rebalance.started(door, lambda: 7, as_json=as_json, wait=True)
+    said = capsys.readouterr().err.splitlines()
+    lines = ["waits for the run to be known", "RUNNING: 0 of 0 moved, 0 B, waits for: node 2"]
+    assert said == ([] if as_json else lines)
+
+
+class Agrees:
+    """An admin API that takes every change."""
+
+    def __init__(self, *_: Any) -> None:
+        """Whatever the address."""
+
+    def change(self, method: str, path: str) -> None:
+        assert (method, path) == ("DELETE", "/admin/nodes/6")
+
+
+def test_who_took_a_node_out_is_told_to_stop_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(node, "Admin", Agrees)
+    assert run(["node", "remove", "6"]) == Exit.OK
+    assert capsys.readouterr().out == "node 6: remove; now stop its process\n"
+
+
+def test_ids_are_shown_as_options_take_them(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"count": 1, "moves": [{"partition": 1_441_794, "from": [1_000], "to": [2_000]}]}
+    rebalance._show_plan(plan, as_json=False)
+    said = capsys.readouterr().out
+    assert said.startswith("1 move ")
+    assert "1441794" in said
+    move = {**dict.fromkeys(rebalance.COLUMNS), "partition": 1_441_794, "rows": 1_234}
+    rebalance._show(shown("RUNNING", moves=[move]), as_json=False)
+    said = capsys.readouterr().out
+    assert "1441794" in said
+    assert "1,234" in said
 
 
 COMMANDS = ["start", "preview", "status", "history", "reverse", "pause", "resume", "cancel"]

@@ -107,6 +107,9 @@ def test_a_drain_is_a_flag_and_a_run_and_an_undrain_ends_both(tmp_path: Path, mo
         node = await joined(api, 7)
         proposer = api.bench.node.proposer
         await proposer.propose(RingConsensus.propose_add(proposer.state, NodeId(node)))
+        early = await api("DELETE", "/admin/nodes/1")
+        assert early.status == 422, early
+        assert early.body["detail"] == "node 1 holds 3 replicas; run `ringfence node drain 1 --wait` first"
         drained = await api("POST", "/admin/nodes/1/drain", idempotency_key="k")
         assert drained.status == 200, drained
         repeated = await api("POST", "/admin/nodes/1/drain", idempotency_key="k")
