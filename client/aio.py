@@ -16,13 +16,16 @@ The background thread of `ringfence.link` does the work; here its futures become
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from ringfence import client as sync
 from ringfence.native.errors import OverloadedError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable
+    import datetime as dt
+    from collections.abc import Callable, Generator, Iterable
     from types import TracebackType
 
     import pyarrow as pa
@@ -32,8 +35,21 @@ if TYPE_CHECKING:
     from ringfence.places import Ends, Position
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
+    from ringfence.routing import Layout
     from ringfence.sending import Appended
     from ringfence.settlement import Failure
+    from ringfence.transaction import Transaction as SyncTransaction
+
+
+class Entered(Protocol):
+    """What an `async with` block ends."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Entered)
 
 
 def connect(address: str | None = None, **options: Any) -> Client:
@@ -81,6 +97,10 @@ class Client:
         """Delete a topic and its rows."""
         await asyncio.to_thread(self._client.delete_topic, name, missing_ok=missing_ok)
 
+    async def layout(self, topic: str) -> Layout:
+        """Partitions, owners and schemas of a topic, as producers use them."""
+        return await asyncio.to_thread(self._client.layout, topic)
+
     async def add_schema(self, name: str, schema: Any) -> int:
         """Append a schema with further nullable columns at its end."""
         return await asyncio.to_thread(self._client.add_schema, name, schema)
@@ -99,26 +119,34 @@ class Client:
         """Log start and mark of each partition, by its id."""
         return await asyncio.to_thread(self._client.end_offsets, topic, partition=partition)
 
-    def producer(self, topic: str, **options: Any) -> Opening:
+    async def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
+        """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        return await asyncio.to_thread(self._client.offsets_at, topic, time)
+
+    def producer(self, topic: str, **options: Any) -> Opening[Producer]:
         """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
-        return Opening(self._client, topic, options)
+        return Opening(lambda: Producer(self._client.producer(topic, **options)))
+
+    def transaction(self, topic: str | None = None, *, scope: str, **options: Any) -> Opening[Transaction]:
+        """As `ringfence.Client.transaction`: for `await`, or at once for `async with`."""
+        return Opening(lambda: Transaction(self._client.transaction(topic, scope=scope, **options)))
 
     def read(self, topic: str, **options: Any) -> Reader:
         """As `ringfence.Client.read`, for `async for`; the topic is looked up with the first batch."""
         return Reader(self._client, topic, options)
 
 
-class Opening:
-    """A producer that is opened when it is awaited or entered; once."""
+class Opening(Generic[Opened]):
+    """A producer or transaction that is opened when it is awaited or entered; once."""
 
-    def __init__(self, client: sync.Client, topic: str, options: dict[str, Any]) -> None:
-        self._client, self._topic, self._options = client, topic, options
-        self._opened: Producer | None = None
+    def __init__(self, make: Callable[[], Opened]) -> None:
+        self._make = make
+        self._opened: Opened | None = None
 
-    def __await__(self) -> Generator[Any, None, Producer]:
+    def __await__(self) -> Generator[Any, None, Opened]:
         return self._open().__await__()
 
-    async def __aenter__(self) -> Producer:
+    async def __aenter__(self) -> Opened:
         return await self._open()
 
     async def __aexit__(
@@ -127,10 +155,9 @@ class Opening:
         if self._opened is not None:
             await self._opened.__aexit__(kind, error, trace)
 
-    async def _open(self) -> Producer:
+    async def _open(self) -> Opened:
         if self._opened is None:
-            producer = await asyncio.to_thread(self._client.producer, self._topic, **self._options)
-            self._opened = Producer(producer)
+            self._opened = await asyncio.to_thread(self._make)
         return self._opened
 
 
@@ -184,6 +211,63 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self._producer.__exit__, kind, error, trace)
+
+
+class Transaction:
+    """As `ringfence.transaction.Transaction`; for one task.
+
+    An `await` that is cancelled goes on in its thread, and what comes next waits for it.
+    """
+
+    def __init__(self, transaction: SyncTransaction) -> None:
+        self._transaction = transaction
+        self._turn = threading.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """Its number within the scope."""
+        return self._transaction.epoch
+
+    @property
+    def already(self) -> bool:
+        """True if this epoch was committed before: nothing of this block was stored."""
+        return self._transaction.already
+
+    @property
+    def rows(self) -> int:
+        """Rows that this block has put into the log; 0 until it is committed."""
+        return self._transaction.rows
+
+    async def send(self, batch: Any, *, topic: str | None = None) -> None:
+        """Stage rows."""
+        await self._run(partial(self._transaction.send, batch, topic=topic))
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent is on disk; no reader sees it yet."""
+        await self._run(self._transaction.flush)
+
+    async def commit(self) -> None:
+        """Put all of it into the log."""
+        await self._run(self._transaction.commit)
+
+    async def abort(self) -> None:
+        """Give up all of it."""
+        await self._run(self._transaction.abort)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._run(partial(self._transaction.__exit__, kind, error, trace))
+
+    async def _run(self, step: Callable[[], None]) -> None:
+        def alone() -> None:
+            with self._turn:
+                step()
+
+        await asyncio.to_thread(alone)
 
 
 class Reader:

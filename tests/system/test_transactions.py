@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+import ringfence.aio
 from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
 from tests.system.cluster import Three
@@ -102,6 +105,34 @@ def test_who_was_overtaken_by_another_writer_of_its_scope_hears_of_it(client: ri
     with pytest.raises(ringfence.FencedError, match="another writer"):
         older.commit()
     assert sorted(ids_of(client, "raced")) == [*range(200, 210)]
+
+
+def test_the_asyncio_twin_commits_all_of_a_block_or_nothing(
+    client: ringfence.Client, node: NodeProcess
+) -> None:
+    client.create_topic("awaited", schema=SCHEMA, key=["id"], partitions=2)
+
+    async def write() -> tuple[int, int]:
+        async with ringfence.aio.connect(node.address) as twin:
+            async with twin.transaction("awaited", scope="awaited") as transaction:
+                await transaction.send(rows(0, 10))
+                await transaction.flush()
+                await transaction.send(rows(10, 10))
+            with contextlib.suppress(ZeroDivisionError):
+                async with twin.transaction("awaited", scope="awaited") as failed:
+                    await failed.send(rows(100, 10))
+                    _ = 1 / 0
+            waiting = await twin.transaction("awaited", scope="awaited")
+            late = asyncio.create_task(waiting.send(rows(200, 10)))
+            await asyncio.sleep(0)
+            late.cancel()
+            await waiting.abort()
+            offsets = await twin.offsets_at("awaited", dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+            assert set(offsets.values()) == {0}
+            return transaction.rows, len((await twin.layout("awaited")).active)
+
+    assert asyncio.run(write()) == (20, 2)
+    assert sorted(ids_of(client, "awaited")) == [*range(20)]
 
 
 def test_rows_that_do_not_fit_are_refused_and_end_the_transaction(client: ringfence.Client) -> None:
