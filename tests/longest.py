@@ -13,7 +13,6 @@ FILES: Final = (
     "tests/system/test_changes.py",
     "tests/system/test_admin_http.py",
     "tests/spark/test_kills.py",
-    "tests/packaging/test_wheel.py",
     "tests/system/test_cluster_faults.py",
     "tests/system/test_tokens.py",
     "tests/system/test_transactions.py",
@@ -22,6 +21,8 @@ FILES: Final = (
     "tests/system/test_demo_cluster.py",
     "tests/system/test_cluster_repair.py",
     "tests/system/test_replication.py",
+    # It waits for the compilers of `compiled`, whose target directory it shares.
+    "tests/packaging/test_wheel.py",
     "tests/sim/test_simulation.py",
     "tests/sim/test_planted_clusters.py",
     "tests/sim/test_matrix.py",
