@@ -37,6 +37,8 @@ def test_a_task_that_dies_of_a_broken_assertion_ends_the_node_with_that_reason(
     async def work(bench: Bench) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(f"ringfence.control.runtime.{place}", broken)
+            # Who proposes meets the assertion itself; the task that looks after proposals meets it next.
+            bench.native.request(1, Opcode.TOPIC_CREATE, CREATE, 0)
             error = await asyncio.wait_for(asyncio.shield(bench.node.failed), 30)
         assert "a rule does not hold" in str(error)
 
