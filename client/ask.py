@@ -70,7 +70,7 @@ class Ask:
         if peer.failure is not None:
             return peer.failure
         return ConnectError(
-            f"no node answered {self.opcode.name} in time; check that `ringfence serve` runs there",
+            f"no node answered {self.opcode.name} in time; {peer.found}".removesuffix("; "),
             addresses=list(peer.addresses),
             topic=self.topic,
         )

@@ -40,8 +40,9 @@ ANSWER_BYTES_MAX = 2 * wire.MESSAGE_BYTES_MAX
 PROGRAM = "ringfence-python 0.1"
 NOBLOCK = int(zmq.NOBLOCK)  # plain numbers: joining enum members costs more than the call they are for
 NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
-ENDED = (
-    zmq.EVENT_DISCONNECTED
+HEARD = (
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
@@ -98,6 +99,7 @@ class Connection:
         self.ready: messages.Ready | None = None
         self.failure: RingfenceError | None = None
         self.ended = False
+        self.reached = False  # somebody listens there
         self.greeted = False
         self.credit_bytes = 0
         self.unanswered_bytes = 0
@@ -112,7 +114,7 @@ class Connection:
         self.socket = context.socket(zmq.DEALER)
         for option, value in OPTIONS.items():
             self.socket.setsockopt(option, value)
-        self.monitor = self.socket.get_monitor_socket(ENDED)
+        self.monitor = self.socket.get_monitor_socket(HEARD)
         try:
             self.socket.connect(address)
         except zmq.ZMQError as error:
@@ -268,13 +270,26 @@ class Connection:
             pending.lost()
 
     def read_monitor(self) -> None:
-        """Take the monitor's events: each says that the connection is over."""
+        """Take the monitor's events: all but one say that the connection is over."""
         while True:
             try:
-                zmq.utils.monitor.recv_monitor_message(self.monitor, zmq.NOBLOCK)
+                event = zmq.utils.monitor.recv_monitor_message(self.monitor, zmq.NOBLOCK)["event"]
             except zmq.Again:
                 return
-            self.ended = True
+            if event == zmq.EVENT_CONNECTED:
+                self.reached = True
+            else:
+                self.ended = True
+
+    def found(self) -> str:
+        """How far it came, for the text of an error that nobody answers."""
+        if self.ready is not None:
+            return f"{self.address} is connected and silent: its node stands still, or is overloaded"
+        if self.reached:
+            return f"{self.address} takes connections but does not greet as a node: is it one, and alive?"
+        if self.ended:
+            return f"{self.address} refuses connections: check that `ringfence serve` runs there"
+        return f"nothing came back from {self.address}: check the host's name and the way there"
 
 
 class Greeting(Pending):

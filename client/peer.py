@@ -28,6 +28,7 @@ class Peer:
         )  # requests that go out once it is ready; bounded by their callers' threads
         self.failure: RingfenceError | None = None  # why the last connection did not come about
         self.retry_at = 0.0
+        self._found = ""  # how far the last connection came
         self._tries = 0
 
     @property
@@ -45,8 +46,15 @@ class Peer:
         """The one to try now."""
         return self.addresses[self._tries % len(self.addresses)]
 
+    @property
+    def found(self) -> str:
+        """Why nobody answers, as far as connections tell: of the last one that ended, else of this one."""
+        return self._found or ("" if self.connection is None else self.connection.found())
+
     def failed(self, now: float, jitter: float, failure: RingfenceError | None) -> None:
         """The connection ended, or never stood."""
+        if self.connection is not None:
+            self._found = self.connection.found()
         self.connection = None
         self.failure = failure or self.failure
         self._tries += 1
@@ -54,4 +62,4 @@ class Peer:
 
     def succeeded(self) -> None:
         """READY came."""
-        self.failure, self._tries = None, self.addresses.index(self.address)
+        self.failure, self._found, self._tries = None, "", self.addresses.index(self.address)

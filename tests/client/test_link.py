@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -61,6 +62,23 @@ def test_nobody_there_is_a_clear_error_within_the_timeout() -> None:
     assert time.monotonic() - began < 5
     assert "ringfence serve" in str(caught.value)
     assert "tcp://127.0.0.1:1" in str(caught.value)
+
+
+def test_who_does_not_answer_is_told_by_how_far_one_came() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        for address, told in (
+            ("tcp://127.0.0.1:1", "refuses connections: check that `ringfence serve` runs there"),
+            (f"tcp://127.0.0.1:{port}", "takes connections but does not greet as a node"),
+            ("tcp://no-such-host.invalid:7411", "nothing came back from .*: check the host's name"),
+        ):
+            with (
+                ringfence.connect(address, timeout_s=1) as client,
+                pytest.raises(ringfence.ConnectError, match=told),
+            ):
+                client.topics()
 
 
 def test_the_second_address_is_tried_when_the_first_is_dead() -> None:
