@@ -18,19 +18,6 @@ if TYPE_CHECKING:
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("bad") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def client(node: NodeProcess) -> Iterator[RawClient]:
-    with RawClient(node.address) as raw:
-        assert raw.hello().status == Status.READY
-        yield raw
-
-
 @pytest.fixture
 def topic(client: RawClient, request: pytest.FixtureRequest) -> Iterator[RawTopic]:
     """A topic of its own with one row stored; afterwards exactly one more good batch must fit behind it."""

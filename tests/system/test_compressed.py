@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -12,26 +11,10 @@ from ringfence.native import wire
 from tests.system.harness import SCHEMA, NodeProcess, batch
 from tests.system.raw import RawClient, RawTopic
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 BOMBS = 24
 BOMB_BYTES = 48 << 20
 LZ4_MAGIC = 0x184D2204
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("compressed") / "data") as running:
-        yield running
-
-
-@pytest.fixture
-def client(node: NodeProcess) -> Iterator[RawClient]:
-    with RawClient(node.address) as raw:
-        assert raw.hello().status == Status.READY
-        yield raw
 
 
 def message_of(rows: pa.RecordBatch, codec: str) -> bytes:

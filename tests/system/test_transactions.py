@@ -20,12 +20,6 @@ from tests.system.cluster import Three
 from tests.system.harness import NodeProcess
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("transactions") / "data") as running:
-        yield running
-
-
 @pytest.fixture
 def client(node: NodeProcess) -> Iterator[ringfence.Client]:
     with ringfence.connect(node.address, timeout_s=30) as made:

@@ -1,0 +1,27 @@
+"""A running node for a whole file, and a connection of a test's own that speaks its protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringfence.native.wire import Status
+from tests.system.harness import NodeProcess
+from tests.system.raw import RawClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[RawClient]:
+    with RawClient(node.address) as raw:
+        assert raw.hello().status == Status.READY
+        yield raw
