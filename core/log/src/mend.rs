@@ -14,11 +14,9 @@ use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader, crc_of};
 use crate::files::FilePin;
 use crate::head::{PartitionHead, is_log};
 use crate::position::{Position, segment_name};
-use crate::scrub::{After, Cure, Rot, Scrubber};
+use crate::scrub::{After, Cure, PIECE_BYTES, Rot, Scrubber};
 use crate::storage::{Storage, StorageError};
 
-/// Read, compared and written at a time.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 
 /// A record as another replica sent it, from its header on.

@@ -150,7 +150,7 @@ impl Engine {
                 self.met_damage(at, &damage);
                 self.tell_syncs(at, effects);
             }
-            Err(error) if sync.change == 0 => {
+            Err(error) if sync.counts() => {
                 // A read that fails once may succeed later, and nobody else brings a replica of the set up to here.
                 sync.end_session(now.mono_ms + MEND_MS, &format!("the owner's log cannot be read: {error:?}"));
                 self.tell_syncs(at, effects);

@@ -240,6 +240,15 @@ impl Cluster {
         self.sites[at].node.partitions().into_iter().find(|status| status.partition == PARTITION)
     }
 
+    /// 0 where the node is down.
+    pub fn counter_of(&self, at: usize, wanted: &str) -> u64 {
+        if !self.sites[at].up {
+            return 0;
+        }
+        let counters = self.sites[at].node.counters();
+        counters.iter().find(|(name, _)| *name == wanted).expect("a counter of that name").1
+    }
+
     /// Writers and readers of one node end what they do.
     pub fn work(&mut self, at: usize) {
         if !self.sites[at].up {

@@ -62,11 +62,6 @@ fn rot(cluster: &Cluster, at: usize, number: u64, in_header: bool) -> (String, V
     (name, before)
 }
 
-fn counter(cluster: &Cluster, at: usize, name: &str) -> u64 {
-    let counters = cluster.sites[at].node.counters();
-    counters.iter().find(|(known, _)| *known == name).expect("a counter of that name").1
-}
-
 /// What the control plane was told of damage: how many records are known to be damaged.
 fn told(cluster: &Cluster, at: usize) -> Vec<u64> {
     let records = |outcome: &(usize, Outcome)| match outcome {
@@ -98,13 +93,14 @@ fn rot_of_a_follower_or_of_the_owner_is_found_and_put_right() {
             }
             let sound = before[0].clone();
             round(&mut cluster);
-            let counts = ["scrub_damaged", "scrub_repaired", "damaged_records"].map(|name| counter(&cluster, at, name));
+            let counts =
+                ["scrub_damaged", "scrub_repaired", "damaged_records"].map(|name| cluster.counter_of(at, name));
             assert_eq!(counts, [3, 3, 0], "site {at}, header {in_header}: {:?}", cluster.outcomes);
             assert!(is_whole(&cluster, at, &sound), "site {at}, header {in_header}");
             assert_eq!(told(&cluster, at).last(), Some(&0));
-            assert!(counter(&cluster, at, "scrubbed_bytes") > 100_000);
+            assert!(cluster.counter_of(at, "scrubbed_bytes") > 100_000);
             let others = (0..NODES).filter(|other| *other != at);
-            assert_eq!(others.map(|other| counter(&cluster, other, "copies_served")).sum::<u64>(), 3);
+            assert_eq!(others.map(|other| cluster.counter_of(other, "copies_served")).sum::<u64>(), 3);
             cluster.check_rows();
             cluster.check_equal();
         }
@@ -144,13 +140,13 @@ fn what_two_replicas_lost_comes_from_the_third_or_stays_damaged_and_told() {
         for (at, before) in before.iter().enumerate() {
             assert_eq!(is_whole(&cluster, at, before), !down, "site {at}");
             assert_eq!(told(&cluster, at).last(), Some(&u64::from(down)), "site {at}");
-            assert_eq!(counter(&cluster, at, "damaged_records"), u64::from(down));
+            assert_eq!(cluster.counter_of(at, "damaged_records"), u64::from(down));
         }
         if down {
             // Told once, however often it is met again; and who asks for it is refused, not shown it.
             round(&mut cluster);
             assert_eq!(told(&cluster, 0), [1]);
-            assert_eq!(counter(&cluster, 0, "scrub_damaged"), 1);
+            assert_eq!(cluster.counter_of(0, "scrub_damaged"), 1);
             let (_, _, header) = place(&cluster, 1, 2);
             let after = header.first_offset + u64::from(header.rows);
             assert!(cluster.fetch(0, after).is_none());
@@ -190,7 +186,7 @@ fn the_only_replica_counts_and_tells_once_and_goes_on() {
     let before = rot(&cluster, 0, 3, false);
     round(&mut cluster);
     round(&mut cluster);
-    assert_eq!((told(&cluster, 0), counter(&cluster, 0, "scrub_damaged")), (vec![1], 1));
+    assert_eq!((told(&cluster, 0), cluster.counter_of(0, "scrub_damaged")), (vec![1], 1));
     assert!(!is_whole(&cluster, 0, &before));
     let status = cluster.status(0).unwrap();
     assert_eq!((status.quarantined, status.open), (None, true));
@@ -218,7 +214,7 @@ fn a_power_cut_at_any_call_of_the_background_ends_with_everything_put_right() {
             cluster.start(at);
             cluster.calm(20);
         }
-        assert_eq!(counter(&cluster, at, "damaged_records"), 0, "{calls} calls");
+        assert_eq!(cluster.counter_of(at, "damaged_records"), 0, "{calls} calls");
         assert_eq!(cluster.status(at).unwrap().quarantined, None, "{calls} calls");
         assert!(is_whole(&cluster, at, &before), "{calls} calls");
         cluster.check_rows();
@@ -246,7 +242,7 @@ fn a_quarantine_of_a_start_ends_when_everything_is_sound() {
         assert_eq!(cluster.status(at).unwrap().quarantined, None, "site {at}: {:?}", cluster.outcomes);
         let lifted = Outcome::Lifted { topic: TOPIC, partition: PARTITION };
         assert!(cluster.outcomes.contains(&(at, lifted)));
-        assert_eq!(counter(&cluster, at, "scrub_repaired"), 2);
+        assert_eq!(cluster.counter_of(at, "scrub_repaired"), 2);
         drop(before);
         if at == 0 {
             cluster.open(0);

@@ -3,6 +3,8 @@
 //! A site's pool is 7 MiB: an eighth of it, 17 of these batches, may be under way to a node, and as much that others have
 //! may wait for it in memory.
 
+use ringfence_log::faulty::Faults;
+
 use crate::cluster::{Cluster, NODES};
 use crate::opened;
 
@@ -11,8 +13,7 @@ const ROWS: u32 = 3_000;
 
 impl Cluster {
     fn counter(&self, wanted: &str) -> u64 {
-        let counters = self.sites[self.owner].node.counters();
-        counters.into_iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| value)
+        self.counter_of(self.owner, wanted)
     }
 
     /// The owner's disk has all that it took, and nobody heard of it.
@@ -79,6 +80,33 @@ fn a_replica_that_stands_still_keeps_a_bounded_tail_and_copies_the_rest() {
     assert_eq!(cluster.counter("replicas_tail_bytes"), 0);
     let ends: Vec<_> = (0..NODES).map(|at| cluster.status(at).map(|told| (told.records, told.chain))).collect();
     assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+    cluster.check_equal();
+}
+
+/// One that nobody else would bring up to here: a sync that gave up at the first EIO left it behind for good.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_copy_whose_reads_fail_is_tried_again_until_they_succeed() {
+    let mut cluster = opened(43);
+    for _ in 0..60 {
+        cluster.publish(ROWS);
+        cluster.calm_without(2, 6);
+    }
+    let disk = cluster.sites[0].disk.clone();
+    disk.set_faults(Faults { read_errors_per_mille: 1_000, ..Faults::default() });
+    for _ in 0..6 {
+        cluster.calm(10);
+        cluster.pass(1_000);
+    }
+    assert_eq!(cluster.acked.len(), 60, "the other one answers");
+    let behind = |cluster: &Cluster| cluster.status(0).unwrap().records - cluster.status(2).unwrap().records;
+    let lacks = behind(&cluster);
+    assert!(lacks > 17, "more than a window waits on disk, {lacks} records");
+    let tried = disk.tally().failures;
+    assert!((2..=14).contains(&tried), "each half second, not each turn: {tried} times in 6 s");
+    disk.set_faults(Faults::default());
+    cluster.pass(1_000);
+    cluster.calm(60);
+    assert_eq!(behind(&cluster), 0);
     cluster.check_equal();
 }
 
