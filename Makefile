@@ -47,14 +47,14 @@ rust: setup compiled  ## cargo's tests
 
 # Files in the order of tests/longest.py: the longest first, so that no worker is left with one at the end.
 PYTEST := $(PYTHON_IN_VENV) -m pytest -q --dist loadfile --no-loadscope-reorder -p no:benchmark --durations 15
-# Real processes, Spark and the wheel's build: two at a time, for much of their time is waiting.
+# Real processes and Spark: two at a time, for much of their time is waiting.
 WAITING ?= 2
-WAITS := $(wildcard tests/spark tests/packaging tests/system)
+WAITS := $(wildcard tests/spark tests/system)
 
 python: setup  ## pytest, without what `waiting` runs
 	$(PYTEST) -n $(WORKERS) $(WAITS:%=--ignore=%)
 
-waiting: setup  ## pytest: Spark, real processes, the wheel
+waiting: setup  ## pytest: Spark, real processes
 	$(PYTEST) -n $(WAITING) $(WAITS)
 
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
