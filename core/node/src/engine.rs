@@ -181,8 +181,10 @@ impl Engine {
         }
     }
 
-    /// Hand the next group to each idle writer. Groups need no timer: while one is written, the next one fills.
+    /// Hand the next group to each idle writer, and repeat questions to replicas that are due. Groups need no timer:
+    /// while one is written, the next one fills.
     pub fn settle(&mut self, now: Now, effects: &mut Effects) {
+        self.repeat_questions(now, effects);
         for shard in &mut self.shards {
             if !shard.is_writing()
                 && let Some(job) = shard.take_job(now.mono_ms)
@@ -196,7 +198,8 @@ impl Engine {
     /// When `settle` must be called although nothing happened (monotonic ms: a full disk is asked again after a second
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
-        self.shards.iter().filter(|shard| !shard.is_writing()).filter_map(Shard::wants_tick_at).min()
+        let shards = self.shards.iter().filter(|shard| !shard.is_writing());
+        shards.filter_map(Shard::wants_tick_at).chain(self.sync.repeats.next_ms()).min()
     }
 
     /// No new requests; who waits for something that will not come is told.

@@ -10,6 +10,8 @@ mod checks;
 mod cluster;
 #[path = "replication/comes_back.rs"]
 mod comes_back;
+#[path = "replication/late.rs"]
+mod late;
 #[path = "replication/scrub.rs"]
 mod scrub;
 #[path = "replication/staged.rs"]

@@ -15,8 +15,6 @@ use crate::park::bytes_of;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
 
-/// The other side has not heard of this epoch yet: its control plane follows the same log, some ms behind.
-const RETRY_SOON_MS: u64 = 20;
 /// It said no: a disk that is full, a queue that is. Not worth more than a question a second.
 const RETRY_LATE_MS: u64 = 500;
 
@@ -78,34 +76,6 @@ impl Engine {
         }
     }
 
-    /// Ask the replicas that are due (of one node, or of all) where their logs end.
-    pub(crate) fn call(&mut self, at: At, node: Option<u64>, now: Now, effects: &mut Effects) {
-        let Some((partition, _)) = self.owner(at) else { return };
-        let Role::Owner(owner) = &partition.role else { return };
-        let due = |stage: &Stage| matches!(stage, Stage::Down { retry_at_ms } if *retry_at_ms <= now.mono_ms);
-        let is_due = |sync: &super::owner::Sync| node.is_none_or(|node| sync.place.node == node) && due(&sync.stage);
-        for index in 0..owner.syncs.len() {
-            let Role::Owner(owner) = &self.partitions[at].role else { return };
-            if is_due(&owner.syncs[index]) && self.sync.peers.is_up(owner.syncs[index].place.node) {
-                self.ask(at, index, u64::MAX, now, effects);
-            }
-        }
-    }
-
-    /// FENCE: where does the log end, as far as epochs up to `bound` are concerned?
-    fn ask(&mut self, at: At, index: usize, bound: u64, now: Now, effects: &mut Effects) {
-        self.sync.next_session += 1;
-        let session = self.sync.next_session;
-        let partition = &mut self.partitions[at];
-        let Role::Owner(owner) = &mut partition.role else { return };
-        let epoch = owner.epoch;
-        let sync = &mut owner.syncs[index];
-        sync.begin_session(session);
-        let (node, header) = (sync.place.node, partition.request(epoch, bound));
-        let sent = Sent { at, session, opcode: Opcode::Fence, bytes: 0 };
-        self.sync.peers.send(node, header, Outbound::Empty, sent, now, effects);
-    }
-
     /// An answer of another node.
     #[allow(clippy::too_many_arguments)] // an event's parts
     pub(crate) fn peer_answer(
@@ -140,10 +110,12 @@ impl Engine {
         let Some(index) = owner.by_session(sent.session) else { return };
         if header.status != Status::Ok as u8 {
             let code = Code::from_number(header.code);
-            let lags = matches!(code, Some(Code::Ahead | Code::Unauthorized));
-            let wait = if lags { RETRY_SOON_MS } else { RETRY_LATE_MS };
             let why = format!("node {} says {}", owner.syncs[index].place.node, code.map_or("no", Code::name));
-            owner.syncs[index].end_session(now.mono_ms + wait, &why);
+            if matches!(code, Some(Code::Ahead | Code::Unauthorized)) {
+                self.ask_again(sent.at, index, &why, now);
+            } else {
+                owner.syncs[index].end_session(now.mono_ms + RETRY_LATE_MS, &why);
+            }
             self.has_business(sent.at);
             self.tell_syncs(sent.at, effects);
             return;
@@ -159,6 +131,7 @@ impl Engine {
         sync.unanswered_bytes = sync.unanswered_bytes.saturating_sub(sent.bytes);
         sync.durable = sync.durable.max(header.sequence);
         sync.heard = sync.heard.max(header.request_id);
+        sync.lagged = 0;
         self.advance(sent.at, effects);
         if was == Stage::Begun {
             self.tell_syncs(sent.at, effects);

@@ -30,11 +30,12 @@
 //!   connection still brings is refused.
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
-//! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `stream.rs` what goes out, `tail.rs` what is kept for it,
+//! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `stream.rs` what goes out, `tail.rs` what is kept for it,
 //! `copy.rs` what is read for it; `follow.rs` the
 //! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
+mod ask;
 mod confirm;
 mod copy;
 mod cut;
@@ -92,6 +93,7 @@ pub struct Syncs {
     /// Reads of the log for replicas, by ticket.
     reads: IdMap<Read>,
     next_session: u64,
+    pub(crate) repeats: ask::Repeats,
     /// Owned partitions with something to do when time passes.
     restless: Vec<At>,
     /// Partitions with replicas or learners to send to: while it is 0, nobody looks at what was written.

@@ -70,6 +70,8 @@ pub struct Sync {
     pub attempt: u32,
     pub stage: Stage,
     pub why: String,
+    /// Questions in a row that it refused because it was not told of this epoch yet.
+    pub lagged: u32,
     /// Answers to an older session are stale. Unique in a run.
     pub session: u64,
     /// Number of the newest request that it has answered.
@@ -149,6 +151,7 @@ impl Sync {
             attempt,
             stage: Stage::Down { retry_at_ms: 0 },
             why: String::new(),
+            lagged: 0,
             session: 0,
             heard: 0,
             next: 0,

@@ -182,6 +182,11 @@ impl Cluster {
 
     /// A new epoch for this owner: everybody that is up is told.
     pub fn open(&mut self, owner: usize) -> u64 {
+        self.open_told_to(owner, &[0, 1, 2])
+    }
+
+    /// As `open`, but others than the owner hear of it only if they are `told`.
+    pub fn open_told_to(&mut self, owner: usize, told: &[usize]) -> u64 {
         self.epoch += 1;
         (self.owner, self.is_open) = (owner, false);
         let others = (0..NODES).filter(|at| *at != owner);
@@ -189,7 +194,7 @@ impl Cluster {
         let epoch = self.epoch;
         let mut opening = 0;
         for at in 0..NODES {
-            if !self.sites[at].up {
+            if !self.sites[at].up || (at != owner && !told.contains(&at)) {
                 continue;
             }
             self.tell_table(at);
@@ -337,6 +342,10 @@ impl Cluster {
         if self.sites[from].up {
             self.sites[from].node.peer_closed(to as u64 + 1).unwrap();
         }
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.wires.values().all(|(_, wire)| wire.is_empty()) && self.backs.values().all(VecDeque::is_empty)
     }
 
     /// Deliver one message of one connection, there or back.

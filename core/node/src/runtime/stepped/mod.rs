@@ -305,7 +305,7 @@ impl Stepped {
         Ok(())
     }
 
-    /// When [`Self::turn`] wants to be called although nothing happened: Unix ms.
+    /// When [`Self::turn`] wants to be called although nothing happened: monotonic ms.
     ///
     /// # Errors
     /// [`NodeError::State`].
