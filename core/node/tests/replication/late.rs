@@ -34,10 +34,12 @@ impl Cluster {
         woken
     }
 
-    /// Until nothing is under way and no writer has anything to do.
+    /// Until nothing is under way and no writer has anything to do, twice in a row: what a new connection made a node say
+    /// is collected the second time.
     fn run(&mut self) {
-        loop {
-            let mut is_idle = self.is_silent();
+        let mut idle_rounds = 0;
+        while idle_rounds < 2 {
+            let mut is_idle = true;
             for at in 0..NODES {
                 self.work(at);
                 self.collect(at);
@@ -46,9 +48,7 @@ impl Cluster {
                     is_idle &= self.sites[at].node.jobs().unwrap() == (vec![], vec![]);
                 }
             }
-            if is_idle && self.is_silent() {
-                return;
-            }
+            idle_rounds = if is_idle && self.is_silent() { idle_rounds + 1 } else { 0 };
             self.deliver();
         }
     }
@@ -107,14 +107,16 @@ fn a_replica_that_is_told_late_is_asked_again_soon() {
 fn a_replica_that_is_never_told_is_asked_out_of_turn_a_few_times_and_then_at_ticks() {
     let mut cluster = opened(41);
     cluster.take_over_unheard();
-    let soon: u64 = (0..SOON_MS + TICK_MS).map(|_| cluster.millisecond()).sum();
-    assert!((1..=(SOON - 1) * REPLICAS.len() as u64).contains(&soon), "woken {soon} times");
-    let later: u64 = (0..50 * TICK_MS).map(|_| cluster.millisecond()).sum();
-    assert_eq!(later, 0, "woken between ticks");
-    for at in REPLICAS {
-        let refused = cluster.refused_questions(at);
-        assert!((SOON + 20..=SOON + 52).contains(&refused), "asked {refused} times in a second");
+    let asked = |cluster: &Cluster| REPLICAS.map(|at| cluster.refused_questions(at));
+    assert_eq!(asked(&cluster), [1, 1]);
+    for _ in 0..SOON_MS + TICK_MS {
+        cluster.millisecond();
     }
+    assert_eq!(asked(&cluster), [SOON, SOON]);
+    let ticks = 50;
+    let woken: u64 = (0..ticks * TICK_MS).map(|_| cluster.millisecond()).sum();
+    assert_eq!(woken, 0, "woken between ticks");
+    assert!(asked(&cluster).iter().all(|asked| (SOON + ticks / 2..=SOON + ticks + 1).contains(asked)));
     assert!(!cluster.is_open);
 }
 
@@ -130,6 +132,8 @@ fn engines_with_nothing_to_ask_name_no_time() {
     assert_eq!(woken(&mut cluster), 0, "a replica is down");
     cluster.power_cut(0);
     cluster.take_over_unheard();
+    // Its shard closes the group with the epoch's record some ms later.
+    cluster.calm(2);
     assert_eq!(woken(&mut cluster), 0, "both are down");
     let names = |at: usize| cluster.sites[at].node.wakes_at().unwrap();
     assert_eq!(names(OWNER), None);
