@@ -13,8 +13,8 @@ const SOON: u64 = 5;
 const SOON_MS: u64 = 30;
 
 impl Cluster {
-    /// One more on the clocks. Ticks come as the runtime gives them; between them nodes run only for what arrives, at once
-    /// here, or because one had said so before. Back comes how many had.
+    /// One more on the clocks. Ticks come as the runtime gives them; between them nodes run only for what arrives, at
+    /// once here, or because one had said so before. Back comes how many had.
     fn millisecond(&mut self) -> u64 {
         self.now.mono_ms += 1;
         self.now.unix_ms += 1;
@@ -34,8 +34,8 @@ impl Cluster {
         woken
     }
 
-    /// Until nothing is under way and no writer has anything to do, twice in a row: what a new connection made a node say
-    /// is collected the second time.
+    /// Until nothing is under way and no writer has anything to do, twice in a row: what a new connection made a node
+    /// say is collected the second time.
     fn run(&mut self) {
         let mut idle_rounds = 0;
         while idle_rounds < 2 {
