@@ -1,10 +1,8 @@
 //! What is appended is durable in order, recovered as it was, and read back verbatim.
 
-mod support;
-
+use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{Faulty, Seeded};
 use ringfence_log::{Disk, From, Reader, Storage};
-use support::{Store, body, small};
 
 /// Appends of mixed sizes to some partitions, then recovery, then reads in pieces.
 fn round_trip<S: Storage>(storage: &S, seed: u64) {

@@ -1,10 +1,8 @@
 //! A partition that left a store and came back to it: another log, behind the drop of the old one in the same file.
 
-mod support;
-
+use crate::support::{Store, small};
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{From, PartitionLog, Reader, Refusal, Storage, parse_segment_name};
-use support::{Store, small};
 
 const KEY: (u64, u64) = (1, 1);
 

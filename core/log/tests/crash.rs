@@ -1,14 +1,12 @@
 //! Random appends, cuts, log starts, drops, returns and retention; then the power goes at a random moment, in the middle of
 //! a write or not. What was reported durable is there, exactly and in order; of the rest, whole groups or nothing.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::support::{Store, body, small};
 use ringfence_log::faulty::{Faults, Faulty, Seeded};
 use ringfence_log::{Options, PartitionHead, PartitionLog, Placed, Reader, Refusal, Shard};
 use ringfence_wire::crc_of;
-use support::{Store, body, small};
 
 type Key = (u64, u64);
 

@@ -1,13 +1,11 @@
 //! One flipped byte in a synced group: found, named, and confined to the partition whose record it hit.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{Faulty, Seeded};
 use ringfence_log::{From, NoVisitor, PartitionHead, PlanError, RecoverError, Storage, StorageError, check, recover};
 use ringfence_wire::{RecordHeader, RecordKind};
-use support::{Store, body, small};
 
 type Key = (u64, u64);
 

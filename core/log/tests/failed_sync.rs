@@ -1,10 +1,8 @@
 //! A sync failed and the process started again without losing its memory: the cache still shows the group, the disk
 //! may never have it. What recovery believes must be durable all the same. Found by simulation.
 
-mod support;
-
+use crate::support::{Store, small};
 use ringfence_log::faulty::{Faults, Faulty};
-use support::{Store, small};
 
 #[test]
 fn what_a_start_found_in_the_cache_behind_a_failed_sync_survives_the_power() {

@@ -1,11 +1,9 @@
 //! A file number is never used twice (L3), also when nothing is left of the files that had the highest ones: what a
 //! recycled file held before would else pass for records of the new one (L4).
 
-mod support;
-
+use crate::support::{Store, small};
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Options, Storage};
-use support::{Store, small};
 
 /// Numbers of the segments, ascending.
 fn numbers(disk: &Faulty) -> Vec<u64> {

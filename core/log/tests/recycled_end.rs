@@ -2,13 +2,11 @@
 //! the end, names no partition and no content that could contradict: it must not pass for a damaged directory. Found
 //! by simulation.
 
-mod support;
-
 use std::io::IoSlice;
 
+use crate::support::{self, Store, small};
 use ringfence_log::Storage;
 use ringfence_log::faulty::Faulty;
-use support::{Store, small};
 
 #[test]
 fn an_empty_group_of_a_former_life_is_no_damaged_end() {

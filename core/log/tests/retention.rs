@@ -1,10 +1,8 @@
 //! Disk usage is bounded by retention, recycled bytes never come back, and nothing goes while somebody needs it.
 
-mod support;
-
+use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{Faults, Faulty, Seeded};
 use ringfence_log::{From, Options, PlanError, Reader, Retention, Storage, StorageError};
-use support::{Store, body, small};
 
 fn disk_bytes(storage: &Faulty) -> u64 {
     storage.list().unwrap().iter().map(|(_, bytes)| bytes).sum()

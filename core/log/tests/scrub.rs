@@ -1,18 +1,16 @@
 //! Sealed files are read back in the background: what is sound is left alone, what is damaged is found, and put right
 //! with the very bytes that stood there, or not at all.
 
-mod support;
-
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use crate::support::{Store, body, small};
 use ringfence_log::faulty::{Faulty, Seeded};
 use ringfence_log::{After, Cure, MendError, MendPlan, Rot, ScrubPlan, Scrubber, Sent, Storage, StorageError, check};
 use ringfence_wire::{RecordHeader, RecordKind};
-use support::{Store, body, small};
 
 /// Sealed files, records of four partitions in them, states, fences, a cut and a drop.
 fn filled(storage: &Faulty, seed: u64) -> Store<Faulty> {

@@ -1,0 +1,12 @@
+//! One binary for the tests of the crate: what they share is compiled and linked once.
+
+mod append_and_read;
+mod comes_back;
+mod crash;
+mod damage;
+mod failed_sync;
+mod file_numbers;
+mod recycled_end;
+mod retention;
+mod scrub;
+mod support;
