@@ -33,6 +33,7 @@ impl Engine {
     /// Memory is kept for replicas of owners alone, and of nothing that is not durable here (S1).
     fn check_tails(&self) -> Result<(), String> {
         self.sync.tails.check()?;
+        self.sync.peers.check()?;
         for (at, first, next) in self.sync.tails.kept() {
             let partition = self.partitions.get(at).ok_or("a tail of no partition")?;
             let Role::Owner(owner) = &partition.role else {

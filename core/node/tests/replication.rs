@@ -10,6 +10,8 @@ mod checks;
 mod cluster;
 #[path = "replication/comes_back.rs"]
 mod comes_back;
+#[path = "replication/copies.rs"]
+mod copies;
 #[path = "replication/late.rs"]
 mod late;
 #[path = "replication/scrub.rs"]

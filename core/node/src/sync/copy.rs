@@ -61,7 +61,12 @@ impl Engine {
             sync.stage = Stage::Live;
             return self.feed(at, index, now, effects);
         }
-        if sync.unanswered_bytes >= COPY_AHEAD_BYTES || !self.sync.peers.has_room(sync.place.node) {
+        if sync.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.sync.peers.window_bytes / 2) {
+            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
+            // long as there is some.
+            return;
+        }
+        if !self.sync.peers.has_room(sync.place.node) {
             return self.sync.peers.starve(sync.place.node, at);
         }
         if !sync.throttle.allows(sync.next, sync.read_bytes as u64, now.mono_ms) {

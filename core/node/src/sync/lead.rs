@@ -98,7 +98,9 @@ impl Engine {
         self.take_answer(sent, &header, bytes_of(&body), now, effects);
         self.after_answer(sent.at, now, effects);
         self.pump(sent.at, now, pool, effects);
-        while let Some(at) = self.sync.peers.next_starved(node) {
+        // Each once: who finds no room now either waits behind them for the next answer.
+        for _ in 0..self.sync.peers.starved(node) {
+            let Some(at) = self.sync.peers.next_starved(node) else { break };
             self.pump(at, now, pool, effects);
         }
         self.after_marks(now, pool, effects);

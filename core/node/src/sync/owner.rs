@@ -221,7 +221,7 @@ impl Sync {
 pub const READ_BYTES: usize = 1 << 20;
 const _: () = assert!(READ_BYTES <= ringfence_transport::RECORDS_BYTES);
 /// Of a copy read from disk and unanswered. While one piece is synced there, the next are read and sent; what is
-/// appended there for others waits behind no more than this.
+/// appended there for others waits behind no more than this. Of a small node it is half of the window.
 pub const COPY_AHEAD_BYTES: usize = 4 << 20;
 
 impl Owner {

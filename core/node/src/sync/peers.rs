@@ -135,8 +135,22 @@ impl Peers {
         }
     }
 
+    /// How many partitions wait for room at it.
+    pub fn starved(&self, node: u64) -> usize {
+        self.list.get(&node).map_or(0, |peer| peer.starved.len())
+    }
+
     pub fn next_starved(&mut self, node: u64) -> Option<At> {
         if self.has_room(node) { self.list.get_mut(&node)?.starved.pop_front() } else { None }
+    }
+
+    /// # Errors
+    /// Somebody waits for room that is there: nobody would look at it before the node's next answer.
+    pub fn check(&self) -> Result<(), String> {
+        let waits = |node: &&u64| self.has_room(**node) && self.starved(**node) > 0;
+        self.list.keys().find(waits).map_or(Ok(()), |node| {
+            Err(format!("{} partitions wait for room at node {node}, which has some", self.starved(*node)))
+        })
     }
 
     /// Send a request; the caller has seen that the node [`Self::is_up`].

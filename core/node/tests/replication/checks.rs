@@ -6,6 +6,15 @@ use crate::cluster::{CLIENT, Cluster, NODES};
 use crate::support::{PARTITION, TOPIC, records_in};
 
 impl Cluster {
+    /// 0 where the node is down.
+    pub fn counter_of(&self, at: usize, wanted: &str) -> u64 {
+        if !self.sites[at].up {
+            return 0;
+        }
+        let counters = self.sites[at].node.counters();
+        counters.iter().find(|(name, _)| *name == wanted).expect("a counter of that name").1
+    }
+
     /// Ids by offset, as the owner shows them to a reader.
     pub fn read(&mut self) -> Vec<i64> {
         let mut ids = Vec::new();

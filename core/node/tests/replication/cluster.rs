@@ -59,7 +59,7 @@ pub fn store_of(site: usize) -> [u8; 16] {
     [u8::try_from(site + 1).unwrap(); 16]
 }
 
-fn config_of(site: usize, scrub_bytes_per_s: u64) -> Config {
+pub fn config_of(site: usize, scrub_bytes_per_s: u64) -> Config {
     Config {
         cluster: [1; 16],
         history: [2; 16],
@@ -83,9 +83,13 @@ impl Cluster {
 
     /// Each node reads its log back at this pace.
     pub fn scrubbing(seed: u64, bytes_per_s: u64) -> Self {
+        Self::of(seed, |at| config_of(at, bytes_per_s))
+    }
+
+    pub fn of(seed: u64, config: impl Fn(usize) -> Config) -> Self {
         let site = |at: usize| {
             let disk = Faulty::new(seed * 10 + at as u64);
-            Site { node: Stepped::new(config_of(at, bytes_per_s), disk.clone()).unwrap(), disk, up: false }
+            Site { node: Stepped::new(config(at), disk.clone()).unwrap(), disk, up: false }
         };
         let mut cluster = Self {
             sites: (0..NODES).map(site).collect(),
@@ -243,15 +247,6 @@ impl Cluster {
 
     pub fn status(&self, at: usize) -> Option<PartitionStatus> {
         self.sites[at].node.partitions().into_iter().find(|status| status.partition == PARTITION)
-    }
-
-    /// 0 where the node is down.
-    pub fn counter_of(&self, at: usize, wanted: &str) -> u64 {
-        if !self.sites[at].up {
-            return 0;
-        }
-        let counters = self.sites[at].node.counters();
-        counters.iter().find(|(name, _)| *name == wanted).expect("a counter of that name").1
     }
 
     /// Writers and readers of one node end what they do.

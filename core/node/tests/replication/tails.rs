@@ -28,7 +28,7 @@ impl Cluster {
     }
 
     /// Everything goes well, but the disk of one node does nothing.
-    fn calm_without(&mut self, stopped: usize, rounds: usize) {
+    pub fn calm_without(&mut self, stopped: usize, rounds: usize) {
         for _ in 0..rounds {
             for at in (0..NODES).filter(|at| *at != stopped) {
                 self.work(at);
