@@ -1,11 +1,9 @@
 //! Tokens: which right each request needs, what HELLO decides, and what a changed table of tokens ends.
 
-mod support;
-
+use crate::support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, table_body};
 use ringfence_node::{AccessTable, Event, Grant, Order, Outcome, Secret};
 use ringfence_wire::{CREDENTIAL_BYTES_MAX, Code, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Right, Status, crc_of};
 use sha2::{Digest, Sha256};
-use support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, table_body};
 
 const READ: u8 = Right::Read as u8;
 const WRITE: u8 = Right::Write as u8;

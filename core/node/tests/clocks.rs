@@ -1,11 +1,9 @@
 //! The wall clock may jump: records carry it, nothing waits for it.
 
-mod support;
-
+use crate::support::{Shape, World, body_of};
 use ringfence_log::Storage;
 use ringfence_log::faulty::Faults;
 use ringfence_wire::Code;
-use support::{Shape, World, body_of};
 
 #[test]
 fn a_full_disk_is_asked_again_within_seconds_although_the_clock_went_back_a_day() {

@@ -1,13 +1,11 @@
 //! Orders and what they promise; tables, pushes and what is handed to the control plane.
 
-mod support;
-
+use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, open_order};
 use ringfence_node::{Event, Finished, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     CONTROL_BYTES_MAX, Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Status, crc_of, extension,
 };
-use support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, open_order};
 
 fn world() -> World {
     World::new(1, Shape::default())

@@ -1,13 +1,11 @@
 //! The way of a batch through the engine: answers, repeats, refusals, and that a refusal changes nothing.
 
-mod support;
-
+use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order};
 use ringfence_node::{Event, Order, Outcome};
 use ringfence_transport::Connection;
 use ringfence_wire::{
     ANSWER_FLAG_REPEATED, Code, ExtensionKind, Opcode, RedirectReason, RequestHeader, Status, crc_of, extension,
 };
-use support::{CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order};
 
 fn ok(reply: &Reply) -> (u64, u32, bool) {
     assert_eq!((reply.header.status, reply.header.code), (Status::Ok as u8, 0), "{reply:?}");

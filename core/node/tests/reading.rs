@@ -1,10 +1,8 @@
 //! Reads below the mark, long polls, RESOLVE, `OFFSET_FOR_TIME`, and what a failing disk does to all of it.
 
-mod support;
-
+use crate::support::{self, PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 use ringfence_node::{Order, Outcome};
 use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RequestHeader, Status};
-use support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 
 fn world() -> World {
     World::new(1, Shape::default())

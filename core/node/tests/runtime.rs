@@ -1,15 +1,13 @@
 //! The runtime itself: real files, threads and sockets, spoken to in bare ZMTP.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use crate::support::{self, PARTITION, TOPIC, body_of, install_topic, records_in, table_body};
 use ringfence_node::{Config, NodeError, Order, Outcome, Runtime, TablePartition, TransportKind};
 use ringfence_wire::{ANSWER_FLAG_REPEATED, AnswerHeader, Code, Opcode, RequestHeader, Status, crc_of};
-use support::{PARTITION, TOPIC, body_of, install_topic, records_in, table_body};
 
 /// A data directory that goes with the test.
 struct Directory(PathBuf);

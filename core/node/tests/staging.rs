@@ -1,14 +1,12 @@
 //! Staged rows: no reader sees them before their epoch is published, all of them after; whatever dies in between.
 
-mod support;
-
+use crate::support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 use ringfence_log::Storage;
 use ringfence_node::{Finished, Order, Publish, ScopeRule};
 use ringfence_wire::{
     Code, ExtensionKind, Opcode, REQUEST_FLAG_STAGED, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, crc_of,
     extension,
 };
-use support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 
 const SCOPE: u64 = 30;
 const DRIVER: u64 = 31;

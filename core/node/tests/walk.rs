@@ -2,14 +2,12 @@
 //! log starts. Every acknowledged row is readable exactly once, in order; an unacknowledged one at most once (I5, I6).
 //! A failure prints its seed.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{PARTITION, Shape, TOPIC, World, body_of};
 use ringfence_log::faulty::Seeded;
 use ringfence_node::Order;
 use ringfence_wire::{ANSWER_FLAG_REPEATED, Code, RequestHeader, Status};
-use support::{PARTITION, Shape, TOPIC, World, body_of};
 
 /// What one producer knows and hopes.
 #[derive(Default)]

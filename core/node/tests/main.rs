@@ -1,0 +1,11 @@
+//! One binary for the tests of the crate but for `replication`: what they share is compiled and linked once.
+
+mod access;
+mod clocks;
+mod control;
+mod publishing;
+mod reading;
+mod runtime;
+mod staging;
+mod support;
+mod walk;
