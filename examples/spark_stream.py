@@ -1,13 +1,15 @@
-"""A Spark stream from one topic into another, each row once; stop it whenever you like, and run it again."""
+"""A Spark stream from one topic into another, each row once; stop it whenever you like, and run it again.
+
+Each run adds 5,000 clicks, of which the stream copies 4,500: what it did before stands in its checkpoint.
+"""
 
 import os
-import tempfile
 
 from pyspark.sql import SparkSession
 
 address = os.environ.get("RINGFENCE_ADDRESS", "tcp://127.0.0.1:7411")
 spark = SparkSession.builder.master("local[2]").getOrCreate()
-checkpoint = os.environ.get("CHECKPOINT") or tempfile.mkdtemp()  # keep it: it knows what was done
+checkpoint = os.environ.get("CHECKPOINT", "spark_stream-checkpoint")  # keep it: it knows what was done
 
 clicks = spark.range(0, 5_000).selectExpr("id", "concat('page-', id % 10) AS page")
 clicks.write.format("ringfence").option("address", address).option("topic", "clicks").option(

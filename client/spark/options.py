@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ringfence.native.errors import InvalidArgumentError
@@ -45,7 +46,10 @@ class SourceOptions:
         self._given = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(self._given) - _KNOWN_LOWER - SPARK_OWN)
         if unknown:
-            raise InvalidArgumentError("unknown options", options=unknown, known=list(KNOWN))
+            near = [get_close_matches(name, _KNOWN_LOWER, 1) for name in unknown]
+            meant = [name for name in KNOWN if [name.lower()] in near]
+            hint = f"; did you mean {', '.join(meant)}?" if meant else ""
+            raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(KNOWN))
 
     @property
     def address(self) -> str | None:

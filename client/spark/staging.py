@@ -95,6 +95,10 @@ def target(
                 raise InvalidArgumentError(
                     "the topic exists with another key", topic=info.name, key=info.key, wanted=list(key)
                 )
-        layout = client.layout(topic)
+        try:
+            layout = client.layout(topic)
+        except NotFoundError as error:
+            hint = "or let the write make it: createTopic=true (of the function: create=True)"
+            raise NotFoundError(f"{error.message}; {hint}", topic=topic) from error
         TopicEncoder(layout, split=True).check(rows)
         return Target(",".join(client.addresses), token_file, layout.name, timeout_s)

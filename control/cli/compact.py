@@ -9,7 +9,7 @@ import click
 from ringfence.compact import ROWS_A_FILE, compact
 from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option
+from ringfence.control.cli.output import emit, json_option, shown_bytes
 
 
 @click.command()
@@ -50,5 +50,5 @@ def command(
     if as_json:
         emit({"topic": topic, "files": done.files, "rows": done.rows, "bytes": done.bytes})
     else:
-        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {done.bytes / 1e6:,.1f} MB")
+        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {shown_bytes(done.bytes)}")
     return Exit.OK

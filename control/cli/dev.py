@@ -8,16 +8,20 @@ import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
+from ringfence.address import ADDRESS_VARIABLE
+from ringfence.control.cli import admin
 from ringfence.control.cli.cluster_story import ClusterStory
 from ringfence.control.cli.demo import lacking_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import Scene, Story, StoryError
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.local_cluster import LOOK_S, LocalCluster, temporary
-from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.local_cluster import LOOK_S, Folder, LocalCluster, temporary
+from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
+from ringfence.control.model.words import counted
 
 VOTERS_MIN = 3
 
@@ -71,18 +75,23 @@ def command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
     with contextlib.ExitStack() as stack:
-        root = data if data is not None else Path(stack.enter_context(temporary()))
+        folder = Folder(data) if data is not None else stack.enter_context(temporary())
+        root = folder.path
         root.mkdir(parents=True, exist_ok=True)
         cluster = stack.enter_context(LocalCluster(root, asked))
         cluster.start(count)
         if asked.is_set():
             return Exit.OK
         if demo_pipeline:
-            return _pipeline(cluster, root, scale, as_json=as_json)
+            code = _pipeline(cluster, root, scale, as_json=as_json)
+            folder.is_kept = code != Exit.OK
+            return code
         if stories:
             source = file if file is not None else generate(scale, root)
             story = Story(cluster).tell(source) if demo else ClusterStory(cluster).tell(source)
-            return _demo(story, root, as_json=as_json)
+            code = _demo(story, root, as_json=as_json)
+            folder.is_kept = code != Exit.OK
+            return code
         _tell(cluster, as_json=as_json)
         _watch(cluster, asked, as_json=as_json)
     return Exit.OK
@@ -133,9 +142,10 @@ def _demo(story: Iterator[Scene], root: Path, *, as_json: bool) -> int:
 
 
 def _tell(cluster: LocalCluster, *, as_json: bool) -> None:
-    told = [
+    told: list[dict[str, Any]] = [
         {
             "name": node.name,
+            "node": node.node,
             "address": node.address,
             "control": node.control,
             "http": node.http,
@@ -148,7 +158,9 @@ def _tell(cluster: LocalCluster, *, as_json: bool) -> None:
         return
     for node in told:
         doors = f"{node['address']}  control {node['control']}  admin {node['http']}"
-        click.echo(f"{node['name']}: {doors}  pid {node['pid']}")
+        click.echo(f"{node['name']}: node {node['node']}  {doors}  pid {node['pid']}")
+    for variable, door in ((ADDRESS_VARIABLE, "address"), (admin.ADDRESS_VARIABLE, "http")):
+        click.echo(f"export {variable}={','.join(node[door] for node in told)}")
     click.echo(f"{counted(len(told), 'node')}; data and logs in {cluster.root}; Ctrl-C stops them")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,9 +44,27 @@ def embedded_node(*options: str, data: Path | None = None) -> Iterator[str]:
                 start_new_session=True,
             )
         try:
-            yield _address(process, log)
+            with _ended_in_order():
+                yield _address(process, log)
         finally:
             _stop(process)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """SIGTERM ends what is done with the node as Ctrl-C does: neither node nor folder stays behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no other thread gets signals
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -54,7 +73,9 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     line = process.stdout.readline() if readable else b""
     if not line:
         said = log.read_text(errors="replace").strip().splitlines()
-        raise ConnectError(f"the embedded node did not start: {said[-1] if said else 'it said nothing'}")
+        slow = f"did not serve within {START_S:g} s (a busy machine?)"
+        what = "ended before it served" if readable else slow
+        raise ConnectError(f"the embedded node {what}; {said[-1] if said else 'it said nothing'}")
     address: str = json.loads(line)["address"]
     return address
 

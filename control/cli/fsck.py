@@ -10,9 +10,10 @@ import click
 
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
+from ringfence.control.model.words import counted
 from ringfence.control.runtime.recovery import check_age, check_log, holds_files
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.raft_store import RaftStore

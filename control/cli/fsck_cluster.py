@@ -11,12 +11,13 @@ import click
 
 from ringfence.control.cli.admin import Admin
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import counted, emit, show_table
+from ringfence.control.cli.output import emit, show_table
 from ringfence.control.cli.rebalance_door import asked
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.machines.inspection import Inspection, Seen
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.state import MetadataState, digest
+from ringfence.control.model.words import counted
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.inspections import shown
 from ringfence.control.runtime.recovery import holds_files

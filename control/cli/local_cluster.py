@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -37,9 +37,15 @@ class _Local(msgspec.Struct):
     """0: of an older program's folder; the system chooses one at each start."""
 
 
+class _Ready(msgspec.Struct):
+    """What is needed of the line that `serve` prints when it serves."""
+
+    node: int
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One node and where it is reached; `is_new`: its folder was made now."""
+    """One node and where it is reached; `is_new`: its folder was made now; `node`: id, 0 until it serves."""
 
     name: str
     address: str
@@ -47,6 +53,7 @@ class Process:
     http: str
     pid: int
     is_new: bool
+    node: int = 0
 
 
 class LocalCluster:
@@ -82,7 +89,7 @@ class LocalCluster:
         for node in nodes:
             if not node.is_new:  # nodes of an existing cluster need a majority to be ready
                 self._await_first_line(node.name)
-        return nodes
+        return [self.nodes[node.name] for node in nodes]
 
     def add(self, number: int) -> Process:
         """Start one node; a new one is waited for. Raises ConnectError."""
@@ -105,7 +112,7 @@ class LocalCluster:
         self.nodes[name] = node
         if is_new:
             self._await_first_line(name)
-        return node
+        return self.nodes[name]
 
     def kill(self, name: str) -> None:
         """Send SIGKILL, and wait until it is gone."""
@@ -146,7 +153,9 @@ class LocalCluster:
         began = time.monotonic()
         while not self._asked.is_set():
             readable, _, _ = select.select([process.stdout], [], [], LOOK_S)
-            if readable and process.stdout.readline():
+            if readable and (line := process.stdout.readline()):
+                ready = msgspec.json.decode(line, type=_Ready)
+                self.nodes[name] = replace(self.nodes[name], node=ready.node)
                 return
             waited = time.monotonic() - began
             if readable:
@@ -155,18 +164,26 @@ class LocalCluster:
                 raise ConnectError(f"{name} did not serve within {START_S:g} s; {self._said(name)}")
 
 
+@dataclass
+class Folder:
+    """Of a cluster that nobody gave one. `is_kept`: it has logs that a message names."""
+
+    path: Path
+    is_kept: bool = False
+
+
 @contextlib.contextmanager
-def temporary() -> Iterator[str]:
-    """A folder that goes with the context; after a ConnectError it stays, the message names a log in it."""
-    folder = tempfile.mkdtemp(prefix="ringfence-dev-")
+def temporary() -> Iterator[Folder]:
+    """A folder that goes with the context, unless it is to be kept; a ConnectError names a log in it."""
+    folder = Folder(Path(tempfile.mkdtemp(prefix="ringfence-dev-")))
     try:
         yield folder
     except ConnectError:
+        folder.is_kept = True
         raise
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        if not folder.is_kept:
+            shutil.rmtree(folder.path, ignore_errors=True)
 
 
 def _ports(path: Path) -> tuple[_Local, bool]:

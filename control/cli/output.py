@@ -70,11 +70,6 @@ def shown(value: Any) -> str:
     return str(value)
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 node`, `2,000 nodes`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def shown_bytes(size: float) -> str:
     """Bytes with a decimal unit, as disks and networks are measured."""
     for unit in ("B", "kB", "MB", "GB"):

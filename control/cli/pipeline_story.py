@@ -50,7 +50,7 @@ class PipelineStory:
         self._rows = self._size = 0
         self._answers: list[Answer] = []
         self._job: SparkProcess | None = None
-        self._began = time.perf_counter()
+        self._began = self._scene_began = time.perf_counter()
 
     def tell(self, scale: float) -> Iterator[Scene]:
         """Run it, a scene at a time. Raises StoryError, RingfenceError."""
@@ -185,8 +185,9 @@ class PipelineStory:
     # ---- parts --------------------------------------------------------------------------------------
 
     def _scene(self, what: str, seen: str) -> Scene:
-        """`seconds`: since the story began."""
-        return Scene(what, seen, time.perf_counter() - self._began)
+        """`seconds`: since the scene before."""
+        before, self._scene_began = self._scene_began, time.perf_counter()
+        return Scene(what, seen, self._scene_began - before)
 
     def _start(self, job: str, name: str) -> SparkProcess:
         return SparkProcess(self._root / name, JOBS, job, self._addresses(), str(self._root))

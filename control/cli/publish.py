@@ -10,8 +10,9 @@ import click
 
 from ringfence.control.cli.connection import address_option, connected, token_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import Progress, counted, emit, json_option, progress, shown_bytes
+from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
+from ringfence.control.model.words import counted
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import counted, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
+from ringfence.control.model.words import counted
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""

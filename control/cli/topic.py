@@ -12,10 +12,11 @@ import pyarrow as pa
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import address_option, timeout_option
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import confirm, counted, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_door import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
+from ringfence.control.model.words import counted
 from ringfence.control.runtime.settings import parse_size
 from ringfence.native.errors import ConfigError
 

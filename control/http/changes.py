@@ -16,7 +16,7 @@ from ringfence.control.http import shapes
 from ringfence.control.http.access import principal
 from ringfence.control.http.described import PROBLEMS, change_headers, needs
 from ringfence.control.http.desk import Desk
-from ringfence.control.http.problems import Problem
+from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.http.reads import Named
 from ringfence.control.model.commands import CreateToken, RevokeToken
 from ringfence.control.model.ids import NodeId
@@ -116,7 +116,7 @@ def of_nodes(desk: Desk) -> APIRouter:
 
     def known(number: int) -> NodeId:
         if number not in desk.node.proposer.state.nodes:
-            raise Problem(404, "unknown-node", f"no node has the id {number}; /admin/nodes lists them")
+            raise unknown_node(number)
         return NodeId(number)
 
     @operators.post(

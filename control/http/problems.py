@@ -64,6 +64,12 @@ class Problem(Exception):  # noqa: N818 - it is an answer, not a fault
         self.headers, self.values = dict(headers or {}), values
 
 
+def unknown_node(number: int) -> Problem:
+    """No member has this id; a command's reader knows no paths."""
+    where = "`ringfence node list` (/admin/nodes) lists them"
+    return Problem(404, "unknown-node", f"no node has the id {number}; {where}")
+
+
 def body_of(status: int, slug: str, detail: str, instance: str | None = None, **values: Any) -> bytes:
     """A problem's bytes. ASCII, so that no character of a request can break an answer."""
     told: dict[str, Any] = {

@@ -10,7 +10,7 @@ from ringfence.control.http import shapes
 from ringfence.control.http.access import Access, principal
 from ringfence.control.http.described import PROBLEMS, needs, no_store
 from ringfence.control.http.metrics import exposition
-from ringfence.control.http.problems import Problem
+from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.machines.config import LIMITS, limit
 from ringfence.control.machines.tables import Progress, TableState, view
 from ringfence.control.machines.versions import tag_of
@@ -136,7 +136,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
             if info.node == number:
                 response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"node/{number}")}"'
                 return shapes.NodeShown(**_fields(info))
-        raise Problem(404, "unknown-node", f"no node has the id {number}; /admin/nodes lists them")
+        raise unknown_node(number)
 
     @router.get("/admin/ring", operation_id="ring")
     async def ring(response: Response) -> shapes.RingShown:

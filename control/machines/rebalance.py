@@ -24,6 +24,7 @@ from ringfence.control.model.rebalance_commands import AmendMoves, FailMove, Fin
 from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import counted
 from ringfence.native.wire import Code
 
 AGAIN_MS: Final = 1_000
@@ -155,11 +156,12 @@ def _left(state: MetadataState, left: LeftOut) -> str:
     reasons = [waited_for(change) for change in left.changes[:LEFT_SHOWN]]
     if left.stranded:
         shown = ", ".join(map(str, left.stranded[:LEFT_SHOWN]))
-        reasons.append(f"nobody else may take {len(left.stranded)} partitions (the first are {shown})")
+        many = counted(len(left.stranded), "partition")
+        reasons.append(f"nobody else may take {many} ({shown}): let another node join, or undrain this one")
     reasons += [f"node {node} is {state.nodes[node].life}" for node in left.nodes[:LEFT_SHOWN]]
     if not reasons:
         reasons.append("one run has no more moves; start the next")
-    return f"node {state.rebalance.node} has {held} replicas left: {'; '.join(reasons)}"
+    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {'; '.join(reasons)}"
 
 
 def waited_for(change: Change) -> str:

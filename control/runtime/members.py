@@ -42,6 +42,11 @@ CHANGE_S: Final = 1.0
 SILENT_MS: Final = 1_000
 """Five heartbeats of 200 ms: a new topic goes to other nodes then, if there are any."""
 
+STRANGER_MS: Final = 5_000
+"""Whoever beat as a node that it is not, and has not for 25 heartbeats, was stopped: nobody needs telling."""
+STRANGERS_MAX: Final = 64
+"""At a time; who reaches the control address could be any number of them."""
+
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
@@ -90,6 +95,7 @@ class Members:
         self._newest: tuple[Index, bytes] = (Index(0), bytes(16))
         self._changed_s = 0.0
         self._proposing: set[asyncio.Task[None]] = set()
+        self._strangers: dict[int, int] = {}  # when each was heard last
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -133,13 +139,16 @@ class Members:
         )
         stranger = self._liveness.beat(self._proposer.state, heartbeat, _now_ms())
         if stranger is not None:
+            if sender not in self._strangers and len(self._strangers) >= STRANGERS_MAX:
+                return
+            self._strangers[sender] = _now_ms()
             self._health.worsen(
                 f"stranger {sender}",
                 f"store {beat.store.hex()} beats as node {sender}, which it is not: a copied data directory, "
                 "or a node that was removed; stop it",
             )
             return
-        self._health.mend(f"stranger {sender}")
+        self._forget_stranger(sender)
         if beat.loads is not None and self._proposer.replica.leads:
             self.board.hear(node, beat.loads, _now_ms())
         if beat.at:
@@ -166,6 +175,8 @@ class Members:
             self._health.worsen("journal full", "disk full: no space for the metadata journal; free some")
         else:
             self._health.mend("journal full")
+        for sender in [one for one, heard in self._strangers.items() if _now_ms() - heard > STRANGER_MS]:
+            self._forget_stranger(sender)
         self._tell_contests()
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if not replica.leads:
@@ -181,6 +192,11 @@ class Members:
             self._propose(command)
         if time.monotonic() - self._changed_s >= CHANGE_S:
             self._change_voters()
+
+    def _forget_stranger(self, sender: int) -> None:
+        """It was stopped, or it is a member after all."""
+        if self._strangers.pop(sender, None) is not None:
+            self._health.mend(f"stranger {sender}")
 
     def _send_beats(self, loads: Told | None) -> None:
         """To the leader, and among voters to all: each must know which process speaks for another's vote."""

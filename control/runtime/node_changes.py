@@ -18,6 +18,7 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import RemoveNode, SetNode
 from ringfence.control.model.nodes import Vote
 from ringfence.control.model.rebalances import Action
+from ringfence.control.model.words import counted
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.native.wire import Code
@@ -47,7 +48,9 @@ async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[C
     await proposer.fresh()
     state, last = proposer.state, RemoveNode(node=node)
     if held := replicas_of(state, node):
-        replicas = f"{held} replica{'' if held == 1 else 's'}"
-        why = f"node {node} holds {replicas}; run `ringfence node drain {node} --wait` first"
+        drain = f"run `ringfence node drain {node} --wait` first"
+        if (member := state.nodes.get(node)) is not None and member.draining:
+            drain = "its drain is under way, or let a node join that can take them"
+        why = f"node {node} holds {counted(held, 'replica')}; {drain}"
         raise RequestRefused(Code.INVALID_ARGUMENT, why)
     return (RingConsensus.propose_remove(state, node), last) if node in state.ring.members else (last,)

@@ -113,6 +113,13 @@ def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
     until(lambda: three.roles(0) == THREE_VOTERS, what="a voter again")
     assert cli("node", "remove", str(node), "--control", three.controls[0]).returncode == 0
     until(lambda: len(three.listed(0)["nodes"]) == 2, what="two members")
+
+    def health() -> int:
+        return cli("status", "--address", three.nodes[0].address).returncode
+
+    until(lambda: health() == Exit.DEGRADED, what="it goes on, which its former cluster tells")
+    three.nodes[2].stop()
+    until(lambda: health() == 0, what="and tells no more when it is stopped")
     assert cli("node", "remove", "77", "--control", three.controls[0]).returncode == Exit.REFUSED
 
 
