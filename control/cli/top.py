@@ -132,7 +132,14 @@ def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str
 def _shown(look: dict[str, Any]) -> Group:
     from rich.console import Group  # noqa: PLC0415 - as above
 
-    return Group(_table(look), *_moves(look))
+    return Group(_table(look), *_why(look), *_moves(look))
+
+
+def _why(look: dict[str, Any]) -> Iterator[str]:
+    """What is wrong where a state says that something is."""
+    for node in look["nodes"]:
+        for reason in [*node.get("reasons", ()), *([node["why"]] if "why" in node else [])]:
+            yield f"node {node['node']}: {reason}"
 
 
 def _moves(look: dict[str, Any]) -> Iterator[Table | str]:

@@ -13,6 +13,9 @@ from ringfence.native.errors import RetriableError
 
 MOVE = {"partition": 7, "from": [1], "to": [2], "rows": 10, "attempts": 1, "error": "", "gap_us": None}
 
+NODE = {"node": 3, "life": "LIVE", "role": "voter", "draining": False, "in_ring": True, "partitions": 2,
+        "http": ["http://127.0.0.1:1"]}  # fmt: skip
+
 
 def told(size: int) -> dict[str, Any]:
     return {
@@ -35,7 +38,9 @@ class Fake:
 
     def get(self, path: str) -> dict[str, Any]:
         if path == "/admin/nodes":
-            return {"leader": 1, "term": 2, "nodes": []}
+            return {"leader": 1, "term": 2, "nodes": [NODE]}
+        if path == "/admin/status":
+            return {"state": "degraded", "reasons": ["disk full: no space"], "counters": {}, "index": 5}
         assert path == "/admin/rebalance"
         Fake.size += 1_000_000
         return told(Fake.size)
@@ -54,6 +59,7 @@ def test_moves_are_shown_with_their_rates_and_loads_with_the_busiest(
     said = capsys.readouterr().out
     for part in (
         "rebalance 4: drain RUNNING",
+        "node 3: disk full: no space",
         "COPYING",
         "busiest 7 1.5 MB/s",
         "30 batches/s",

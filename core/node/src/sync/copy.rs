@@ -61,17 +61,12 @@ impl Engine {
             sync.stage = Stage::Live;
             return self.feed(at, index, now, effects);
         }
-        if sync.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.sync.peers.window_bytes / 2) {
-            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
-            // long as there is some.
+        if !self.may_read(at, index, now) {
             return;
         }
-        if !self.sync.peers.has_room(sync.place.node) {
-            return self.sync.peers.starve(sync.place.node, at);
-        }
-        if !sync.throttle.allows(sync.next, sync.read_bytes as u64, now.mono_ms) {
-            return;
-        }
+        let partition = &mut self.partitions[at];
+        let Role::Owner(owner) = &mut partition.role else { return };
+        let sync = &mut owner.syncs[index];
         let (session, bytes) = (sync.session, sync.read_bytes);
         let begins =
             self.sync.tails.first(at).filter(|first| *first > sync.next).map_or(until, |first| first.min(until));
@@ -102,6 +97,22 @@ impl Engine {
         let ticket = self.reads.ticket();
         self.sync.reads.insert(ticket, Read::Copy { at, session });
         effects.reads.push(ReadJob { ticket, plan, block });
+    }
+
+    /// Whether the next piece may be read now; else an answer or time goes on with it.
+    fn may_read(&mut self, at: At, index: usize, now: Now) -> bool {
+        let Role::Owner(owner) = &mut self.partitions[at].role else { return false };
+        let sync = &mut owner.syncs[index];
+        if sync.unanswered_bytes >= COPY_AHEAD_BYTES.min(self.sync.peers.window_bytes / 2) {
+            // One of its own answers goes on with it. It lacks no room at the node: who waits for that is looked at as
+            // long as there is some.
+            return false;
+        }
+        if !self.sync.peers.has_room(sync.place.node) {
+            self.sync.peers.starve(sync.place.node, at);
+            return false;
+        }
+        sync.throttle.allows(sync.next, sync.read_bytes as u64, now.mono_ms)
     }
 
     /// True if the read was for a replica.

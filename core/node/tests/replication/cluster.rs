@@ -10,6 +10,7 @@ use ringfence_wire::{AnswerHeader, Opcode, RequestHeader, Status, crc_of};
 use crate::support::{PARTITION, TOPIC, body_of, install_topic, table_body};
 
 pub const NODES: usize = 3;
+pub const CLIENT: u64 = 1;
 
 /// What is on its way from one node to another; `None` as header: the connection's end.
 type Wire = VecDeque<([u8; 128], Vec<u8>)>;
@@ -73,8 +74,6 @@ pub fn config_of(site: usize, scrub_bytes_per_s: u64) -> Config {
         ..Config::new("simulated".into())
     }
 }
-
-pub const CLIENT: u64 = 1;
 
 impl Cluster {
     pub fn new(seed: u64) -> Self {
