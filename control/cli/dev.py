@@ -79,6 +79,8 @@ def command(
         root = folder.path
         root.mkdir(parents=True, exist_ok=True)
         cluster = stack.enter_context(LocalCluster(root, asked))
+        if not as_json:
+            click.echo(f"starting {counted(count, 'node')}", err=True)
         cluster.start(count)
         if asked.is_set():
             return Exit.OK

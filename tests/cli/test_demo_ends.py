@@ -1,0 +1,54 @@
+"""A demo that is told to end leaves neither its node nor a folder behind: `timeout` and CI send SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ringfence.control.cli.exits import Exit
+from tests.system.harness import PROGRAM, until
+
+
+def started(log: Path) -> bool:
+    return "Python writes" in log.read_text()
+
+
+def children(folder: Path) -> list[str]:
+    """Processes with a path below the folder among their arguments."""
+    found = []
+    for place in Path("/proc").iterdir():
+        try:
+            arguments = (place / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if place.name.isdigit() and str(folder) in arguments:
+            found.append(arguments.replace("\0", " "))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_demo_with_its_node_and_its_folders(number: signal.Signals, tmp_path: Path) -> None:
+    folder, log = tmp_path / "tmp", tmp_path / "log"
+    folder.mkdir()
+    with log.open("wb") as said:
+        demo = subprocess.Popen(
+            [PROGRAM, "demo", "--scale", "0.3", "--no-spark"], stdout=subprocess.DEVNULL, stderr=said,
+            env={**os.environ, "TMPDIR": str(folder)},
+        )  # fmt: skip
+    try:
+        until(lambda: started(log), what="rows on their way", timeout_s=120)
+        assert children(folder), "its node runs there"
+        demo.send_signal(number)
+        assert demo.wait(60) == Exit.INTERRUPTED, log.read_text()
+    finally:
+        demo.kill()
+    end = time.monotonic() + 30
+    while (left := children(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left
+    assert list(folder.iterdir()) == []
