@@ -16,12 +16,13 @@ The background thread of `ringfence.link` does the work; here its futures become
 from __future__ import annotations
 
 import asyncio
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from ringfence import client as sync
+from ringfence.aio_scopes import Scopes
 from ringfence.native.errors import OverloadedError
+from ringfence.turns import Turns
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -127,6 +128,11 @@ class Client:
         """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
         return Opening(lambda: Producer(self._client.producer(topic, **options)))
 
+    @property
+    def scopes(self) -> Scopes:
+        """As `ringfence.Client.scopes`: atomic writes in parts."""
+        return Scopes(self._client.scopes)
+
     def transaction(self, topic: str | None = None, *, scope: str, **options: Any) -> Opening[Transaction]:
         """As `ringfence.Client.transaction`: for `await`, or at once for `async with`."""
         return Opening(lambda: Transaction(self._client.transaction(topic, scope=scope, **options)))
@@ -221,7 +227,7 @@ class Transaction:
 
     def __init__(self, transaction: SyncTransaction) -> None:
         self._transaction = transaction
-        self._turn = threading.Lock()
+        self._turns = Turns()
 
     @property
     def epoch(self) -> int:
@@ -240,19 +246,19 @@ class Transaction:
 
     async def send(self, batch: Any, *, topic: str | None = None) -> None:
         """Stage rows."""
-        await self._run(partial(self._transaction.send, batch, topic=topic))
+        await self._turns.run(partial(self._transaction.send, batch, topic=topic))
 
     async def flush(self) -> None:
         """Wait until everything that was sent is on disk; no reader sees it yet."""
-        await self._run(self._transaction.flush)
+        await self._turns.run(self._transaction.flush)
 
     async def commit(self) -> None:
         """Put all of it into the log."""
-        await self._run(self._transaction.commit)
+        await self._turns.run(self._transaction.commit)
 
     async def abort(self) -> None:
         """Give up all of it."""
-        await self._run(self._transaction.abort)
+        await self._turns.run(self._transaction.abort)
 
     async def __aenter__(self) -> Self:
         return self
@@ -260,14 +266,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._run(partial(self._transaction.__exit__, kind, error, trace))
-
-    async def _run(self, step: Callable[[], None]) -> None:
-        def alone() -> None:
-            with self._turn:
-                step()
-
-        await asyncio.to_thread(alone)
+        await self._turns.run(partial(self._transaction.__exit__, kind, error, trace))
 
 
 class Reader:

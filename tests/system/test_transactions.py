@@ -14,6 +14,7 @@ import pytest
 
 import ringfence
 import ringfence.aio
+from ringfence.stage import StagedRows
 from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
 from tests.system.cluster import Three
@@ -127,6 +128,34 @@ def test_the_asyncio_twin_commits_all_of_a_block_or_nothing(
 
     assert asyncio.run(write()) == (20, 2)
     assert sorted(ids_of(client, "awaited")) == [*range(20)]
+
+
+def test_the_asyncio_twin_stages_in_parts_that_one_commit_puts_into_the_log(
+    client: ringfence.Client, node: NodeProcess
+) -> None:
+    client.create_topic("parts", schema=SCHEMA, key=["id"], partitions=2)
+
+    async def write() -> tuple[list[int], list[bool]]:
+        async with ringfence.aio.connect(node.address) as twin:
+            begun = await twin.scopes.begin("parts")
+
+            async def stage(start: int) -> StagedRows:
+                attempt = twin.scopes.attempt(begun, begun.committed + 1)
+                halves = (rows(at, 5) for at in (start, start + 5))
+                await asyncio.gather(*(attempt.send("parts", half) for half in halves))
+                await attempt.flush()
+                return await attempt.finish()
+
+            *kept, dropped = await asyncio.gather(*(stage(start) for start in (0, 10, 100)))
+            assert dropped.rows == 10
+            done = [await twin.scopes.commit(begun, begun.committed + 1, kept) for _ in range(2)]
+            later = begun.committed + 2
+            await twin.scopes.attempt(begun, later).send("parts", rows(200, 5))
+            await twin.scopes.expire(begun, later)
+            return sorted(staged.rows for staged in kept), done
+
+    assert asyncio.run(write()) == ([10, 10], [True, False])
+    assert sorted(ids_of(client, "parts")) == [*range(20)]
 
 
 def test_rows_that_do_not_fit_are_refused_and_end_the_transaction(client: ringfence.Client) -> None:
