@@ -6,8 +6,11 @@ time when it is collected; a process that ends collects nothing.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
+import resource
+import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -26,6 +29,10 @@ from tests.sim.violation import ViolationError
 
 TOLD_BYTES_MAX: Final = 1 << 28
 """Of one seed; a story of 60 virtual seconds takes 10 MB."""
+CPU_S_MIN: Final = 30
+CPU_S_EACH: Final = 6
+"""Of a processor, for each virtual second; one takes 0.07 to 0.3 of them, one with faults some times that.
+Whoever needs more goes round and round, perhaps in native code where nothing else would end it."""
 
 
 class Told(msgspec.Struct):
@@ -51,6 +58,9 @@ class Child:
         with os.fdopen(self.pipe, "rb") as pipe:
             body = pipe.read(TOLD_BYTES_MAX)
         _, status = os.waitpid(self.pid, 0)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            why = "it was not over when its processor's time was: something goes round for ever"
+            return Result(self.plan.seed, "", 0, 0, 0, {}, ViolationError("I13", why), ())
         if status != 0:
             raise ChildProcessError(f"seed {self.plan.seed}: its process ended with wait status {status}")
         told = msgspec.msgpack.decode(body, type=Told)
@@ -79,13 +89,21 @@ def each(plans: Iterable[Plan], at_once: int) -> Iterator[tuple[Plan, Result]]:
 
 def begun(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Child:
     _warm(plan.machines)
+    play = partial(simulation.run, plan, native, is_told=is_told, is_last=True)
+    return forked(plan, play, CPU_S_MIN + CPU_S_EACH * plan.seconds)
+
+
+def forked(plan: Plan, play: partial[Result], cpu_s: int) -> Child:
+    """`play` in a process that ends after so many seconds of a processor, whatever it does."""
     sys.stdout.flush()
     sys.stderr.flush()
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ours)
-        _played(partial(simulation.run, plan, native, is_told=is_told, is_last=True), theirs)
+        faulthandler.register(signal.SIGXCPU, chain=True)  # where it was
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+        _played(play, theirs)
     os.close(theirs)
     return Child(plan, pid, ours)
 
