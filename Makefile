@@ -21,7 +21,7 @@ test:  ## everything that CI runs
 
 # What runs there must not take descriptors 3 and 4 for make's job server, as cargo would: they are not open.
 ifneq ($(MAKELEVEL),0)
-unexport MAKEFLAGS
+unexport MAKEFLAGS MFLAGS
 endif
 
 lint: types clippy  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
