@@ -31,14 +31,20 @@ def install(name: str) -> None:
 
 
 def _kafka() -> None:
-    jars = peers_directory() / "kafka"
+    _jars("kafka", "pom.xml")
+    _jars("kafka-spark", "spark-pom.xml")
+
+
+def _jars(name: str, pom: str) -> None:
+    """What a project of Maven depends on, in a folder of that name."""
+    jars = peers_directory() / name
     part = jars.with_suffix(".part")
     shutil.rmtree(part, ignore_errors=True)
     maven = _tool("mvn", f"apt-get install maven (with Java {JAVA_MIN} or newer)")
     # Copied, so that Maven's own `target` folder is not made beside the pinned file.
-    project = peers_directory() / "kafka-pom.xml"
+    project = peers_directory() / f"{name}-pom.xml"
     project.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(HERE / "pom.xml", project)
+    shutil.copyfile(HERE / pom, project)
     _run([maven, "-q", "-B", "-f", str(project), "dependency:copy-dependencies", f"-DoutputDirectory={part}"])
     shutil.rmtree(jars, ignore_errors=True)
     part.rename(jars)

@@ -48,6 +48,15 @@ def kafka_jars() -> Path:
     return jars
 
 
+def spark_jars() -> list[Path]:
+    """Spark's Kafka connector and what it depends on."""
+    folder = peers_directory() / "kafka-spark"
+    jars = sorted(folder.glob("*.jar"))
+    if not any(jar.name.startswith("spark-sql-kafka") for jar in jars):
+        raise MissingError("kafka", f"no spark-sql-kafka-*.jar in {folder}")
+    return jars
+
+
 def java() -> str:
     found = shutil.which("java")
     if found is None:

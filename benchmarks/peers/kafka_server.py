@@ -140,12 +140,15 @@ def admin(addresses: str) -> Any:
     return AdminClient({"bootstrap.servers": addresses, "log_level": 0, "socket.timeout.ms": 10_000})
 
 
-def create_topic(addresses: str, topic: str, replicas: int, config: Mapping[str, object]) -> None:
-    """One partition. Raises ServerError."""
+def create_topic(
+    addresses: str, topic: str, replicas: int, config: Mapping[str, object], partitions: int = 1
+) -> None:
+    """Raises ServerError."""
     from confluent_kafka import KafkaException  # noqa: PLC0415 - optional
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - optional
 
-    wanted = NewTopic(topic, 1, replicas, config={name: str(value) for name, value in config.items()})
+    texts = {name: str(value) for name, value in config.items()}
+    wanted = NewTopic(topic, partitions, replicas, config=texts)
     client = admin(addresses)
     try:
         client.create_topics([wanted], operation_timeout=START_TIMEOUT_S)[topic].result(START_TIMEOUT_S)

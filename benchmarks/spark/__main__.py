@@ -7,6 +7,7 @@ import json
 import statistics
 import tempfile
 import time
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from benchmarks import dataset, machine
 from benchmarks.paths import work_directory
-from benchmarks.spark import latency
+from benchmarks.spark import kafka, latency
 from benchmarks.spark.jobs import OTHERS, WRITES, Bench, read
 from ringfence.control.cli.demo_spark import application
 from ringfence.control.cli.embedded import embedded_node
@@ -30,16 +31,23 @@ WANTED = {
     "repartitioned against not": ("repartitioned", "staged", 0.0),
     "sink against Parquet by Spark": ("sink", "to_parquet", 0.0),
     "sink against Parquet behind mapInArrow": ("sink", "to_parquet_by_python", 0.0),
+    "sink against Kafka by Spark's connector": ("sink", "to_kafka", 0.0),
 }
 AGE_P99_S_MAX = 2.0
 
 
-def turns(bench: Bench, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each way, a round after the other; a first round that warms everything up is dropped."""
+def turns(bench: Bench, rounds: int, broker: str | None) -> dict[str, list[float]]:
+    """Seconds of each way, a round after the other; a first round that warms everything up is dropped.
+
+    `broker`: of Kafka, where there is one.
+    """
     seconds: dict[str, list[float]] = {}
     for turn in range(rounds + 1):
         for name, other in OTHERS.items():
             _timed(seconds, name, turn, lambda other=other: other(bench))
+        if broker is not None:
+            made = kafka.topic(broker, turn)
+            _timed(seconds, "to_kafka", turn, lambda made=made: kafka.write(bench, broker, made))
         for name, write in WRITES.items():
             topic = bench.topic()
             _timed(seconds, name, turn, lambda write=write, topic=topic: write(bench, topic))
@@ -59,6 +67,8 @@ def ratios(seconds: dict[str, list[float]]) -> dict[str, dict[str, Any]]:
     median = {name: statistics.median(all_of) for name, all_of in seconds.items()}
     found = {}
     for name, (one, other, least) in WANTED.items():
+        if other not in median:
+            continue
         ratio = median[other] / median[one]
         found[name] = {"ratio": round(ratio, 3), "least": round(least, 3), "held": ratio >= least}
     return found
@@ -93,14 +103,20 @@ def main() -> int:
     source = work_directory() / f"lineitem-{arguments.scale}" / "lineitem.parquet"
     with tempfile.TemporaryDirectory(dir=work_directory()) as folder:
         state = machine.describe()
-        with embedded_node(data=Path(folder) / "node") as address, application("local[2]") as spark:
+        jars = kafka.jars()
+        options = {} if jars is None else {"spark.jars": jars}
+        with ExitStack() as stack:
+            address = stack.enter_context(embedded_node(data=Path(folder) / "node"))
+            spark = stack.enter_context(application("local[2]", options))
+            broker = None if jars is None else stack.enter_context(kafka.broker(Path(folder)))
             spark.sparkContext.setLogLevel("ERROR")
             rows = pq.ParquetFile(source).metadata.num_rows
             bench = Bench(spark, address, source, rows, Path(folder))
-            seconds = turns(bench, arguments.rounds)
+            seconds = turns(bench, arguments.rounds, broker)
             stream = latency.measure(bench, arguments.stream_rows, arguments.seconds)
         result = {"machine": state, "load_average_after": machine.describe()["load_average"], "rows": rows,
                   "version": version("ringfence"), "scale": arguments.scale, "seconds": seconds,
+                  "kafka": None if jars is None else kafka.about(),
                   "ratios": ratios(seconds), "stream": stream}  # fmt: skip
     show(result)
     if arguments.json is not None:
