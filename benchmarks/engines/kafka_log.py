@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.engines.python_sender import PythonSent
 from benchmarks.peers import installed
-from benchmarks.peers.kafka_server import Broker, brokers_in, create_topic
+from benchmarks.peers.kafka_server import broker, create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,16 +44,10 @@ class KafkaLog:
     def serve(self, workload: Workload, transport: str, directory: Path) -> Iterator[PythonSent]:
         del transport
         installed.require("kafka")
-        broker: Broker
-        (broker,) = brokers_in(directory, 1, BROKER, HEAP_MIB)
-        try:
-            broker.start()
-            broker.wait(1)
-            create_topic(broker.address, TOPIC, 1, LOG)
-            assert broker.process is not None
-            yield PythonSent(workload, "kafka_sender", (broker.address, TOPIC), broker.process.pid)
-        finally:
-            broker.end()
+        with broker(directory, BROKER, HEAP_MIB) as one:
+            create_topic(one.address, TOPIC, 1, LOG)
+            assert one.process is not None
+            yield PythonSent(workload, "kafka_sender", (one.address, TOPIC), one.process.pid)
 
 
 KAFKA_LOG = KafkaLog()

@@ -6,7 +6,8 @@ import base64
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,18 @@ def brokers_in(
     for broker in brokers:
         broker.format(cluster)
     return brokers
+
+
+@contextmanager
+def broker(directory: Path, properties: Mapping[str, object], heap_mib: int) -> Iterator[Broker]:
+    """One alone, that runs while the context is open."""
+    (one,) = brokers_in(directory, 1, properties, heap_mib)
+    try:
+        one.start()
+        one.wait(1)
+        yield one
+    finally:
+        one.end()
 
 
 def admin(addresses: str) -> Any:

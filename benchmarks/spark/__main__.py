@@ -7,7 +7,6 @@ import json
 import statistics
 import tempfile
 import time
-from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rich.table import Table
 
 from benchmarks import dataset, machine
 from benchmarks.paths import work_directory
+from benchmarks.peers.kafka_server import broker
 from benchmarks.spark import kafka, latency
 from benchmarks.spark.jobs import OTHERS, WRITES, Bench, read
 from ringfence.control.cli.demo_spark import application
@@ -52,10 +52,10 @@ def turns(bench: Bench, rounds: int) -> dict[str, list[float]]:
 def beside_kafka(bench: Bench, rounds: int) -> dict[str, list[float]]:
     """Kafka and ours in turn, behind all else: what a broker has not on disk yet would slow the others."""
     seconds: dict[str, list[float]] = {}
-    with kafka.broker(bench.folder) as broker:
+    with broker(bench.folder, kafka.BROKER, kafka.HEAP_MIB) as one:
         for turn in range(rounds + 1):
-            made, topic = kafka.topic(broker, turn), bench.topic()
-            _timed(seconds, "to_kafka", turn, lambda made=made: kafka.write(bench, broker, made))
+            made, topic = kafka.topic(one.address, turn), bench.topic()
+            _timed(seconds, "to_kafka", turn, lambda made=made: kafka.write(bench, one.address, made))
             _timed(seconds, "sink_beside_kafka", turn, lambda topic=topic: WRITES["sink"](bench, topic))
     return seconds
 
@@ -110,9 +110,8 @@ def main() -> int:
         state = machine.describe()
         jars = kafka.jars()
         options = {} if jars is None else {"spark.jars": jars}
-        with ExitStack() as stack:
-            address = stack.enter_context(embedded_node(data=Path(folder) / "node"))
-            spark = stack.enter_context(application("local[2]", options))
+        node = embedded_node(data=Path(folder) / "node")
+        with node as address, application("local[2]", options) as spark:
             spark.sparkContext.setLogLevel("ERROR")
             rows = pq.ParquetFile(source).metadata.num_rows
             bench = Bench(spark, address, source, rows, Path(folder))

@@ -6,17 +6,13 @@ has in memory; it syncs nothing.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.peers import installed
-from benchmarks.peers.kafka_server import brokers_in, create_topic
+from benchmarks.peers.kafka_server import create_topic
 from benchmarks.spark.jobs import KEY, PARTITIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from benchmarks.spark.jobs import Bench
 
 HEAP_MIB = 1024
@@ -37,18 +33,6 @@ def about() -> dict[str, str]:
     """Versions and guarantee, for the record."""
     (connector,) = [jar.stem for jar in installed.spark_jars() if jar.name.startswith("spark-sql-kafka")]
     return {**installed.versions(["kafka"]), "connector": connector, "guarantee": GUARANTEE}
-
-
-@contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """Its address while the context is open."""
-    (one,) = brokers_in(folder, 1, BROKER, HEAP_MIB)
-    try:
-        one.start()
-        one.wait(1)
-        yield one.address
-    finally:
-        one.end()
 
 
 def topic(address: str, turn: int) -> str:

@@ -86,17 +86,16 @@ def command(
             return Exit.OK
         if demo_pipeline:
             code = _pipeline(cluster, root, scale, as_json=as_json)
-            folder.is_kept = code != Exit.OK
-            return code
-        if stories:
+        elif stories:
             source = file if file is not None else generate(scale, root)
             story = Story(cluster).tell(source) if demo else ClusterStory(cluster).tell(source)
             code = _demo(story, root, as_json=as_json)
-            folder.is_kept = code != Exit.OK
-            return code
-        _tell(cluster, as_json=as_json)
-        _watch(cluster, asked, as_json=as_json)
-    return Exit.OK
+        else:
+            code = Exit.OK
+            _tell(cluster, as_json=as_json)
+            _watch(cluster, asked, as_json=as_json)
+        folder.is_kept = code != Exit.OK
+    return code
 
 
 def _check_pipeline(file: Path | None) -> None:

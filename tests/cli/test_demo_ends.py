@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -47,8 +46,5 @@ def test_a_signal_ends_a_demo_with_its_node_and_its_folders(number: signal.Signa
         assert demo.wait(60) == Exit.INTERRUPTED, log.read_text()
     finally:
         demo.kill()
-    end = time.monotonic() + 30
-    while (left := children(folder)) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert not left
+    until(lambda: not children(folder), what="nobody runs there any more", timeout_s=30)
     assert list(folder.iterdir()) == []

@@ -30,7 +30,11 @@ use ringfence_wire::{Code, Opcode, RedirectReason, Status};
 use support::{PARTITION, TOPIC};
 
 fn opened(seed: u64) -> Cluster {
-    let mut cluster = Cluster::new(seed);
+    begun(Cluster::new(seed))
+}
+
+/// Open at the first node, and at rest.
+fn begun(mut cluster: Cluster) -> Cluster {
     cluster.open(0);
     cluster.calm(10);
     assert!(cluster.is_open, "{:?}", cluster.outcomes);

@@ -2,6 +2,7 @@
 
 use ringfence_node::Config;
 
+use crate::begun;
 use crate::cluster::{Cluster, config_of};
 
 /// A window to a node is an eighth of the pool: twice what a copy has unanswered.
@@ -11,12 +12,7 @@ const LARGE_ROWS: u32 = 62_000;
 const SMALL_ROWS: u32 = 20;
 
 fn roomy(seed: u64) -> Cluster {
-    let mut cluster =
-        Cluster::of(seed, |at| Config { budget_bytes: BUDGET_BYTES, segment_bytes: 4 << 20, ..config_of(at, 0) });
-    cluster.open(0);
-    cluster.calm(10);
-    assert!(cluster.is_open, "{:?}", cluster.outcomes);
-    cluster
+    begun(Cluster::of(seed, |at| Config { budget_bytes: BUDGET_BYTES, segment_bytes: 4 << 20, ..config_of(at, 0) }))
 }
 
 /// Small pieces and large ones: an answer to a small one leaves as much unanswered as may be. Such a copy was looked at

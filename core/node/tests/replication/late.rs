@@ -11,6 +11,8 @@ const REPLICAS: [usize; 2] = [0, 2];
 /// First question, and those that do not wait for a tick.
 const SOON: u64 = 5;
 const SOON_MS: u64 = 30;
+/// Counts questions that a replica refused because it had not been told.
+const REFUSED: &str = "refused_ahead";
 
 impl Cluster {
     /// One more on the clocks. Ticks come as the runtime gives them; between them nodes run only for what arrives, at
@@ -61,12 +63,6 @@ impl Cluster {
         self.open_told_to(OWNER, &[]);
         self.run();
     }
-
-    /// Questions that a replica refused because it had not been told.
-    fn refused_questions(&self, at: usize) -> u64 {
-        let counters = self.sites[at].node.counters();
-        counters.into_iter().find(|(name, _)| *name == "refused_ahead").unwrap().1
-    }
 }
 
 #[cfg_attr(not(feature = "planted"), test)]
@@ -92,7 +88,7 @@ fn a_replica_that_is_told_late_is_asked_again_soon() {
         let most_ms = if late_ms < SOON_MS { 2 * late_ms + 2 } else { late_ms + 2 * TICK_MS };
         assert!(took_ms <= most_ms, "told after {late_ms} ms, it opened after {took_ms}");
         for at in REPLICAS {
-            let refused = cluster.refused_questions(at);
+            let refused = cluster.counter_of(at, REFUSED);
             assert!(refused >= 1, "the first question came before it was told");
             assert!(refused <= SOON + late_ms / TICK_MS, "told after {late_ms} ms, asked {refused} times before");
         }
@@ -107,7 +103,7 @@ fn a_replica_that_is_told_late_is_asked_again_soon() {
 fn a_replica_that_is_never_told_is_asked_out_of_turn_a_few_times_and_then_at_ticks() {
     let mut cluster = opened(41);
     cluster.take_over_unheard();
-    let asked = |cluster: &Cluster| REPLICAS.map(|at| cluster.refused_questions(at));
+    let asked = |cluster: &Cluster| REPLICAS.map(|at| cluster.counter_of(at, REFUSED));
     assert_eq!(asked(&cluster), [1, 1]);
     for _ in 0..SOON_MS + TICK_MS {
         cluster.millisecond();
