@@ -134,6 +134,9 @@ impl Shard {
         head: PartitionHead,
         blob: &[u8],
     ) -> Result<Placed, Refusal> {
+        if log.dropped {
+            return Err(Refusal::Dropped);
+        }
         if log.damage.is_some() {
             return Err(Refusal::Quarantined);
         }

@@ -229,6 +229,23 @@ impl PartitionLog {
         kept.map(|offset| offset.min(until_offset)).filter(|offset| *offset > self.start_offset)
     }
 
+    /// As [`Self::retention_start`], but rows from the record `copied_from` on stay until twice as much is kept.
+    pub fn retention_start_beside(
+        &self,
+        retention: Retention,
+        copied_from: Option<u64>,
+        now_ms: u64,
+        until_offset: u64,
+    ) -> Option<u64> {
+        let wanted = self.retention_start(retention, now_ms, until_offset)?;
+        let Some(record) = copied_from else { return Some(wanted) };
+        let Some(entry) = self.index.from(|entry| entry.record <= record).next() else { return Some(wanted) };
+        // One row below: a start at the entry itself would let go of records without rows there.
+        let held = entry.offset.saturating_sub(1);
+        let latest = self.retention_start(retention.doubled(), now_ms, until_offset).unwrap_or(0);
+        Some(wanted.min(held.max(latest))).filter(|offset| *offset > self.start_offset)
+    }
+
     /// A record of this partition lies in this file; `log_end`: the offset behind a log record, `None` for a local one.
     pub(crate) fn touch(&mut self, pin: &FilePin, log_end: Option<u64>) {
         let end_offset = log_end.unwrap_or(0);
@@ -312,7 +329,8 @@ impl PartitionLog {
     pub(crate) fn begin_anew(&mut self) {
         let mut touches = std::mem::take(&mut self.touches);
         for touch in &mut touches {
-            (touch.live, touch.end_offset) = (None, 0);
+            // What begins anew takes all before it back, whatever is left of that: older cuts need not outlive anything.
+            (touch.live, touch.end_offset, touch.has_cut) = (None, 0, false);
         }
         if let Some(last) = touches.last_mut() {
             last.has_cut = true;

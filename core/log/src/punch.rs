@@ -23,14 +23,17 @@ pub struct PunchPlan {
     pub partition: u64,
     /// Where it was dropped: what stands behind is of another life of the partition on this store.
     until: Position,
+    /// Only in groups before this durable one. Of a shard's last group a start cannot tell holes from a torn end: it would
+    /// be cut, with what others had in it.
+    before_group: u64,
     pins: Vec<FilePin>,
 }
 
 impl PunchPlan {
     /// The same, one file each: a walk through one takes as long as reading it, and reads wait meanwhile.
     pub fn files(self) -> impl Iterator<Item = Self> {
-        let (topic, partition, until) = (self.topic, self.partition, self.until);
-        self.pins.into_iter().map(move |pin| Self { topic, partition, until, pins: vec![pin] })
+        let Self { topic, partition, until, before_group, pins } = self;
+        pins.into_iter().map(move |pin| Self { topic, partition, until, before_group, pins: vec![pin] })
     }
 }
 
@@ -39,12 +42,13 @@ impl PartitionLog {
     /// `None`.
     /// `durable_group`: of its shard. Ask before `retain` lets go of the files.
     pub fn punch_plan(&self, durable_group: u64) -> Option<PunchPlan> {
-        let is_durable = self.states.last().is_some_and(|(group, _)| *group <= durable_group);
-        if !self.dropped || !is_durable || self.is_read() {
+        let (before_group, _) = *self.states.last()?;
+        if !self.dropped || before_group > durable_group || self.is_read() {
             return None;
         }
         let pins = self.touches.iter().map(|touch| touch.pin.clone()).collect();
-        Some(PunchPlan { topic: self.topic, partition: self.partition, until: self.dropped_at, pins })
+        let (topic, partition, until) = (self.topic, self.partition, self.dropped_at);
+        Some(PunchPlan { topic, partition, until, before_group, pins })
     }
 }
 
@@ -61,7 +65,7 @@ impl<S: Storage> Reader<S> {
             let mut position = Position::new(pin.number, ALIGN);
             // To the first position without a sound header: the file's end, or damage that is left alone.
             while let Some(header) = self.window.header(position, AHEAD_BYTES)? {
-                if position >= plan.until {
+                if position >= plan.until || header.group >= plan.before_group {
                     break;
                 }
                 let from = (position.bytes() + 192).next_multiple_of(ALIGN);

@@ -109,6 +109,7 @@ impl Rebuild {
         } else {
             part.local_record(context, header, kept)
         };
+        let begins_anew = header.kind == RecordKind::State as u8 && bad_body.is_none() && part.log.anchored;
         let problem = problem.map(|why| damage_at(context.pin, item.position, header, why));
         // Of these kinds the header says all that is learned, unless there is a note.
         let kinds = [RecordKind::Rows, RecordKind::Epoch, RecordKind::Producer].map(|kind| kind as u8);
@@ -117,12 +118,16 @@ impl Rebuild {
         if let (Some(damage), None) = (bad_body.or(problem.clone()), &part.damage) {
             part.damage = Some(damage);
         }
+        if begins_anew {
+            // Of what this store had before, files may be missing in the middle: it counts no more.
+            forget_damage(&mut self.report, (header.topic, header.partition));
+        }
         self.report.damage.extend(problem);
     }
 
     /// A partition that was dropped has a record again: what was found before is of a log that counts no more.
     fn begin_anew(&mut self, topic: u64, partition: u64) {
-        self.report.damage.retain(|damage| (damage.topic, damage.partition) != (topic, partition));
+        forget_damage(&mut self.report, (topic, partition));
         let part = self.part(topic, partition);
         part.log.begin_anew();
         (part.damage, part.missing_before, part.suspicion) = (None, None, None);
@@ -346,6 +351,10 @@ impl Part {
         context.visitor.state(log.topic, log.partition, &body[crate::state::STATE_BYTES..]);
         None
     }
+}
+
+fn forget_damage(report: &mut Report, key: (u64, u64)) {
+    report.damage.retain(|damage| (damage.topic, damage.partition) != key);
 }
 
 fn damage_at(pin: &FilePin, position: u64, header: &RecordHeader, why: String) -> Damage {

@@ -17,6 +17,13 @@ pub struct Retention {
     pub age_ms_max: u64,
 }
 
+impl Retention {
+    #[must_use]
+    pub(crate) fn doubled(self) -> Self {
+        Self { bytes_max: self.bytes_max.saturating_mul(2), age_ms_max: self.age_ms_max.saturating_mul(2) }
+    }
+}
+
 /// Partitions named by one call: each owes a state record, and a call comes every few seconds.
 const STATES_MAX: usize = 1024;
 

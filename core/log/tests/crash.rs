@@ -15,6 +15,8 @@ type Key = (u64, u64);
 struct Model {
     /// (head behind the record, first offset, CRC of the body)
     records: Vec<(PartitionHead, u64, u32)>,
+    /// What its first record follows.
+    begin: PartitionHead,
     start_offset: u64,
     fence: u64,
     is_dropped: bool,
@@ -28,6 +30,8 @@ enum Op {
     Fence(u64),
     State,
     Drop,
+    /// It begins anew, behind this head.
+    Anchor(PartitionHead),
     /// With whatever is appended first behind a drop.
     Anew,
 }
@@ -44,12 +48,15 @@ impl Model {
             Op::Fence(epoch) => self.fence = self.fence.max(*epoch),
             Op::State => {}
             Op::Drop => self.is_dropped = true,
+            Op::Anchor(begin) => {
+                *self = Self { begin: *begin, start_offset: begin.next_offset, fence: self.fence, ..Self::default() };
+            }
             Op::Anew => *self = Self { fence: self.fence, ..Self::default() },
         }
     }
 
     fn head(&self) -> PartitionHead {
-        self.records.last().map_or_else(PartitionHead::default, |(head, _, _)| *head)
+        self.records.last().map_or(self.begin, |(head, _, _)| *head)
     }
 
     fn end_offset(&self) -> u64 {
@@ -146,6 +153,7 @@ impl Run {
             90..93 => self.truncate(key),
             93 => self.drop_and_replace(at),
             94..96 => self.revive(),
+            96..98 => self.anchor(key),
             _ => drop(self.store.retain()),
         }
     }
@@ -155,10 +163,26 @@ impl Run {
             // Nothing of it was left on disk: it is like one that never was.
             self.models.remove(&key);
         }
+        if self.store.logs.get(&key).is_some_and(PartitionLog::is_anchored) {
+            return self.follow(key);
+        }
         let large = self.random.chance(1, 8);
         let body = body(&mut self.random, if large { 50_000 } else { 3_000 });
         let rows = 1 + u32::try_from(self.random.below(5)).unwrap();
         match self.store.append(key.0, key.1, rows, &body) {
+            Ok(placed) => {
+                let head = *self.store.logs[&key].head();
+                self.note(key, placed, Op::Append(head, placed.first_offset, crc_of(&body)));
+            }
+            Err(Refusal::Busy | Refusal::Dropped) => {}
+            Err(other) => panic!("refused: {other:?}"),
+        }
+    }
+
+    /// What stands behind an anchor comes from the owner, numbered, with a chain that nobody here can check.
+    fn follow(&mut self, key: Key) {
+        let (body, chain) = (body(&mut self.random, 3_000), self.random.below(u64::MAX));
+        match self.store.append_numbered(key.0, key.1, &body, chain) {
             Ok(placed) => {
                 let head = *self.store.logs[&key].head();
                 self.note(key, placed, Op::Append(head, placed.first_offset, crc_of(&body)));
@@ -188,6 +212,22 @@ impl Run {
         }
         let to = kept[usize::try_from(self.random.below(kept.len() as u64)).unwrap()].0;
         self.local(key, |shard, pool, log| shard.append_truncate(pool, log, to), Op::Truncate(to.next_record));
+    }
+
+    /// What a replica does that lacks the beginning of its owner's log; one that follows another owner goes back by it.
+    fn anchor(&mut self, key: Key) {
+        let Some(log) = self.store.logs.get(&key) else { return };
+        let records = log.head().next_record;
+        let next_record = self.random.below(records + 1) + if self.random.chance(2, 3) { records } else { 0 };
+        let begin = PartitionHead {
+            next_record,
+            next_offset: next_record * 3,
+            chain: self.random.below(u64::MAX),
+            last_time_ms: self.store.now_ms,
+            owner_epoch: log.head().owner_epoch,
+            ..PartitionHead::default()
+        };
+        self.local(key, |shard, pool, log| shard.append_anchor(pool, log, begin, b"tables"), Op::Anchor(begin));
     }
 
     fn drop_and_replace(&mut self, at: usize) {
@@ -300,7 +340,7 @@ impl Run {
 
     fn equals(&self, key: Key, model: &Model) -> bool {
         match self.store.logs.get(&key) {
-            None => model.is_dropped || (model.records.is_empty() && model.fence == 0),
+            None => model.is_dropped || (model.head() == PartitionHead::default() && model.fence == 0),
             // Empty: `retain` alone wrote a state of it since it came back.
             Some(log) if model.is_dropped => {
                 let is_empty = log.head().next_record == 0 && log.end_offset() == 0;

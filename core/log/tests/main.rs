@@ -1,5 +1,6 @@
 //! One binary for the tests of the crate: what they share is compiled and linked once.
 
+mod anew;
 mod append_and_read;
 mod comes_back;
 mod crash;

@@ -11,6 +11,7 @@ use crate::event::{Effects, Now};
 use crate::holes::Holes;
 use crate::orders::Waiting;
 use crate::partition::{At, Rest};
+use crate::sync::Role;
 
 #[derive(Debug, Default)]
 pub struct Upkeep {
@@ -113,7 +114,8 @@ impl Engine {
         }
     }
 
-    /// Move the log start up as the topic's retention asks. A partition without a known topic keeps everything (I16).
+    /// Move the log start up as the topic's retention asks; a copy that goes on is waited for, until twice as much is
+    /// kept. A partition without a known topic keeps everything (I16).
     fn retain_rows(&mut self, at: At, now: Now, pool: &mut Pool) {
         let partition = &self.partitions[at];
         if partition.is_quarantined() {
@@ -124,7 +126,12 @@ impl Engine {
         if retention.bytes_max == 0 && retention.age_ms_max == 0 {
             return;
         }
-        if let Some(to) = partition.log.retention_start(retention, now.unix_ms, partition.mark)
+        let copied_from = match &partition.role {
+            Role::Owner(owner) => owner.lowest_to_send(),
+            _ => None,
+        };
+        let to = partition.log.retention_start_beside(retention, copied_from, now.unix_ms, partition.mark);
+        if let Some(to) = to
             && let Ok(placed) = self.move_start(at, to, pool)
         {
             let due = Due { group: placed.group, partition: at, shared: None, what: What::Nothing };

@@ -14,6 +14,10 @@ mod comes_back;
 mod copies;
 #[path = "replication/late.rs"]
 mod late;
+#[path = "replication/learner.rs"]
+mod learner;
+#[path = "replication/retained.rs"]
+mod retained;
 #[path = "replication/scrub.rs"]
 mod scrub;
 #[path = "replication/staged.rs"]

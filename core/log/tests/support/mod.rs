@@ -128,6 +128,25 @@ impl<S: Storage> Store<S> {
         }
     }
 
+    /// A record that comes numbered, from another replica: behind an anchor nobody here can check its chain.
+    pub fn append_numbered(&mut self, topic: u64, partition: u64, body: &[u8], chain: u64) -> Result<Placed, Refusal> {
+        let shard = self.shard_of(partition);
+        let log = self.logs.get_mut(&(topic, partition)).expect("it begins at an anchor");
+        let mut header = RecordHeader {
+            kind: RecordKind::Rows as u8,
+            rows: 2,
+            owner_epoch: log.fence().max(log.head().owner_epoch),
+            time_ms: self.now_ms,
+            body_bytes: u32::try_from(body.len()).unwrap(),
+            body_crc: crc_of(body),
+            ..Default::default()
+        };
+        log.head().stamp(&mut header);
+        header.chain = chain;
+        let body = Body::Copy(&[body]);
+        self.shards[shard].append_numbered(&mut self.pool, log, header, body).map_err(|refused| refused.refusal)
+    }
+
     /// Append, writing when the groups are full.
     pub fn put(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Placed {
         loop {

@@ -51,7 +51,7 @@ impl Engine {
             if sync.next == until {
                 sync.stage = Stage::Live;
                 if !sync.level {
-                    sync.level = true;
+                    (sync.level, sync.overtaken) = (true, 0);
                     self.tell_syncs(at, effects);
                 }
             }
@@ -78,8 +78,7 @@ impl Engine {
             Ok(plan) => plan,
             Err(PlanError::Empty | PlanError::Beyond { .. }) => return,
             Err(PlanError::Retained { .. }) => {
-                // Retention has overtaken the copy: a new session finds where it may begin.
-                sync.end_session(now.mono_ms, "retention has given up what it lacks");
+                sync.was_overtaken(now.mono_ms);
                 self.has_business(at);
                 return self.tell_syncs(at, effects);
             }

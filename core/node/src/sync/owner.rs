@@ -84,6 +84,8 @@ pub struct Sync {
     pub level: bool,
     /// It lacks what is gone here: its log begins anew.
     pub anew: bool,
+    /// Since it was level: how often the log start has passed what it was to be sent next.
+    pub overtaken: u32,
     /// A read for it is under way.
     pub reading: bool,
     /// Block for the next read: larger after a record that did not fit, until a half would do.
@@ -158,6 +160,7 @@ impl Sync {
             durable: 0,
             level: false,
             anew: false,
+            overtaken: 0,
             reading: false,
             read_bytes: READ_BYTES,
             near: false,
@@ -180,6 +183,20 @@ impl Sync {
             why.clone_into(&mut self.why);
         }
         (self.level, self.session, self.reading) = (false, 0, false);
+    }
+
+    /// The log start has passed what it lacks: a new session finds where it may begin. One that does not count gives up
+    /// in time: what it received is dropped, and its change tries again or ends.
+    pub fn was_overtaken(&mut self, now_ms: u64) {
+        self.overtaken += 1;
+        self.end_session(now_ms, "the log start has passed what it lacks: it begins anew");
+        if !self.counts() && self.overtaken >= OVERTAKEN_MAX {
+            self.stage = Stage::Failed;
+            self.why = format!(
+                "the log start has passed what it lacks {OVERTAKEN_MAX} times, although retention waited: the partition is \
+                 written faster than it is copied; write less for a while, or raise the topic's retention or the throttle"
+            );
+        }
     }
 
     /// A session begins: nothing of it is under way.
@@ -224,6 +241,10 @@ const _: () = assert!(READ_BYTES <= ringfence_transport::RECORDS_BYTES);
 /// appended there for others waits behind no more than this. Of a small node it is half of the window.
 pub const COPY_AHEAD_BYTES: usize = 4 << 20;
 
+/// The first session of a copy is throttled, those behind it are not: what they lack came later. If that is too slow
+/// twice, it will be.
+const OVERTAKEN_MAX: u32 = 3;
+
 impl Owner {
     pub fn new(epoch: u64, quorum: usize, epoch_record: u64) -> Self {
         Self {
@@ -257,6 +278,15 @@ impl Owner {
     /// The first record that somebody is to be sent from memory.
     pub fn lowest_from_memory(&self) -> Option<u64> {
         self.syncs.iter().filter(|sync| sync.takes_from_memory()).map(|sync| sync.next).min()
+    }
+
+    /// The first record that a session has yet to send: retention waits for it, within bounds.
+    pub fn lowest_to_send(&self) -> Option<u64> {
+        let goes_on = |sync: &&Sync| match sync.stage {
+            Stage::Begun | Stage::Copying | Stage::Live => !sync.anew,
+            Stage::Down { .. } | Stage::Asked | Stage::Failed => false,
+        };
+        self.syncs.iter().filter(goes_on).map(|sync| sync.next).min()
     }
 
     /// Raise the mark to what a quorum has durable (S3). False if it stays.

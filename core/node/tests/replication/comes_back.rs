@@ -1,15 +1,11 @@
 //! A partition comes back to a store that has just dropped it: in place, with nothing of what it was.
 
-use ringfence_node::{Finished, Order, Outcome, Place};
+use ringfence_node::{Finished, Order, Outcome};
 
-use crate::cluster::{Cluster, store_of};
+use crate::cluster::Cluster;
+use crate::learner::{CHANGE, LEARNER, OWNER};
 use crate::opened;
 use crate::support::{PARTITION, TOPIC};
-
-const CHANGE: u64 = 9;
-/// The one that copies to nobody but learners, and the learner.
-const OWNER: usize = 0;
-const LEARNER: usize = 2;
 
 impl Cluster {
     fn drop_at(&mut self, at: usize) -> u64 {
@@ -28,31 +24,7 @@ impl Cluster {
         self.sites[at].node.counters().into_iter().find(|(name, _)| *name == "revived").unwrap().1
     }
 
-    fn open_alone(&mut self) {
-        self.epoch += 1;
-        self.owner = OWNER;
-        self.tell_table(OWNER);
-        let (epoch, replicas) = (self.epoch, vec![]);
-        let order = Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, replicas, quorum: 1 };
-        self.order(OWNER, order);
-        self.calm(4);
-        assert!(self.is_open);
-    }
-
-    /// Another try of the change: the target is told to receive, the owner to send.
-    fn receive(&mut self, attempt: u32) {
-        let (epoch, owner) = (self.epoch, OWNER as u64 + 1);
-        let (topic, partition, lo, hi, change) = (TOPIC, PARTITION, 0, u16::MAX, CHANGE);
-        if self.sites[LEARNER].up {
-            let order = Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner };
-            self.order(LEARNER, order);
-        }
-        self.order(OWNER, Order::SyncStop { change });
-        let target = Place { node: LEARNER as u64 + 1, store: store_of(LEARNER) };
-        self.order(OWNER, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s: 0 });
-    }
-
-    fn check_level(&self) {
+    pub fn check_level(&self) {
         let ends: Vec<_> = [OWNER, LEARNER].map(|at| self.status(at)).into_iter().collect();
         let told = ends.iter().flatten().map(|told| (told.records, told.chain, told.quarantined.clone()));
         let told: Vec<_> = told.collect();

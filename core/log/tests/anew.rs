@@ -1,0 +1,72 @@
+//! Logs that begin anew, again and again: their space comes back, and holes in what was dropped take nobody else along.
+
+use crate::support::{Store, body, small};
+use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::{PartitionHead, Reader, Storage, parse_segment_name};
+
+fn segments(storage: &Faulty) -> usize {
+    storage.list().unwrap().iter().filter(|(name, _)| parse_segment_name(name).is_some()).count()
+}
+
+/// A record with its body and the drop of its partition are in the shard's last group: holes there would look to the next
+/// start like a group that a power cut tore, and a neighbour's record in it would be cut off with it.
+#[test]
+fn holes_in_the_last_group_do_not_cut_off_what_others_have_in_it() {
+    let storage = Faulty::new(1);
+    let mut store = Store::open(&storage, &small());
+    store.put(1, 1, 1, &vec![1; 40_000]);
+    store.settle();
+    store.put(1, 1, 1, &vec![2; 40_000]);
+    store.put(1, 2, 1, b"acknowledged");
+    let log = store.logs.get_mut(&(1, 1)).unwrap();
+    store.shards[0].append_drop(&mut store.pool, log).unwrap();
+    store.settle();
+    let plan = store.logs[&(1, 1)].punch_plan(store.shards[0].durable_group()).unwrap();
+    let given = Reader::new(storage.clone()).punch(&plan).unwrap();
+    assert_eq!(given, 36_864, "the first of the two");
+    drop(store);
+    storage.crash();
+    let mut store = Store::open(&storage, &small());
+    assert_eq!(store.report.damage, vec![]);
+    assert_eq!(store.read_all(1, 2, 0, 1000)[0].1, b"acknowledged");
+}
+
+/// A learner whose copies begin anew: each time a file with what was before may go, in whatever order they come free.
+#[test]
+fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginning() {
+    let storage = Faulty::new(2);
+    let mut random = Seeded::new(2);
+    let options = small();
+    let mut store = Store::open(&storage, &options);
+    let mut most = 0;
+    for round in 0..400u64 {
+        for partition in 0..4 {
+            for _ in 0..random.below(6) {
+                let body = body(&mut random, 8_000);
+                store.put(1, partition, 1, &body);
+            }
+            let Some(log) = store.logs.get_mut(&(1, partition)) else { continue };
+            if random.chance(1, 2) && !log.is_anchored() {
+                let next_record = log.head().next_record + 5;
+                let head = PartitionHead { next_record, next_offset: next_record * 3, ..*log.head() };
+                if store.shards[0].append_anchor(&mut store.pool, log, head, b"tables").is_ok() {
+                    let appended = store.append_numbered(1, partition, &[7; 3000], 1);
+                    assert!(appended.is_ok() || store.write_one(0).is_some());
+                }
+            }
+        }
+        // Now and then nothing is durable when the files are looked at.
+        if random.chance(1, 3) {
+            store.settle();
+        }
+        store.retain();
+        if round > 20 {
+            most = most.max(segments(&storage));
+        }
+    }
+    assert!(most <= 8, "{most} files of four partitions that begin anew every other time");
+    drop(store);
+    storage.crash();
+    let store = Store::open(&storage, &options);
+    assert_eq!(store.report.damage, vec![]);
+}

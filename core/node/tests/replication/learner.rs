@@ -1,0 +1,47 @@
+//! One owner without replicas, and a learner that it copies to.
+
+use ringfence_log::Storage;
+use ringfence_node::{Order, Place};
+
+use crate::cluster::{Cluster, store_of};
+use crate::support::{PARTITION, TOPIC};
+
+pub const CHANGE: u64 = 9;
+/// The one that copies to nobody but learners, and the learner.
+pub const OWNER: usize = 0;
+pub const LEARNER: usize = 2;
+
+impl Cluster {
+    pub fn open_alone(&mut self) {
+        self.epoch += 1;
+        self.owner = OWNER;
+        self.tell_table(OWNER);
+        let (epoch, replicas) = (self.epoch, vec![]);
+        let order = Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, replicas, quorum: 1 };
+        self.order(OWNER, order);
+        self.calm(4);
+        assert!(self.is_open);
+    }
+
+    /// Another try of the change: the target is told to receive, the owner to send.
+    pub fn receive(&mut self, attempt: u32) {
+        self.receive_at(attempt, 0);
+    }
+
+    pub fn receive_at(&mut self, attempt: u32, bytes_per_s: u64) {
+        let (epoch, owner) = (self.epoch, OWNER as u64 + 1);
+        let (topic, partition, lo, hi, change) = (TOPIC, PARTITION, 0, u16::MAX, CHANGE);
+        if self.sites[LEARNER].up {
+            let order = Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner };
+            self.order(LEARNER, order);
+        }
+        self.order(OWNER, Order::SyncStop { change });
+        let target = Place { node: LEARNER as u64 + 1, store: store_of(LEARNER) };
+        self.order(OWNER, Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s });
+    }
+
+    /// What the files of a node take.
+    pub fn disk_bytes(&self, at: usize) -> u64 {
+        self.sites[at].disk.list().unwrap().iter().map(|(_, bytes)| bytes).sum()
+    }
+}
