@@ -294,11 +294,18 @@ def test_a_deadline_without_any_connection_says_that_nothing_was_stored() -> Non
 
 
 def test_close_with_a_timeout_gives_every_send_an_outcome() -> None:
-    with node_with_topic(
-        partitions=1, hook=lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
-    ) as (_, client):
+    arrived: list[int] = []
+
+    def hook(header: wire.RequestHeader) -> Fault | None:
+        if header.opcode != Opcode.PUBLISH:
+            return None
+        arrived.append(header.request_id)
+        return Drop(served=False)
+
+    with node_with_topic(partitions=1, hook=hook) as (_, client):
         producer = client.producer("t")
         futures = [producer.send(rows(number)) for number in range(100)]
+        until(lambda: len(arrived) >= 64)
         with pytest.raises((ringfence.ClosedError, ringfence.UnknownOutcomeError)):
             producer.close(timeout_s=0.2)
         kinds = Counter(type(future.exception(1)) for future in futures)
