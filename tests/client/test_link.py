@@ -362,7 +362,7 @@ def interruptible() -> Iterator[None]:
 def test_an_interrupt_while_a_send_waits_for_room_leaves_the_producer_whole() -> None:
     with node_with_topic(
         partitions=1, hook=lambda header: Drop(served=False) if header.opcode == Opcode.PUBLISH else None
-    ) as (node, client):
+    ) as (_, client):
         producer = client.producer("t", bytes_in_flight_max=4000)
 
         def interrupt() -> None:
