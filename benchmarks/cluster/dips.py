@@ -15,7 +15,7 @@ from benchmarks.cluster.steady import SCHEMA, Steady
 from benchmarks.paths import work_directory
 
 PARTITIONS = 24
-"""One takes its share of about 1 GB/s: a copy at the throttle is three times as fast, so it comes to an end."""
+"""One takes its share of about 1 GB/s: a copy at the throttle is three times as fast, and so it ends."""
 RETENTION_BYTES = 192 << 20
 """Of each: 1.3 s of copying at the throttle, and all of it fits a small disk."""
 THROTTLE_BYTES_PER_S = 150_000_000
