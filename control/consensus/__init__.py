@@ -32,7 +32,8 @@ of the Ready are for show:
     to APPEND_THREAD   a StorageMessage: store its term, vote and commit (if not all are 0), snapshot and
                        entries; sync; then deliver its `responses` in order, to this node by
                        step(Received(...)), to others over the network.
-    to APPLY_THREAD    apply its entries (apply_change on the node's own thread), then deliver its responses.
+    to APPLY_THREAD    apply its entries (apply_change on the node's own thread, unless a snapshot that came
+                       meanwhile holds the change: `is_overtaken`), then deliver its responses.
 
   Each queue in order, none skipped. All other messages may leave at once. Vote requests wait in `responses`,
   unless `campaign_after_append` is off.

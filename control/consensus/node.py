@@ -131,9 +131,18 @@ class Node:
     def apply_change(self, change: Change) -> ConfigurationState:
         """A committed change of the configuration takes effect; store what is returned with `applied`.
 
-        Call it for each such entry, in order, while its Ready is being applied.
+        Call it for each such entry, in order, while its Ready is being applied; not for one that a snapshot
+        has overtaken.
         """
         return membership.apply_change(self.core, change)
+
+    def is_overtaken(self, index: int) -> bool:
+        """Whether a snapshot came that holds this entry, which was handed out and is not applied yet.
+
+        The configuration of the snapshot is in use from its arrival on, before it is durable: a change that
+        is part of it must not be applied to it once more.
+        """
+        return index < self.core.log.first_index()
 
     # Orders out
 

@@ -256,6 +256,10 @@ class Replica:
     def _apply(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             before = self.state
+            if entry.type is not EntryType.NORMAL and self.node.is_overtaken(entry.index):
+                # The snapshot is installed behind this work, with its own configuration.
+                self.applied = Position(entry.index, entry.term)
+                continue
             if entry.type is not EntryType.NORMAL:
                 change = changes.from_entry(entry)
                 self._recorder.add(Changed(change))

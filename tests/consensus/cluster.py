@@ -171,6 +171,10 @@ class Machine:
     def _write(self, entries: object, snapshot: Snapshot | None) -> None:
         if snapshot is not None and snapshot.index > self.disk.snapshot_index:
             self.disk.install(snapshot)
+            log, used = self.node.core.log, self.node.core.tracker.configuration.state()
+            assert log.unstable.snapshot != snapshot or used == snapshot.configuration, (
+                f"node {self.id} goes by {used}, its snapshot says {snapshot.configuration}"
+            )
             self.applied, self.configuration = snapshot.index, snapshot.configuration
         self.disk.append(entries)  # type: ignore[arg-type]
 
@@ -182,7 +186,7 @@ class Machine:
                 f"node {self.id} applied {self.applied}, then {entry.index}"
             )
             self.applied = entry.index
-            if entry.type is not EntryType.NORMAL:
+            if entry.type is not EntryType.NORMAL and not self.node.is_overtaken(entry.index):
                 before = seen(self.node.core)
                 self.configuration = self.node.apply_change(from_entry(entry))
                 self.check(before)
