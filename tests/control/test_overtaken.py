@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from ringfence.control.consensus import changes, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
 from ringfence.control.runtime.replica import Listener, Replica
+from tests.control.test_raft_proposer import until
 from tests.control.test_raft_store import THREE, opened, received
 
 LEADER, HERE = 1, 4
@@ -19,12 +19,6 @@ JOINT = Change(tuple(NodeChange(kind, node) for kind, node in (
 
 def of_leader(kind: MessageType, **fields: object) -> events.Received:
     return events.Received(Message(type=kind, sender=LEADER, to=HERE, term=3, **fields))  # type: ignore[arg-type]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.001)
 
 
 def used(replica: Replica) -> ConfigurationState:
