@@ -129,4 +129,7 @@ setup(
     package_data={package: ["py.typed", "*.pyi"] for package in FOLDERS},
     ext_modules=[*kernels, Extension(NODE, [], py_limited_api=True)],
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
+    # Here, because setuptools warns at length of the same in pyproject.toml. Strict: the package is a tree of
+    # links, so type checkers, import-linter and coverage see what Python sees.
+    options={"editable_wheel": {"mode": "strict"}, "bdist_wheel": {"py_limited_api": "cp311"}},
 )

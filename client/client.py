@@ -92,6 +92,12 @@ class Client:
     def _admin(self) -> Admin:
         return Admin(self._link, self._timeout_s)
 
+    @property
+    def unreached(self) -> str | None:
+        """Why no node answers at `addresses`, "" while not known; None once one does, or when closed."""
+        first = self._link.first
+        return None if self._closed or first.up is not None else first.found
+
     def close(self) -> None:
         """Close the producers (see `Producer.close`) and the connections.
 

@@ -54,7 +54,7 @@ class Written:
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WriteResult:
     """What was written.
 
@@ -74,6 +74,10 @@ class WriteResult:
     def rows(self) -> int:
         """Rows that came into the topic, each on disk."""
         return sum(part.rows for part in self.written)
+
+    def __repr__(self) -> str:
+        """Without `written`, which has thousands of entries after a large write, and what never changes."""
+        return f"WriteResult(topic={self.topic!r}, rows={self.rows}, already={self.already})"
 
 
 def write(

@@ -8,6 +8,7 @@ import os
 import secrets
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 import click
 
 from ringfence.control.cli.connection import one_door, token_option
+from ringfence.control.cli.patience import patience
 from ringfence.native import errors
 from ringfence.native.errors import RingfenceError, refusal
 from ringfence.native.wire import Code
@@ -59,8 +61,12 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
 class Admin:
     """Requests to the first address that answers."""
 
-    def __init__(self, http: str | None, token_file: Path | None = None, timeout_s: float = 30.0) -> None:
-        """ConfigError when an address is none."""
+    def __init__(
+        self, http: str | None, token_file: Path | None = None, timeout_s: float = 30.0,
+        *, quiet: bool = False,
+    ) -> None:  # fmt: skip
+        """ConfigError when an address is none. `quiet`: nobody is told that an answer takes long."""
+        self._quiet = quiet
         self._addresses = [_checked(text.strip()) for text in (http or DEFAULT).split(",") if text.strip()]
         self._timeout_s = timeout_s
         self._token = token_of(None, token_file, os.environ).current()
@@ -77,26 +83,37 @@ class Admin:
         return self._sent(method, path, given, headers)
 
     def _sent(self, method: str, path: str, given: Any, headers: dict[str, str]) -> Any:
-        end = time.monotonic() + self._timeout_s
         body = None if given is None else json.dumps(given).encode()
         sent = {"Accept": "application/json", **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
+        failures: deque[RingfenceError] = deque(maxlen=1)
+        whom = ", ".join(self._addresses)
+        if self._quiet:
+            return self._answer(method, path, body, sent, failures)
+        with patience(whom, self._timeout_s, lambda: str(failures[0]) if failures else ""):
+            return self._answer(method, path, body, sent, failures)
+
+    def _answer(
+        self, method: str, path: str, body: bytes | None, sent: dict[str, str],
+        failures: deque[RingfenceError],
+    ) -> Any:  # fmt: skip
+        """Of the first that gives one; `failures` has why the last one did not."""
+        end = time.monotonic() + self._timeout_s
         while True:
-            failure: RingfenceError | None = None
             for address in self._addresses:
                 left = end - time.monotonic()
                 try:
                     return _one(address, method, path, body, sent, max(left, 0.1))
                 except errors.ConnectError as error:
-                    failure = error
+                    failures.append(error)
                 except _Again as again:
-                    failure = again.error
-            assert failure is not None, "no address"
+                    failures.append(again.error)
+            assert failures, "no address"
             if time.monotonic() + AGAIN_S >= end:
-                raise failure
+                raise failures[0]
             time.sleep(AGAIN_S)
 
 

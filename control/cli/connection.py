@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 import ringfence
+from ringfence.control.cli.patience import until_connected
 from ringfence.token import VARIABLE
 
 if TYPE_CHECKING:
@@ -62,5 +63,7 @@ token_option = click.option(
 def connected(
     address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None
 ) -> Client:
-    """A client; it connects with the first call."""
-    return ringfence.connect(address, timeout_s=timeout_s, token_file=token_file)
+    """A client; it connects with the first call, and who waits long for that is told for whom."""
+    client = ringfence.connect(address, timeout_s=timeout_s, token_file=token_file)
+    until_connected(client, timeout_s)
+    return client

@@ -10,10 +10,9 @@ import msgspec
 
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option
+from ringfence.control.cli.rebalance_door import questioned
 from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
 from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
-from ringfence.native.errors import refusal
 
 TEXT_MAX = 160
 """Characters of a step for people; `--json` has all of it."""
@@ -41,9 +40,7 @@ def events(*, control: str, timeout_s: float, as_json: bool) -> int:
     Example:
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    reply = calls.decode_reply(put(control, calls.encode(calls.KeepEvents()), timeout_s))
-    if isinstance(reply, calls.Refusal):
-        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
+    reply = questioned(control, calls.KeepEvents(), timeout_s)
     assert isinstance(reply, calls.EventsKept), reply
     if as_json:
         emit({"path": reply.path})

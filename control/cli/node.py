@@ -11,15 +11,20 @@ import msgspec
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import Door, control_option, door_options, timeout_option
+from ringfence.control.cli.rebalance_door import (
+    Door,
+    control_option,
+    door_options,
+    questioned,
+    timeout_option,
+)
 from ringfence.control.runtime import calls
-from ringfence.control.transport.question import put
-from ringfence.native.errors import refusal
 
 COLUMNS = (
-    "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "addresses", "control",
-    "http",
+    "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "replicas", "addresses",
+    "control", "http",
 )  # fmt: skip
+HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
 SAID_AFTER = {"remove": "; now stop its process"}
 """What is left to do after a change."""
 
@@ -41,7 +46,7 @@ def command() -> None:
 @json_option
 def list_nodes(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
                as_json: bool) -> int:  # fmt: skip
-    """List the members as the node that is asked knows them: life, role, partitions.
+    """List the members as the node that is asked knows them: life, role, partitions owned, replicas in all.
 
     \b
     Example:
@@ -54,15 +59,16 @@ def list_nodes(*, control: str | None, http: str | None, token_file: Path | None
     if as_json:
         emit(told)
         return Exit.OK
-    rows = [[_shown(node[name]) for name in COLUMNS] for node in told["nodes"]]
-    show_table(f"cluster {told['cluster']}", COLUMNS, rows, ids=("node",))
+    # A node of an older program, in the middle of a rolling restart, does not tell of replicas.
+    rows = [[_shown(node.get(name)) for name in COLUMNS] for node in told["nodes"]]
+    show_table(f"cluster {told['cluster']}", HEADINGS, rows, ids=("node",))
     leader = f"node {told['leader']} leads" if told["leader"] else "nobody leads"
     click.echo(f"{leader} in term {told['term']}; metadata index {told['index']}, hash {told['hash']}")
     return Exit.OK
 
 
 def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
-    reply = _asked(control, calls.ListNodes(), timeout_s)
+    reply = questioned(control, calls.ListNodes(), timeout_s)
     assert isinstance(reply, calls.Nodes), reply
     return {**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
             "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]}  # fmt: skip
@@ -87,7 +93,7 @@ def _change(name: str, text: str) -> None:
     def change(*, node: int, control: str | None, http: str | None, token_file: Path | None,
                timeout_s: float, as_json: bool) -> int:  # fmt: skip
         if control is not None:
-            _asked(control, calls.ChangeNode(node=node, change=name), timeout_s)
+            questioned(control, calls.ChangeNode(node=node, change=name), timeout_s)
         else:
             admin = Admin(http, token_file, timeout_s)
             if name == "remove":
@@ -126,13 +132,6 @@ def drain(*, node: int, wait: bool, door: Door, as_json: bool) -> int:
     from ringfence.control.cli.rebalance import started  # noqa: PLC0415 - only this command needs it
 
     return started(door, lambda: door.drain(node), as_json=as_json, wait=wait)
-
-
-def _asked(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:
-    reply = calls.decode_reply(put(control, calls.encode(call), timeout_s))
-    if isinstance(reply, calls.Refusal):
-        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
-    return reply
 
 
 def _shown(value: Any) -> Any:

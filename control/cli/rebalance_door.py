@@ -11,6 +11,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import one_door
+from ringfence.control.cli.patience import patience
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
@@ -137,8 +138,15 @@ class _Http:
 
 def asked(control: str, call: calls.Call, timeout_s: float) -> dict[str, Any]:
     """What a node tells at its control address. Raises the typed error of a refusal."""
-    reply = calls.decode_reply(put(control, calls.encode(call), timeout_s))
-    if isinstance(reply, calls.Refusal):
-        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
+    reply = questioned(control, call, timeout_s)
     assert isinstance(reply, calls.Told), reply
     return reply.value
+
+
+def questioned(control: str, call: calls.Call, timeout_s: float) -> calls.Reply:
+    """The reply of a node at its control address. Raises the typed error of a refusal."""
+    with patience(control, timeout_s, str):
+        reply = calls.decode_reply(put(control, calls.encode(call), timeout_s))
+    if isinstance(reply, calls.Refusal):
+        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
+    return reply

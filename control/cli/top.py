@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 RATES: Final = ("rows", "bytes", "acknowledged", "reads", "refused")
 """Counters that are shown as so much a second."""
-UNDER_WAY: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING"})
+UNDER_WAY: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING", "RETRYING"})
+PLAIN: Final = ("node", "life", "role", "draining", "in_ring", "partitions", "replicas")
+"""What the metadata tells of each node; one of an older program has no `replicas`."""
 MOVES_SHOWN: Final = 10
 """Of those under way: a terminal has so many lines."""
 ASK_S: Final = 2.0
@@ -56,7 +58,7 @@ def command(
     Example:
       ringfence top --http http://127.0.0.1:7412
     """  # noqa: D301 - click's \b keeps the lines
-    looks = _looks(Admin(http, token_file, 10.0), token_file, interval_s, count)
+    looks = _looks(Admin(http, token_file, 10.0, quiet=True), token_file, interval_s, count)
     if as_json:
         for look in looks:
             emit(look)
@@ -108,11 +110,11 @@ def _moving(admin: Admin, seen: Seen) -> dict[str, Any]:
 
 def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str, Any]:
     """A member with its rates; without them where it does not answer, or has no admin API."""
-    shown = {name: node[name] for name in ("node", "life", "role", "draining", "in_ring", "partitions")}
+    shown: dict[str, Any] = {name: node[name] for name in PLAIN if name in node}
     if not node["http"]:
         return {**shown, "state": "no admin API"}
     try:
-        status = Admin(",".join(node["http"]), token_file, ASK_S).get("/admin/status")
+        status = Admin(",".join(node["http"]), token_file, ASK_S, quiet=True).get("/admin/status")
     except RingfenceError as error:
         return {**shown, "state": "silent", "why": str(error)[:200]}
     number, now, counters = int(node["node"]), time.monotonic(), status["counters"]
@@ -179,17 +181,17 @@ def _table(look: dict[str, Any]) -> Table:
     leader = f"node {look['leader']} leads term {look['term']}" if look["leader"] else "nobody leads"
     title = f"{leader}   {time.strftime('%H:%M:%S')}"
     table = Table(title=title, box=None, pad_edge=False, title_justify="left")
-    for name in ("node", "life", "role", "state", "partitions", "index", "connections", "rows/s", "bytes/s",
-                 "acks/s", "reads/s", "refused/s", "unacked", "pool free"):  # fmt: skip
+    for name in ("node", "life", "role", "state", "owned", "replicas", "index", "connections",
+                 "rows/s", "bytes/s", "acks/s", "reads/s", "refused/s", "unacked", "pool free"):  # fmt: skip
         table.add_column(name, justify="left" if name in {"life", "role", "state"} else "right")
     for node in [*look["nodes"], {"node": "all", **look["total"]}]:
         rates = [node.get(f"{name}_s") for name in RATES]
         figures = ["-" if rate is None else shown_bytes(rate) if name == "bytes" else f"{rate:,.0f}"
                    for name, rate in zip(RATES, rates, strict=True)]  # fmt: skip
         state = str(node.get("state", "")) + (" draining" if node.get("draining") else "")
+        plain = [str(node.get(name, "")) for name in ("partitions", "replicas", "index", "connections")]
         table.add_row(
-            str(node["node"]), str(node.get("life", "")), str(node.get("role", "")), state,
-            str(node.get("partitions", "")), str(node.get("index", "")), str(node.get("connections", "")),
+            str(node["node"]), str(node.get("life", "")), str(node.get("role", "")), state, *plain,
             *figures, str(node.get("unacknowledged", "")),
             shown_bytes(node["pool_free_bytes"]) if "pool_free_bytes" in node else "",
         )  # fmt: skip

@@ -142,13 +142,18 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     ]  # fmt: skip
     show_table("", ("column", "type", "nullable", "key"), fields)
     click.echo()
+    door_tells = all("replicas" in part for part in topic["partitions"])
     parts = [
         [part["name"], part["partition"], part["state"], part["owner"], part["epoch"],
-         part["start_offset"], part["end_offset"], shown_bytes(part["bytes"]), part["quarantined"]]
+         part["start_offset"], part["end_offset"], shown_bytes(part["bytes"]), part["quarantined"],
+         *([", ".join(map(str, part["replicas"]))] if door_tells else [])]
         for part in topic["partitions"]
     ]  # fmt: skip
-    columns = ("partition", "number", "state", "owner", "epoch", "start", "end", "bytes", "quarantined")
+    columns = ("partition", "number", "state", "owner", "epoch", "start", "end", "bytes", "quarantined",
+               *(["replicas"] if door_tells else []))  # fmt: skip
     show_table("", columns, parts, ids=("number", "owner"))
+    if topic["replication"] > 1 and not door_tells:
+        click.echo("the admin API knows which nodes have replicas: `ringfence topic show --http URL`")
     return Exit.OK
 
 

@@ -14,10 +14,10 @@ from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.machines.config import LIMITS, limit
 from ringfence.control.machines.tables import Progress, TableState, view
 from ringfence.control.machines.versions import tag_of
-from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
-from ringfence.control.model.topics import Topic
+from ringfence.control.model.topics import Assignment, Topic
 from ringfence.control.runtime import views
 from ringfence.control.runtime.node import Node
 
@@ -192,7 +192,12 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         known = topic_at(node, tenant, namespace, name)
         info = await node.topics.info(known)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
-        stats = [shapes.PartitionStats(**_fields(part)) for part in info.partitions]
+        stats = [
+            shapes.PartitionStats(
+                **_fields(part), replicas=_nodes(known.assignments[PartitionId(part.partition)])
+            )
+            for part in info.partitions
+        ]
         columns = [shapes.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
                    for column in known.schemas[-1].columns]  # fmt: skip
         return shapes.TopicShown(
@@ -247,6 +252,12 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         )  # fmt: skip
 
     return router
+
+
+def _nodes(assignment: Assignment) -> list[int]:
+    """Of its replicas, the owner first."""
+    owner = int(assignment.owner.node)
+    return [owner, *sorted(int(place.node) for place in assignment.replicas if place.node != owner)]
 
 
 def _summary(topic: Topic) -> shapes.TopicSummary:

@@ -152,7 +152,8 @@ class NodeShown(BaseModel):
     control: list[str]
     http: list[str]
     program: str
-    partitions: int
+    partitions: int = Field(description="that it owns")
+    replicas: int = Field(description="all that it has, those that it owns included")
 
 
 class Nodes(BaseModel):
@@ -199,6 +200,7 @@ class PartitionStats(BaseModel):
     end_offset: int
     bytes: int
     quarantined: str | None
+    replicas: list[int] = Field(description="nodes that have a replica, the owner first")
 
 
 class TopicShown(TopicSummary):

@@ -164,7 +164,10 @@ class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
 
 
 class NodeInfo(Struct, frozen=True, kw_only=True):
-    """One member. `role` is what it is in consensus: leader, voter, learner, or none yet."""
+    """One member. `role` is what it is in consensus: leader, voter, learner, or none yet.
+
+    `partitions` are those that it owns; `replicas` all that it has, these included.
+    """
 
     node: int
     life: str
@@ -178,6 +181,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     program: str
     partitions: int
     http: tuple[str, ...] = ()
+    replicas: int = 0
 
 
 class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):

@@ -178,6 +178,13 @@ class Members:
         for sender in [one for one, heard in self._strangers.items() if _now_ms() - heard > STRANGER_MS]:
             self._forget_stranger(sender)
         self._tell_contests()
+        gone = state.removed.get(self._here.node)
+        if gone is not None:
+            self._health.worsen(
+                "removed",
+                f"node {self._here.node} was removed from the cluster by entry {gone.removed} of the "
+                "metadata: stop this process; an empty directory and --join make a new node",
+            )
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if not replica.leads:
             self._liveness.end()

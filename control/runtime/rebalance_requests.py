@@ -23,7 +23,15 @@ from ringfence.control.model.rebalance_commands import (
     RebalanceCommand,
     ResumeRebalance,
 )
-from ringfence.control.model.rebalances import LEAVING, Action, MoveRecord, MoveState, PlannedMove, Run
+from ringfence.control.model.rebalances import (
+    LEAVING,
+    Action,
+    MoveRecord,
+    MoveState,
+    PlannedMove,
+    Run,
+    RunState,
+)
 from ringfence.control.model.results import RebalanceStarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
@@ -35,6 +43,8 @@ from ringfence.native.wire import Code
 SHOW_S: Final = 1.0
 """How long the leader may take to tell how far copies are; then the log's view must do."""
 STEERS: Final = ("pause", "resume", "cancel")
+RETRYING: Final = "RETRYING"
+"""A state that is shown, not kept: the log has FAILED and the tries."""
 BUSIEST_SHOWN: Final = 5
 """Partitions of each node whose load is shown."""
 MOVES_SHOWN: Final = 1_000
@@ -105,7 +115,7 @@ class Rebalances:
         await self._proposer.fresh()
         plan = preview(self._proposer.state, action, node, chosen)
         if plan.refusal is not None:
-            raise RequestRefused(plan.refusal.code, plan.refusal.message)
+            raise RequestRefused(_code(self._proposer.state, plan), plan.refusal.message)
         return plan
 
     async def command(self, verb: str) -> RebalanceCommand:
@@ -129,12 +139,14 @@ class Rebalances:
                 "busiest": [msgspec.structs.asdict(load) for load in told.parts[:BUSIEST_SHOWN]],
             }
             for node, told in self._board.by_node(time.monotonic_ns() // 1_000_000).items()
+            if node in self._proposer.state.nodes
         ]  # fmt: skip
 
     def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "partition": move.partition, "topic": move.topic, "from": list(move.before),
-            "to": list(move.after), "state": str(move.state), "rows": move.rows, "bytes": move.bytes,
+            "to": list(move.after), "state": _shown_state(self._proposer.state, move),
+            "rows": move.rows, "bytes": move.bytes,
             "attempts": move.attempts, "error": move.error, "gap_us": move.gap_us,
         }  # fmt: skip
         seen = self._coordinator.progress(move.partition)
@@ -149,7 +161,7 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
     """A run as JSON has it; `eta_s` by the moves that are over, null while that tells nothing."""
     is_last = run.run == state.rebalance.run
     counts = (
-        dict(sorted(Counter(str(move.state) for move in state.moves.values()).items()))
+        dict(sorted(Counter(_shown_state(state, move) for move in state.moves.values()).items()))
         if is_last and run.is_active
         else run.counts
     )
@@ -166,6 +178,21 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
         "ended_ms": run.ended_ms, "counts": counts, "eta_s": eta_s,
         "gaps": gaps_of(state.moves.values()) if is_last and run.is_active else run.gaps,
     }  # fmt: skip
+
+
+def _shown_state(state: MetadataState, move: MoveRecord) -> str:
+    """RETRYING: it FAILED, and this run tries again; who reads FAILED may take it for the end."""
+    tries_on = state.rebalance.state in {RunState.RUNNING, RunState.PAUSED}
+    return RETRYING if tries_on and move.state is MoveState.FAILED and move.may_start else str(move.state)
+
+
+def _code(state: MetadataState, plan: Preview) -> Code:
+    """Of a refusal. Where nothing is kept to reverse there is nothing to wait for, either."""
+    assert plan.refusal is not None
+    is_conflict = plan.refusal.code is Code.ALREADY_EXISTS
+    if is_conflict and plan.command.action is Action.REVERSE and not state.rebalance.is_active:
+        return Code.INVALID_ARGUMENT
+    return Code(plan.refusal.code)
 
 
 def shown_plan(plan: Preview) -> dict[str, Any]:

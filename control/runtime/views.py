@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from ringfence.control.consensus.messages import ConfigurationState
+from ringfence.control.machines.holdings import held, owned
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.calls import NodeInfo
 
 
 def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) -> tuple[NodeInfo, ...]:
-    """All members, with what they are in consensus and how many partitions they own."""
-    owned = Counter(
-        int(assignment.owner.node)
-        for topic in state.topics.values()
-        for assignment in topic.assignments.values()
-    )
+    """All members, with what they are in consensus, how many partitions they own, and replicas they have."""
+    owns, has = owned(state), held(state)
     voters = {*configuration.voters, *configuration.voters_outgoing}
 
     def role(node: int) -> str:
@@ -28,7 +23,7 @@ def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) 
             node=number, life=str(node.life), role=role(number), vote=str(node.vote),
             draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
             addresses=node.addresses, control=node.control, program=node.program,
-            partitions=owned[number], http=node.http,
+            partitions=owns[number], replicas=has[number], http=node.http,
         )
         for number, node in sorted(state.nodes.items())
     )  # fmt: skip

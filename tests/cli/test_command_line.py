@@ -55,8 +55,31 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node", "partition", "rebalance", "debug", "token"}:
+    if name not in {"topic", "node", "partition", "rebalance", "debug", "token", "config"}:
         assert "--json" in done.stdout
+
+
+UNHEARD = {
+    "address": (NOBODY, f"ringfence: {NOBODY} refuses connections"),
+    "http": ("http://127.0.0.1:1", "ringfence: http://127.0.0.1:1: no answer: [Errno 111]"),
+    "control": (NOBODY, f"ringfence: {NOBODY}: no answer so far; tries on for "),
+}
+
+
+@pytest.mark.parametrize("door", UNHEARD)
+def test_who_waits_for_nobody_is_told_so_long_before_the_end(door: str) -> None:
+    whom, says = UNHEARD[door]
+    command = ["status"] if door == "address" else ["node", "list"]
+    waits = [str(PROGRAM), *command, f"--{door}", whom, "--timeout", "600"]
+    with subprocess.Popen(waits, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert process.stderr.readline().startswith(says)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    done = ringfence(*command, f"--{door}", whom, "--timeout", "4", "--json")
+    assert (done.returncode, json.loads(done.stderr)["exit"]) == (Exit.UNREACHABLE, Exit.UNREACHABLE)
 
 
 @pytest.mark.parametrize("name", ["create", "list", "revoke"])

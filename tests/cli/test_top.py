@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli import top
+from ringfence.control.cli import node, top
 from ringfence.control.cli.program import run
 from ringfence.native.errors import RetriableError
 
 MOVE = {"partition": 7, "from": [1], "to": [2], "rows": 10, "attempts": 1, "error": "", "gap_us": None}
 
 NODE = {"node": 3, "life": "LIVE", "role": "voter", "draining": False, "in_ring": True, "partitions": 2,
-        "http": ["http://127.0.0.1:1"]}  # fmt: skip
+        "replicas": 5, "http": ["http://127.0.0.1:1"]}  # fmt: skip
 
 
 def told(size: int) -> dict[str, Any]:
@@ -28,12 +28,16 @@ def told(size: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+OLDER = {name: value for name, value in NODE.items() if name != "replicas"}
+"""As a node tells it that has no such field."""
+
+
 class Fake:
     """An admin API whose copy goes on by a megabyte a look."""
 
     size = 0
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         """Any address will do."""
 
     def get(self, path: str) -> dict[str, Any]:
@@ -66,6 +70,22 @@ def test_moves_are_shown_with_their_rates_and_loads_with_the_busiest(
         "max/min inf",
     ):
         assert part in said, said
+
+
+def test_a_node_of_an_older_program_is_shown_without_its_replicas(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Older(Fake):
+        def get(self, path: str) -> dict[str, Any]:
+            told = {"leader": 1, "term": 2, "nodes": [OLDER]}
+            more = {"cluster": "c", "node": 3, "hash_index": 1, "hash": "h"}
+            return told if path == "/admin/nodes" else {**super().get(path), **more}
+
+    monkeypatch.setattr(top, "Admin", Older)
+    monkeypatch.setattr(node, "Admin", Older)
+    for command in (["top", "--count", "1"], ["node", "list"]):
+        assert run(command) == 0, command
+        assert "voter" in capsys.readouterr().out
 
 
 def test_a_cluster_that_tells_of_no_moves_is_shown_without(

@@ -40,7 +40,7 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         assert status["index"] == int(created.headers["x-ringfence-index"])
         shown = await api.get(PLACE)
         assert (shown["topic"], shown["partitions"], shown["key"]) == (topic, 3, ["id"])
-        assert len(shown["stats"]) == 3
+        assert [part["replicas"] for part in shown["stats"]] == [[1]] * 3
         assert shown["columns"] == TOPIC["columns"]
         layout = await api.get(f"{PLACE}/layout?linearizable=true")
         assert [(part["lo"], part["hi"]) for part in layout["partitions"]] == [
@@ -51,7 +51,8 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         assert {part["state"] for part in placed["partitions"]} == {"ONLINE"}
         assert (await api.get("/admin/ring"))["members"] == [1]
         assert [node["role"] for node in (await api.get("/admin/nodes"))["nodes"]] == ["leader"]
-        assert (await api.get("/admin/nodes/1"))["life"] == "LIVE"
+        one = await api.get("/admin/nodes/1")
+        assert (one["life"], one["partitions"], one["replicas"]) == ("LIVE", 3, 3)
         assert (await api.get("/admin/metadata"))["voters"] == [1]
         assert (await api.get("/admin/config"))["values"]["topics_max"]["value"] == 10_000
         assert (await api.get("/admin/me")) == {"name": "local", "role": "admin", "prefix": ""}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from ringfence.control.machines.loads import Told
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.change_commands import (
     CommitChange,
@@ -18,9 +21,12 @@ from ringfence.control.model.change_commands import (
 )
 from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import RestartNode
-from ringfence.control.model.ids import Epoch, NodeId, PartitionId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
+from ringfence.control.model.state import EMPTY
+from ringfence.control.runtime.rebalance_requests import shown_run
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
 
@@ -70,6 +76,7 @@ def test_a_run_is_previewed_started_paused_resumed_and_cancelled(tmp_path: Path,
         )
         second = await api("GET", "/admin/rebalance/preview?action=balance")
         assert second.status == 409, second
+        assert (await api("GET", "/admin/rebalance/preview?action=reverse")).status == 409
         second = await api("POST", "/admin/rebalance", {"action": "balance"})
         assert second.status == 409, second
         assert "wait for its end, or cancel it" in second.body["detail"]
@@ -149,7 +156,8 @@ def test_what_can_be_reversed_is_listed_and_previewed(tmp_path: Path, monkeypatc
         await api("POST", "/admin/topics", TOPIC)
         first = (await api.get(f"{PLACE}/layout"))["partitions"][0]["partition"]
         for query in ("", f"&partition={first}"):
-            assert (await api("GET", f"/admin/rebalance/preview?action=reverse{query}")).status == 409
+            nothing = await api("GET", f"/admin/rebalance/preview?action=reverse{query}")
+            assert (nothing.status, nothing.slug) == (422, "invalid-argument"), nothing
         assert (await api("POST", "/admin/rebalance", {"action": "reverse", "node": 1})).status == 422
         assert (await api("POST", "/admin/rebalance", {"action": "reverse", "partitions": [0]})).status == 422
         proposer = api.bench.node.proposer
@@ -176,6 +184,25 @@ def test_what_can_be_reversed_is_listed_and_previewed(tmp_path: Path, monkeypatc
         assert (kept["partition"], kept["from"], kept["to"]) == (first, [node], [1])
         plan = await api.get("/admin/rebalance/preview?action=reverse")
         assert [(move["partition"], move["to"]) for move in plan["moves"]] == [(first, [1])]
+
+    served(tmp_path, monkeypatch, work)
+
+
+def test_a_failed_move_that_is_tried_again_does_not_look_final() -> None:
+    tried = MoveRecord(TopicId(1), PartitionId(1), (NodeId(1),), (NodeId(2),), MoveState.FAILED, attempts=1)
+    moves = {PartitionId(1): tried, PartitionId(2): replace(tried, attempts=MOVE_TRIES)}
+    state = replace(EMPTY, moves=moves, rebalance=Run(run=Index(1), state=RunState.RUNNING))
+    assert shown_run(state, state.rebalance)["counts"] == {"FAILED": 1, "RETRYING": 1}
+    ends = replace(state, rebalance=replace(state.rebalance, state=RunState.CANCELLING))
+    assert shown_run(ends, ends.rebalance)["counts"] == {"FAILED": 2}
+
+
+def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work(api: Api) -> None:
+        board, now_ms = api.bench.node.rebalances._board, time.monotonic_ns() // 1_000_000
+        for number in (1, 7):  # 7 was a member until a moment ago
+            board.hear(NodeId(number), Told(others_bytes_s=5), now_ms)
+        assert [load["node"] for load in (await api.get("/admin/rebalance"))["loads"]] == [1]
 
     served(tmp_path, monkeypatch, work)
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,22 @@ def setup(machine: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [machine / "tools" / "setup.sh"], env=environment, capture_output=True, text=True, check=False
     )
+
+
+OPTIONS = """
+import setuptools
+from distutils.core import run_setup
+edit, wheel = (run_setup("setup.py", script_args=[name], stop_after="commandline").get_command_obj(name)
+               for name in ("editable_wheel", "bdist_wheel"))
+edit.ensure_finalized(), wheel.ensure_finalized()
+print(edit.mode, wheel.py_limited_api)
+"""
+
+
+def test_wheels_are_made_as_wanted_without_a_warning() -> None:
+    asks = [sys.executable, "-c", OPTIONS]
+    done = subprocess.run(asks, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "strict cp311\n", "")
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,7 @@ def test_lineitem_comes_back_equal_to_python_and_to_spark(
     assert result.topic == "public/default/lineitem"
     assert "exactly once" in result.delivery
     assert len({part.partition for part in result.written}) == 8
+    assert repr(result) == f"WriteResult(topic='public/default/lineitem', rows={ROWS}, already=False)"
     with ringfence.connect(node.address) as client:
         assert client.count("lineitem") == ROWS
         assert content_of_batches(client.read("lineitem")) == expected

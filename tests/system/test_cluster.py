@@ -118,6 +118,10 @@ def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
         return cli("status", "--address", three.nodes[0].address).returncode
 
     until(lambda: health() == Exit.DEGRADED, what="it goes on, which its former cluster tells")
+    said = cli("status", "--address", three.nodes[2].address)
+    assert said.returncode == Exit.DEGRADED
+    assert f"! node {node} was removed from the cluster by entry " in said.stdout
+    assert "stop this process" in said.stdout
     three.nodes[2].stop()
     until(lambda: health() == 0, what="and tells no more when it is stopped")
     assert cli("node", "remove", "77", "--control", three.controls[0]).returncode == Exit.REFUSED
