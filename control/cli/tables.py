@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self, cast
 
 import click
 import pyarrow as pa
@@ -61,14 +61,17 @@ class Source:
         if self.path == "-":
             self._read_stream(sys.stdin.buffer)
         elif Path(self.path).suffix.lower() in _PARQUET:
-            file = self._stack.enter_context(pq.ParquetFile(self.path))
+            source = _openable(self.path, self._stack, "rb")
+            # Where the writer made checksums: else a flipped bit may be read as another value.
+            file = self._stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
             self._schema, self.rows = file.schema_arrow, file.metadata.num_rows
             if self._columns is not None:
                 self._schema = pa.schema([self._schema.field(name) for name in self._columns])
             self._batches = file.iter_batches(self._batch_rows, columns=self._columns)
         elif Path(self.path).suffix.lower() in _ARROW:
-            mapped = self._stack.enter_context(pa.memory_map(self.path))
-            self._read_arrow(mapped)
+            source = _openable(self.path, self._stack, "rb")
+            mapped = pa.memory_map(source) if isinstance(source, str) else pa.PythonFile(source, mode="r")
+            self._read_arrow(self._stack.enter_context(mapped))
         else:
             Path(self.path).stat()  # a missing file is told as one, whatever it is called
             raise click.UsageError(f"{self.path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
@@ -91,6 +94,15 @@ class Source:
         plain = batch if batch.schema.equals(self.schema) else batch.cast(self.schema)
         for start in range(0, plain.num_rows, self._batch_rows):
             yield plain.slice(start, self._batch_rows)
+
+
+def _openable(path: str, stack: ExitStack, mode: str) -> str | BinaryIO:
+    """The path, or the open file where its name is not UTF-8: pyarrow takes no such names."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return cast("BinaryIO", stack.enter_context(Path(path).open(mode)))
+    return path
 
 
 def _why(path: str, error: Exception) -> str:
@@ -125,7 +137,7 @@ class Sink:
         """`-` is stdout, which must not be a terminal. UsageError for another suffix."""
         self.path = path
         self._writer: Any = None
-        self._file: Any = None
+        self._stack = ExitStack()
         suffix = Path(path).suffix.lower()
         if path == "-":
             refuse_binary_to_terminal("an Arrow stream")
@@ -140,11 +152,13 @@ class Sink:
         """Open the file; also a read of no rows gives a file with its columns."""
         if self.path == "-":
             self._writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
-        elif self._is_parquet:
-            self._writer = pq.ParquetWriter(self._part, schema, compression="zstd")
+            return
+        target = _openable(str(self._part), self._stack, "wb")
+        if self._is_parquet:
+            self._writer = pq.ParquetWriter(target, schema, compression="zstd")
         else:
-            self._file = pa.OSFile(str(self._part), "wb")
-            self._writer = pa.ipc.new_file(self._file, schema)
+            file = pa.OSFile(target, "wb") if isinstance(target, str) else pa.PythonFile(target, mode="w")
+            self._writer = pa.ipc.new_file(self._stack.enter_context(file), schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert self._writer is not None, "begin first"
@@ -154,8 +168,7 @@ class Sink:
         """Close; a part that is not whole is removed."""
         if self._writer is not None and (whole or self.path != "-"):
             self._writer.close()
-        if self._file is not None:
-            self._file.close()
+        self._stack.close()
         if self.path == "-":
             sys.stdout.buffer.flush()
         elif whole:

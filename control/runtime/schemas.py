@@ -28,7 +28,8 @@ def columns_of(message: bytes) -> tuple[Column, ...]:
     try:
         Encoder(message)
     except (RingfenceError, ValueError) as error:
-        raise RequestRefused(Code.UNSUPPORTED_TYPE, f"schema: {error}") from error
+        why = str(error).removeprefix("schema: ")
+        raise RequestRefused(Code.UNSUPPORTED_TYPE, f"schema: {why}") from error
     return columns
 
 

@@ -241,6 +241,44 @@ def test_a_damaged_file_creates_no_topic(node: NodeProcess, file: Path) -> None:
     assert cli("topic", "show", "never", address=node.address).returncode == Exit.REFUSED
 
 
+def test_a_page_that_its_checksum_does_not_fit_is_not_sent(node: NodeProcess, tmp_path: Path) -> None:
+    path = tmp_path / "summed.parquet"
+    plain = {"use_dictionary": False, "compression": "none", "write_page_checksum": True}
+    pq.write_table(pa.table({"id": pa.array(range(1_000), pa.int64())}), path, **plain)
+    content = bytearray(path.read_bytes())
+    content[4_000] ^= 1  # in the middle of 8,000 bytes of values: without the sum another number
+    path.write_bytes(content)
+    done = cli("publish", "summed", str(path), "--create", address=node.address)
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "CRC" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_names_that_are_no_text_are_names(node: NodeProcess, file: Path, suffix: str) -> None:
+    odd = [os.fsdecode(os.fsencode(file.parent) + name) for name in (b"/\xff in", b"/\xff out")]
+    source, target = (Path(name + suffix) for name in odd)
+    if suffix == ".parquet":
+        file.rename(source)
+    else:
+        with source.open("wb") as made, pa.ipc.new_file(made, ROWS.schema) as writer:
+            writer.write_table(ROWS)
+    topic = "odd" + suffix
+    sent = cli("publish", topic, str(source), "--create", address=node.address)
+    assert sent.returncode == 0, sent.stderr
+    done = cli("read", topic, "--output", str(target), address=node.address)
+    assert done.returncode == 0, done.stderr
+    with target.open("rb") as read:
+        table = pq.read_table(read) if suffix == ".parquet" else pa.ipc.open_file(read).read_all()
+    assert table.equals(ROWS)
+
+
+def test_two_columns_of_one_name_are_told_in_one_sentence(node: NodeProcess) -> None:
+    twice = ("topic", "create", "twice", "--column", "id:int64", "--column", "id:int64")
+    done = cli(*twice, address=node.address)
+    assert done.returncode == Exit.REFUSED
+    assert done.stderr.startswith('ringfence: schema: two columns are called "id"; rename one')
+
+
 def test_no_binary_goes_to_a_terminal(node: NodeProcess) -> None:
     controller, terminal = pty.openpty()
     done = subprocess.run(
