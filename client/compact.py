@@ -213,19 +213,20 @@ def _write(
     }
     schema = first.schema.with_metadata({**(first.schema.metadata or {}), METADATA_KEY: json.dumps(told)})
     rows = first.num_rows
-    with pq.ParquetWriter(path, schema, compression=compression) as writer:
-        if sort:
-            table = _sorted(pa.Table.from_batches([first, *batches]), sort)
-            rows = table.num_rows
-            writer.write_table(table)
-        else:
-            writer.write_batch(first)
-            for batch in batches:
-                rows += batch.num_rows
-                writer.write_batch(batch)
-    assert rows == piece.last - piece.first, f"{rows} rows were read of {piece}"
-    with path.open("rb") as file:
+    with path.open("wb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
+        with pq.ParquetWriter(file, schema, compression=compression) as writer:
+            if sort:
+                table = _sorted(pa.Table.from_batches([first, *batches]), sort)
+                rows = table.num_rows
+                writer.write_table(table)
+            else:
+                writer.write_batch(first)
+                for batch in batches:
+                    rows += batch.num_rows
+                    writer.write_batch(batch)
+        file.flush()
         os.fsync(file.fileno())
+    assert rows == piece.last - piece.first, f"{rows} rows were read of {piece}"
     _sync(path.parent)
     return path.stat().st_size
 

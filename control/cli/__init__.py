@@ -11,6 +11,12 @@ import sys
 
 def main() -> None:
     """Entry point of the console script; ends the process with a code of `exits`."""
-    from ringfence.control.cli.program import run  # noqa: PLC0415 - after the package, so that it loads quickly
+    try:
+        from ringfence.control.cli.program import run  # noqa: PLC0415 - after the package, so that it loads quickly
 
-    sys.exit(run(sys.argv[1:]))
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:
+        # While modules load, which takes seconds on a busy machine: nothing of ours may be there yet.
+        as_json = '{"error": "Interrupted", "message": "interrupted", "exit": 130}'
+        print(as_json if "--json" in sys.argv else "ringfence: interrupted", file=sys.stderr)  # noqa: T201 - as above
+        sys.exit(130)

@@ -14,7 +14,7 @@ from ringfence.control.cli.output import emit, json_option, show_table, shown_by
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.words import counted
-from ringfence.control.runtime.recovery import check_age, check_log, holds_files
+from ringfence.control.runtime.recovery import check_age, check_log, holds_files, unread
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
@@ -77,6 +77,10 @@ def one(data_dir: Path, *, as_json: bool) -> int:
         report: dict[str, Any] = {}
         if holds_files(directory.log):
             report = _node.fsck(os.fspath(directory.log))
+            damage += [
+                {"file": os.fspath(directory.log / name), "position": 0, "why": f"it {why}"}
+                for name, why in unread(directory.log).items()
+            ]
         damage += list(report.get("damage", [])) + _age(directory, report, metadata)
     finally:
         directory.close()

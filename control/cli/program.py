@@ -121,6 +121,8 @@ def run(arguments: list[str]) -> int:
     if sys.stdout is None and "serve" not in arguments:  # a service may well run without
         message = "the output cannot be written: stdout is closed"
         return _report("OutputFailedError", message, Exit.OUTPUT, {}, as_json=False)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names that are no text come out as they are
     try:
         code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
     except click.exceptions.Exit as ended:

@@ -89,7 +89,7 @@ class Node:
         addresses.check_join(self.settings.join)
         if self.settings.http is not None:  # before a store is made: it listens only once that serves
             addresses.http_place(self.settings.http, insecure=self.settings.insecure)
-        self._directory = (open_or_join if self.settings.join else open_directory)(self.settings.data_dir)
+        self._directory = _opened(self.settings)
         try:
             if isinstance(self._directory, JoiningDirectory):
                 self._directory = await self._cluster.join(self._directory)
@@ -121,6 +121,8 @@ class Node:
                 "journal cut", bytes=store.journal.cut_bytes, why="a torn group that was never answered"
             )
         recovery.check_log(directory.log, store.recovered.index)
+        for name, why in recovery.unread(directory.log).items():
+            self.health.worsen(f"unread {name}", f"{directory.log / name} {why}")
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.native = self._native(directory)
@@ -420,3 +422,12 @@ class Node:
         if self._directory is not None:
             self._directory.close()
             self._directory = None
+
+
+def _opened(settings: Settings) -> DataDirectory | JoiningDirectory:
+    """The data directory. StorageError also for a path that the system refuses: too long a name, say."""
+    try:
+        return (open_or_join if settings.join else open_directory)(settings.data_dir)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(f"data directory {settings.data_dir}: {why}; choose another --data") from error

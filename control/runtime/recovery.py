@@ -31,6 +31,19 @@ def holds_files(log: Path) -> bool:
     return log.is_dir() and any(entry.name != "lost+found" for entry in log.iterdir())
 
 
+def unread(log: Path) -> dict[str, str]:
+    """Segments that recovery passes over, and why: their records would only be said to be missing.
+
+    To be asked before the log is opened: a new file may take the name of a link.
+    """
+    links = "is a symbolic link, and is not read: put the file itself there"
+    return {
+        entry.name: links if entry.is_symlink() else "is no file, and is not read"
+        for entry in (sorted(log.iterdir()) if log.is_dir() else ())
+        if entry.suffix == ".seg" and (entry.is_symlink() or not entry.is_file())
+    }
+
+
 def check_log(log: Path, last_index: int) -> None:
     """StorageError when metadata was written beside a log that is gone: lost, or its disk is not mounted.
 

@@ -343,3 +343,22 @@ def test_json_lines_hold_every_type_that_arrow_gives() -> None:
     assert first == second
     assert first.pop("t") == "2026-01-02T00:00:00Z"
     assert first == {"d": "1.50", "day": "2026-01-02", "b": "AP8=", "n": None, "l": [1, None], "s": "ä\n"}
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_interrupt_while_modules_load_is_one_line(options: list[str]) -> None:
+    early = (
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.endswith('.program'):\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from ringfence.control.cli import main\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", early, "topic", "list", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.INTERRUPTED, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert json.loads(line)["exit"] == 130 if options else line == "ringfence: interrupted"

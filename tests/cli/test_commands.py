@@ -272,6 +272,21 @@ def test_names_that_are_no_text_are_names(node: NodeProcess, file: Path, suffix:
     assert table.equals(ROWS)
 
 
+def test_a_folder_whose_name_is_no_text_takes_files(
+    node: NodeProcess, file: Path, tmp_path: Path
+) -> None:  # fmt: skip
+    published(node, "folders", file)
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    # As where the language is not C: by itself Python writes no such name then.
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(
+        [str(PROGRAM), "compact", "folders", folder, "--address", node.address],
+        capture_output=True, timeout=60, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(folder + b": 10,000 rows in 4 new files")
+
+
 def test_two_columns_of_one_name_are_told_in_one_sentence(node: NodeProcess) -> None:
     twice = ("topic", "create", "twice", "--column", "id:int64", "--column", "id:int64")
     done = cli(*twice, address=node.address)

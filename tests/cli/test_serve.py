@@ -53,6 +53,17 @@ def test_a_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
             assert f"process {node.pid} uses" in done.stderr
 
 
+def test_a_path_that_no_system_takes_is_no_defect(tmp_path: Path) -> None:
+    done = cli("serve", "--data", str(tmp_path / ("x" * 300)))
+    assert done.returncode == Exit.STORAGE, done.stderr
+    assert "File name too long; choose another --data" in done.stderr
+    odd = tmp_path / "odd.toml"
+    odd.write_text('data_dir = "a\\u0000b"\n')
+    done = cli("serve", "--config", str(odd))
+    assert done.returncode == Exit.STORAGE, done.stderr
+    assert "null byte" in done.stderr
+
+
 def test_a_port_that_is_taken_ends_the_start_and_unlocks_the_directory(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "a") as node:
         done = cli("serve", "--data", str(tmp_path / "b"), "--listen", node.address)

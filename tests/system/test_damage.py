@@ -187,3 +187,24 @@ def test_a_log_that_is_gone_is_refused_and_serves_again_when_it_is_back(
     kept.rename(log)
     with node, ringfence.connect(node.address) as client:
         assert {partition: read(client, partition) for partition in ids} == ids
+
+
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_a_segment_that_is_no_file_is_named_where_its_records_are_missing(
+    stopped: tuple[NodeProcess, dict[int, list[int]]], kind: str, tmp_path: Path
+) -> None:
+    node, _ = stopped
+    segment = files.segments(node.data)[0]
+    segment.rename(tmp_path / "elsewhere")
+    if kind == "link":
+        segment.symlink_to(tmp_path / "elsewhere")
+    else:
+        segment.mkdir()
+    says = "is a symbolic link" if kind == "link" else "is no file"
+    report = cli("fsck", "--data", str(node.data), "--json")
+    assert report.returncode == Exit.DAMAGE, report.stdout + report.stderr
+    named = json.loads(report.stdout.splitlines()[0])["damage"]
+    assert named["file"] == str(segment)
+    assert says in named["why"]
+    with node:
+        assert any(str(segment) in reason and says in reason for reason in node.ready["reasons"]), node.ready
