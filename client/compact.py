@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,6 +35,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 ROWS_A_FILE = 5_000_000  # of TPC-H lineitem about 150 MB
 METADATA_KEY = b"ringfence"
+CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
+OWN_NAME = re.compile(r"\.\d{12,}-\d{12,}\.parquet\.part")  # what a run that died may leave behind
 
 
 class Compacted(NamedTuple):
@@ -84,10 +87,13 @@ def compact(
 
     Raises:
         TruncatedError: retention has passed rows that no file has. StoreLockedError: another run is on.
-        InvalidArgumentError: the directory is of another topic, or a column is not known.
+        InvalidArgumentError: the directory is of another topic or has files that no manifest names, or a
+        column or the compression is not known.
     """
     if rows_per_file < 1:
         raise InvalidArgumentError("rows_per_file must be at least 1", rows_per_file=rows_per_file)
+    if compression.lower() not in CODECS:
+        raise InvalidArgumentError("no such compression", compression=compression, known=list(CODECS))
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
     with _alone(root):
@@ -121,7 +127,7 @@ def _compact(
 def files(directory: str | os.PathLike[str]) -> list[str]:
     """Paths of the files that count, in the order of their rows."""
     root = Path(directory)
-    return [os.fspath(root / piece["path"]) for piece in json.loads((root / MANIFEST).read_text())["files"]]
+    return [os.fspath(root / piece["path"]) for piece in _manifest(root / MANIFEST)["files"]]
 
 
 @contextlib.contextmanager
@@ -145,15 +151,8 @@ def _alone(root: Path) -> Iterator[None]:
 def _open(root: Path, topic: int, name: str) -> dict[str, Any]:
     """The manifest, with what a run that died left behind put right."""
     path = root / MANIFEST
-    manifest: dict[str, Any] = {"format": FORMAT, "topic": topic, "name": name, "next": {}, "files": []}
     if path.exists():
-        manifest = json.loads(path.read_text())
-        if manifest.get("format") != FORMAT:
-            raise InvalidArgumentError(
-                "the manifest has a format that this version does not know; use a newer ringfence",
-                directory=os.fspath(root),
-                format=manifest.get("format"),
-            )
+        manifest = _manifest(path)
         if manifest["topic"] != topic:
             raise InvalidArgumentError(
                 "the directory is of another topic (or of one of this name that was deleted); take another",
@@ -161,13 +160,56 @@ def _open(root: Path, topic: int, name: str) -> dict[str, Any]:
                 topic=name,
                 manifest_topic=manifest["name"],
             )
+    else:
+        manifest = {"format": FORMAT, "topic": topic, "name": name, "next": {}, "files": []}
     for entry in manifest["files"][-1:]:  # only the last one can lack its name: they are committed one by one
         piece = Piece(**entry)
         with contextlib.suppress(FileNotFoundError):
             (root / piece.hidden).rename(root / piece.path)
+    _refuse_strangers(root, manifest)
     for leftover in root.glob("partition=*/.*.part"):
-        leftover.unlink()
+        if OWN_NAME.fullmatch(leftover.name):
+            leftover.unlink()
     return manifest
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """Raises InvalidArgumentError for a file that is no manifest, or one of a newer version."""
+    try:
+        manifest: Any = json.loads(path.read_text())
+    except ValueError:
+        manifest = None
+    known = manifest.get("format") if isinstance(manifest, dict) else None
+    if known is None or (known == FORMAT and not {"topic", "name", "next", "files"} <= manifest.keys()):
+        raise InvalidArgumentError(
+            "this is no manifest of ringfence; restore it, or take another directory", file=os.fspath(path)
+        )
+    assert isinstance(manifest, dict)
+    if known != FORMAT:
+        raise InvalidArgumentError(
+            "the manifest has a format that this version does not know; use a newer ringfence",
+            directory=os.fspath(path.parent),
+            format=known,
+        )
+    return manifest
+
+
+def _refuse_strangers(root: Path, manifest: dict[str, Any]) -> None:
+    """Files that the manifest does not name would be read by whoever reads the directory by name.
+
+    Where a manifest was lost, a run that began anew would name the newer rows only.
+    """
+    named = {piece["path"] for piece in manifest["files"]}
+    found = sorted(os.fspath(path.relative_to(root)) for path in root.glob("*/*.parquet"))
+    strangers = [path for path in found if path not in named and not path.rpartition("/")[2].startswith(".")]
+    if strangers:
+        raise InvalidArgumentError(
+            f"the directory has Parquet files that {MANIFEST} does not name; restore it if it was lost, move "
+            "them away if they are not of this topic, or take another directory",
+            directory=os.fspath(root),
+            files=strangers[:5],
+            count=len(strangers),
+        )
 
 
 def _next_of(manifest: dict[str, Any], topic: str, ends: Ends) -> int:
@@ -214,7 +256,7 @@ def _write(
     schema = first.schema.with_metadata({**(first.schema.metadata or {}), METADATA_KEY: json.dumps(told)})
     rows = first.num_rows
     with path.open("wb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
-        with pq.ParquetWriter(file, schema, compression=compression) as writer:
+        with pq.ParquetWriter(file, schema, compression=compression.lower()) as writer:
             if sort:
                 table = _sorted(pa.Table.from_batches([first, *batches]), sort)
                 rows = table.num_rows

@@ -9,10 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from ringfence.client import connect
 from ringfence.compact import MANIFEST, ROWS_A_FILE, Compacted, files
 from ringfence.compact import compact as compact_topic
 from ringfence.decode import Decoder
+from ringfence.native.errors import SchemaError
 from ringfence.spark.schema import spark_schema
 
 if TYPE_CHECKING:
@@ -54,14 +57,17 @@ def compact(
 
     Raises:
         TruncatedError: retention has passed rows that no file has. InvalidArgumentError: the directory is of
-        another topic, or a column is not known. SchemaError: Spark has no type for a column.
+        another topic, or a column is not known. SchemaError: Spark has no type for a column, or reads its
+        Parquet form otherwise; nothing is written then.
     """
     with connect(address, token_file=token_file) as client:
+        info = client.topic(topic)
+        wanted = Decoder(info.name, info.schemas, None).schema
+        refuse_misread(info.name, wanted)
+        schema = spark_schema(wanted)
         added = compact_topic(
             client, topic, directory, rows_per_file=rows_per_file, sort=sort, compression=compression
         )
-        info = client.topic(topic)
-    schema = spark_schema(Decoder(info.name, info.schemas, None).schema)
     found = (
         [str(Path(path).resolve()) for path in files(directory)]
         if (Path(directory) / MANIFEST).exists()
@@ -70,3 +76,27 @@ def compact(
     if not found:
         return CompactedTable(added, spark.createDataFrame([], schema))
     return CompactedTable(added, spark.read.schema(schema).parquet(*found))
+
+
+def refuse_misread(topic: str, schema: pa.Schema) -> None:
+    """Raises SchemaError for columns whose Parquet form Spark does not read, or reads as other values."""
+    misread = {field.name: str(field.type) for field in schema if _is_misread(field.type)}
+    if misread:
+        raise SchemaError(
+            "Spark does not read these columns out of Parquet (half floats, nanoseconds), or as other values "
+            "(durations that are not in microseconds); read the topic itself, or write the files by "
+            "`ringfence compact` for other readers",
+            topic=topic,
+            columns=misread,
+        )
+
+
+def _is_misread(kind: pa.DataType) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _is_misread(kind.value_type)
+    if types.is_duration(kind):
+        return bool(kind.unit != "us")  # Spark takes the number for microseconds
+    if types.is_float16(kind) or (types.is_timestamp(kind) and kind.unit == "ns"):
+        return True
+    return any(_is_misread(kind.field(index).type) for index in range(kind.num_fields))

@@ -160,3 +160,47 @@ def test_one_run_at_a_time_writes_into_a_directory(client: ringfence.Client, tmp
     assert len(refused) == 1
     assert ids_in(tmp_path / "out") == list(range(50))
     assert compact(client, "one-run", tmp_path / "out").rows == 0
+
+
+def test_files_that_no_manifest_names_are_neither_counted_nor_touched(
+    client: ringfence.Client, tmp_path: Path
+) -> None:
+    """A manifest that was lost: a run that began anew would name only what came after it."""
+    client.create_topic("strange", schema=SCHEMA)
+    send(client, "strange", 0, 100)
+    out = tmp_path / "out"
+    compact(client, "strange", out)
+    kept = (out / "manifest.json").read_text()
+    (out / "manifest.json").unlink()
+    send(client, "strange", 100, 50)
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"manifest.json does not name; restore it"):
+        compact(client, "strange", out)
+    (out / "manifest.json").write_text(kept)
+    mine = next(out.glob("*/")) / ".mine.part"
+    mine.write_text("not of ringfence")
+    assert compact(client, "strange", out).rows == 50
+    assert ids_in(out) == list(range(150))
+    assert mine.exists()
+    pq.write_table(pa.table({"id": [1]}), mine.parent / "stranger.parquet")
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"stranger\.parquet"):
+        compact(client, "strange", out)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
+def test_a_manifest_that_is_none_is_named(text: str, client: ringfence.Client, tmp_path: Path) -> None:
+    client.create_topic("no-manifest", schema=SCHEMA, exist_ok=True)
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"no manifest of ringfence.*manifest\.json"):
+        compact(client, "no-manifest", tmp_path)
+    with pytest.raises(ringfence.InvalidArgumentError, match="no manifest of ringfence"):
+        files(tmp_path)
+
+
+def test_an_unknown_compression_is_refused_before_a_file_is_made(
+    client: ringfence.Client, tmp_path: Path
+) -> None:
+    client.create_topic("codec", schema=SCHEMA)
+    send(client, "codec", 0, 50)
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"no such compression.*zip.*zstd"):
+        compact(client, "codec", tmp_path / "out", compression="zip")
+    assert not (tmp_path / "out").exists()
