@@ -10,7 +10,7 @@ from ringfence.client import connect
 from ringfence.spark.filters import Pushed
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.places import offsets_of
-from ringfence.spark.ranges import Range, RangeReader, split
+from ringfence.spark.ranges import METADATA, Range, RangeReader, split
 from ringfence.spark.schema import worker_schema
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Keep what narrows the ranges; every filter goes back, for Spark to apply to the rows."""
-        self._pushed = Pushed.of(filters)
+        self._pushed = Pushed.of(filters, metadata=self._options.flag("metadata", default=False))
         return filters
 
 
@@ -77,4 +77,5 @@ def range_reader(options: SourceOptions, schema: StructType) -> RangeReader:
     """What every task of a read does."""
     with connect(options.address, token_file=options.token_file) as client:
         address = ",".join(client.addresses)
-    return RangeReader(address, options.token_file, options.topic, worker_schema(schema))
+    metadata = frozenset(METADATA.names) if options.flag("metadata", default=False) else frozenset[str]()
+    return RangeReader(address, options.token_file, options.topic, worker_schema(schema), metadata)

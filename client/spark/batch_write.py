@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from ringfence.native.errors import InvalidArgumentError
-from ringfence.spark.options import PARTITIONS
+from ringfence.spark.options import PARTITIONS, check_scope
 from ringfence.spark.staging import target
 from ringfence.stage import StagedRows
 
@@ -40,8 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
             InvalidArgumentError: only one of them is given.
         """
         scope, epoch = options.text("scope"), options.count("epoch", None)
-        if (scope is None) != (epoch is None):
-            raise InvalidArgumentError("scope and epoch: both, or none", scope=scope, epoch=epoch)
+        check_scope(scope, epoch)
         self._target = target_of(options, schema)
         self._is_own = scope is None
         self._begun = self._target.begin(scope or f"spark-batch-{uuid.uuid4()}")

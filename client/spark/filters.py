@@ -25,17 +25,22 @@ VALUES_MAX = 1000  # of an IN on a key column; more are left to Spark
 
 
 class Pushed(NamedTuple):
-    """What the filters demand. `values`: column -> the values that it must have one of."""
+    """What the filters demand.
 
+    `metadata`: `_partition`, `_offset` and `_time` are the log's; False: columns of the topic, if any.
+    `values`: column -> the values that it must have one of; null is none of them.
+    """
+
+    metadata: bool = True
     values: dict[str, frozenset[Any]] = {}  # noqa: RUF012 - a tuple's default, never changed
     offset_first: int = 0
     offset_last: int = 2**63 - 1  # inclusive
     time_first: dt.datetime | None = None
 
     @classmethod
-    def of(cls, filters: Sequence[Filter]) -> Pushed:
+    def of(cls, filters: Sequence[Filter], *, metadata: bool) -> Pushed:
         """The conjunction of Spark's filters, as far as it narrows anything."""
-        found = cls({})
+        found = cls(metadata, {})
         for one in filters:
             found = found._and(type(one).__name__, one)
         return found
@@ -46,19 +51,18 @@ class Pushed(NamedTuple):
             return self
         column, value = path[0], getattr(one, "value", None)
         if kind in {"EqualTo", "In"} and value is not None:
-            wanted = frozenset(value if kind == "In" else (value,))
+            try:
+                wanted = frozenset(value if kind == "In" else (value,)) - {None}
+            except TypeError:
+                return self  # a list, a map: nothing that could be looked up
             known = self.values.get(column)
             kept = wanted if known is None else wanted & known
             return self._replace(values={**self.values, column: kept})
-        if column == "_offset" and isinstance(value, int):
+        if self.metadata and column == "_offset" and isinstance(value, int):
             return self._offset(kind, value)
-        if (
-            column == "_time"
-            and kind in {"GreaterThan", "GreaterThanOrEqual"}
-            and isinstance(value, dt.datetime)
-        ):
-            aware = value if value.tzinfo is not None else value.astimezone()
-            return self._replace(time_first=max(self.time_first or aware, aware))
+        since = self.metadata and column == "_time" and kind in {"GreaterThan", "GreaterThanOrEqual"}
+        if since and isinstance(value, dt.datetime) and value.tzinfo is not None:
+            return self._replace(time_first=max(self.time_first or value, value))
         return self
 
     def _offset(self, kind: str, value: int) -> Pushed:
@@ -76,8 +80,8 @@ class Pushed(NamedTuple):
     def narrowed(self, client: Client, topic: str, spans: Iterable[Range]) -> list[Range]:
         """The spans without what cannot match."""
         first, last = self.offset_first, self.offset_last
-        offsets = self.values.get("_offset")
-        if offsets:
+        offsets = self.values.get("_offset") if self.metadata else None
+        if offsets and all(isinstance(offset, int) for offset in offsets):
             first, last = max(first, min(offsets)), min(last, max(offsets))
         wanted = self._partitions(client, topic)
         since = {} if self.time_first is None else client.offsets_at(topic, self.time_first)
@@ -91,7 +95,7 @@ class Pushed(NamedTuple):
 
     def _partitions(self, client: Client, topic: str) -> frozenset[int] | None:
         """Partitions that can hold a match; None = any."""
-        wanted = self.values.get("_partition")
+        wanted = self.values.get("_partition") if self.metadata else None
         info = client.topic(topic)
         if not info.key or any(column not in self.values for column in info.key):
             return wanted
@@ -106,7 +110,7 @@ class Pushed(NamedTuple):
             keys = pa.RecordBatch.from_pylist(
                 [dict(zip(info.key, row, strict=True)) for row in rows], key_schema
             )
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             return wanted  # a value that the column cannot hold matches nothing; Spark will say so
         hit = slots(keys, info.key).tolist() if rows else []
         held = frozenset(

@@ -13,29 +13,35 @@ if TYPE_CHECKING:
 ROWS_A_TASK = 1_000_000  # of TPC-H lineitem about 150 MB: a task of some seconds
 PARTITIONS = 8  # of a topic that is created
 TIMEOUT_S = 300.0  # a batch with its retries; a node may restart meanwhile
+TIMEOUT_S_MAX = 86_400.0  # a day: a task that waits longer is forgotten, not patient
+COUNT_MAX = 2**63 - 1  # Spark's largest number, and the largest epoch
 # Spark's own options that reach a source too. Anything else unknown is a typing error.
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "__partition_columns"})
-KNOWN = (
-    "address",
-    "topic",
-    "tokenFile",
-    "columns",
-    "metadata",
-    "filters",
-    "start",
-    "end",
-    "rowsPerTask",
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "failOnDataLoss",
-    "createTopic",
-    "key",
-    "partitions",
-    "timeoutSeconds",
-    "scope",
-    "epoch",
-)
-_KNOWN_LOWER = frozenset(name.lower() for name in KNOWN)
+BATCH_READ, STREAM_READ = "batch read", "stream read"
+BATCH_WRITE, STREAM_WRITE = "batch write", "stream write"
+READ, WRITE = (BATCH_READ, STREAM_READ), (BATCH_WRITE, STREAM_WRITE)
+# Each option with what it is of.
+USES = {
+    "address": READ + WRITE,
+    "topic": READ + WRITE,
+    "tokenFile": READ + WRITE,
+    "columns": READ,
+    "metadata": READ,
+    "filters": (BATCH_READ,),
+    "start": READ,
+    "end": (BATCH_READ,),
+    "rowsPerTask": READ,
+    "maxRowsPerTrigger": (STREAM_READ,),
+    "maxBytesPerTrigger": (STREAM_READ,),
+    "failOnDataLoss": (STREAM_READ,),
+    "createTopic": WRITE,
+    "key": WRITE,
+    "partitions": WRITE,
+    "timeoutSeconds": WRITE,
+    "scope": (BATCH_WRITE,),
+    "epoch": (BATCH_WRITE,),
+}
+_KNOWN_LOWER = frozenset(name.lower() for name in USES)
 
 
 class SourceOptions:
@@ -47,9 +53,15 @@ class SourceOptions:
         unknown = sorted(set(self._given) - _KNOWN_LOWER - SPARK_OWN)
         if unknown:
             near = [get_close_matches(name, _KNOWN_LOWER, 1) for name in unknown]
-            meant = [name for name in KNOWN if [name.lower()] in near]
+            meant = [name for name in USES if [name.lower()] in near]
             hint = f"; did you mean {', '.join(meant)}?" if meant else ""
-            raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(KNOWN))
+            raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(USES))
+
+    def check_use(self, use: str) -> None:
+        """Raises InvalidArgumentError for options of another use of the source, which would be ignored."""
+        other = {name: list(uses) for name, uses in USES.items() if self.text(name) and use not in uses}
+        if other:
+            raise InvalidArgumentError(f"options that a {use} does not have: leave them out", options=other)
 
     @property
     def address(self) -> str | None:
@@ -84,7 +96,7 @@ class SourceOptions:
         return text == "true"
 
     def count(self, name: str, default: int | None) -> int | None:
-        """A number of at least 1."""
+        """A number from 1 to COUNT_MAX."""
         text = self.text(name)
         if text is None:
             return default
@@ -92,8 +104,8 @@ class SourceOptions:
             value = int(text)
         except ValueError:
             value = 0
-        if value < 1:
-            raise InvalidArgumentError(f"{name} is a whole number of at least 1", given=text)
+        if not 1 <= value <= COUNT_MAX:
+            raise InvalidArgumentError(f"{name} is a whole number of at least 1", given=text, max=COUNT_MAX)
         return value
 
     @property
@@ -103,6 +115,24 @@ class SourceOptions:
             value = TIMEOUT_S if text is None else float(text)
         except ValueError:
             value = 0.0
-        if not value > 0:
-            raise InvalidArgumentError("timeoutSeconds is a number above 0", given=text)
-        return value
+        return check_timeout("timeoutSeconds", value, text)
+
+
+def check_timeout(name: str, seconds: float, given: object) -> float:
+    """Raises InvalidArgumentError unless it is above 0 and at most TIMEOUT_S_MAX."""
+    if not 0 < seconds <= TIMEOUT_S_MAX:
+        raise InvalidArgumentError(f"{name} is a number above 0, at most {TIMEOUT_S_MAX:.0f}", given=given)
+    return seconds
+
+
+def check_scope(scope: str | None, epoch: int | None) -> None:
+    """Raises InvalidArgumentError for one without the other, and for epochs that are not from 1 on.
+
+    Epoch 0 would count as committed before the first run: its rows would be passed over in silence.
+    """
+    if (scope is None) != (epoch is None):
+        raise InvalidArgumentError("scope and epoch: both, or none", scope=scope, epoch=epoch)
+    if epoch is not None and not 1 <= epoch <= COUNT_MAX:
+        raise InvalidArgumentError(
+            "epochs are whole numbers from 1 on; for foreachBatch: batch_id + 1", epoch=epoch, scope=scope
+        )

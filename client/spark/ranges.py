@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringfence.client import connect
-from ringfence.native.errors import TruncatedError
+from ringfence.native.errors import SchemaError, TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,6 +59,7 @@ class RangeReader(NamedTuple):
     token_file: str | None
     topic: str
     schema: pa.Schema  # what Spark expects, metadata columns included
+    metadata: frozenset[str] = frozenset()  # which columns those are: a topic may have its own of such a name
 
     def read(self, span: Range) -> Iterator[pa.RecordBatch]:
         """Rows of the range, in order.
@@ -66,7 +67,7 @@ class RangeReader(NamedTuple):
         Raises:
             TruncatedError: retention passed them; the message says which.
         """
-        own = [field.name for field in self.schema if field.name not in METADATA.names]
+        own = [field.name for field in self.schema if field.name not in self.metadata]
         with connect(self.address, token_file=self.token_file) as client:
             at = span.first
             reader = client.read(self.topic, partition=span.partition, start=span.first, columns=own)
@@ -93,18 +94,35 @@ class RangeReader(NamedTuple):
         rows = batch.num_rows
         columns = []
         for field in self.schema:
-            if field.name == "_partition":
-                column = pa.repeat(pa.scalar(place.partition, field.type), rows)
-            elif field.name == "_offset":
-                column = pa.array(np.arange(place.first_offset, place.first_offset + rows), field.type)
-            elif field.name == "_time":
-                column = pa.repeat(pa.scalar(place.time_ms * 1000, pa.int64()), rows).cast(field.type)
+            if field.name in self.metadata:
+                column = told(place, field, rows)
             else:
                 column = batch.column(field.name)
                 if column.type != field.type:
-                    column = as_type(column, field.type)
+                    column = self._cast(column, field, place)
             columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _cast(self, column: pa.Array, field: pa.Field, place: Place) -> pa.Array:
+        try:
+            return as_type(column, field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaError(
+                f'column "{field.name}" is {column.type} in the topic and cannot be read as {field.type}: '
+                f"{error}; leave it out with the option columns",
+                topic=self.topic,
+                partition=place.partition,
+                first_offset=place.first_offset,
+            ) from error
+
+
+def told(place: Place, field: pa.Field, rows: int) -> pa.Array:
+    """A metadata column: what the log says of `rows` rows from `place` on."""
+    if field.name == "_partition":
+        return pa.repeat(pa.scalar(place.partition, field.type), rows)
+    if field.name == "_offset":
+        return pa.array(np.arange(place.first_offset, place.first_offset + rows), field.type)
+    return pa.repeat(pa.scalar(place.time_ms * 1000, pa.int64()), rows).cast(field.type)
 
 
 def as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -20,7 +20,7 @@ from ringfence.decode import Decoder
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.spark.batch_read import BatchReader, FilteringReader
 from ringfence.spark.batch_write import BatchWriter
-from ringfence.spark.options import SourceOptions
+from ringfence.spark.options import BATCH_READ, BATCH_WRITE, STREAM_READ, STREAM_WRITE, SourceOptions
 from ringfence.spark.ranges import METADATA
 from ringfence.spark.schema import spark_schema
 from ringfence.spark.stream_read import StreamReader
@@ -47,32 +47,53 @@ class RingfenceSource(DataSource):
         """The topic's newest columns (only `columns`, where given), then the metadata columns if wanted.
 
         Raises:
-            NotFoundError: no such topic. InvalidArgumentError: no such column. SchemaError: no type in Spark.
+            NotFoundError: no such topic. InvalidArgumentError: no such column, or one that is called as a
+            metadata column that is wanted, too. SchemaError: no type in Spark.
         """
         options = self._options
         with connect(options.address, token_file=options.token_file) as client:
             info = client.topic(options.topic)
-        wanted = Decoder(info.name, info.schemas, options.names("columns") or None).schema
+        columns = options.names("columns")
+        if len(set(columns)) < len(columns):
+            raise InvalidArgumentError("columns: each column once", given=columns)
+        wanted = Decoder(info.name, info.schemas, columns or None).schema
         if options.flag("metadata", default=False):
+            refuse_twins(info.name, wanted)
             wanted = pa.schema([*wanted, *METADATA])
         return spark_schema(wanted)
 
     def reader(self, schema: StructType) -> BatchReader:
+        self._options.check_use(BATCH_READ)
         filters = self._options.flag("filters", default=False)
         return (FilteringReader if filters else BatchReader)(self._options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        self._options.check_use(STREAM_READ)
         return StreamReader(self._options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         """Raises InvalidArgumentError for mode overwrite: a log is appended to."""
         refuse_overwrite(overwrite=overwrite)
+        self._options.check_use(BATCH_WRITE)
         return BatchWriter(self._options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: FBT001, N802
         """Raises InvalidArgumentError for output mode complete, which would overwrite."""
         refuse_overwrite(overwrite=overwrite)
+        self._options.check_use(STREAM_WRITE)
         return StreamWriter(self._options, schema)
+
+
+def refuse_twins(topic: str, wanted: pa.Schema) -> None:
+    """Two columns of one name could not be told apart."""
+    twins = [name for name in METADATA.names if name in wanted.names]
+    if twins:
+        raise InvalidArgumentError(
+            "the topic has columns that are called as metadata columns: read it without metadata, or leave "
+            "them out with the option columns",
+            topic=topic,
+            columns=twins,
+        )
 
 
 def refuse_overwrite(*, overwrite: bool) -> None:

@@ -114,8 +114,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """Ranges from `start` to `end`; after a restart both come from the checkpoint."""
-        last = self._checked(end)
-        first = self._retained(self._checked(start), self._ends())
+        last, first = self._checked(end), self._checked(start)
+        for partition, offset in first.items():
+            if offset > last.get(partition, offset):
+                what = f"partition {partition} ends at {last[partition]}, begins at {offset}"
+                raise self._damaged(end, what)
+        first = self._retained(first, self._ends())
         spans = [
             Range(partition, first.get(partition, 0), offset) for partition, offset in sorted(last.items())
         ]
@@ -144,22 +148,43 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"format": FORMAT, "topic": info.topic, "version": info.version, "partitions": places}
 
     def _checked(self, offset: Mapping[str, Any]) -> dict[int, int]:
-        if offset.get("format") != FORMAT:
+        if not isinstance(offset, dict) or "format" not in offset:
+            raise self._damaged(offset, "it has no format")
+        if offset["format"] != FORMAT:
             raise InvalidArgumentError(
                 "the checkpoint's offset has a format that this version does not read; use a newer ringfence",
-                format=offset.get("format"),
+                format=offset["format"],
                 known=FORMAT,
             )
         info = self._connected().topic(self._options.topic)
-        if offset["topic"] != info.topic:
+        if offset.get("topic") != info.topic:
             raise InvalidArgumentError(
                 "the checkpoint is of another topic (or of one of this name that was deleted): "
                 "give the query a checkpointLocation of its own",
                 topic=info.name,
                 topic_id=info.topic,
-                checkpoint_topic_id=offset["topic"],
+                checkpoint_topic_id=offset.get("topic"),
             )
-        return {int(partition): place["offset"] for partition, place in offset["partitions"].items()}
+        try:
+            found = {int(partition): place["offset"] for partition, place in offset["partitions"].items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged(offset, f"its partitions are no map of offsets: {error!r}") from error
+        known = {part.partition for part in info.partitions}
+        for partition, at in found.items():
+            if partition not in known:
+                raise self._damaged(offset, f"the topic has no partition {partition}")
+            if type(at) is not int or at < 0:
+                raise self._damaged(offset, f"partition {partition} has no offset {at!r}")
+        return found
+
+    def _damaged(self, offset: object, what: str) -> InvalidArgumentError:
+        """An error for an offset that this source has not written so."""
+        return InvalidArgumentError(
+            f"an offset of the checkpoint was edited or is damaged: {what}; restore the checkpoint, or give "
+            "the query a checkpointLocation of its own and a start",
+            topic=self._options.topic,
+            given=offset,
+        )
 
     def _retained(self, first: Mapping[int, int], ends: Mapping[int, Ends]) -> dict[int, int]:
         """`first`, moved up to the log start where failOnDataLoss is false."""

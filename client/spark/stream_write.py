@@ -1,8 +1,8 @@
 """`df.writeStream.format("ringfence")`: each micro-batch comes into the topic once, however often it is run.
 
 The scope is the query's id, which its checkpoint keeps; the epoch is the micro-batch's number and one. Spark
-runs a micro-batch again after a crash; what is committed already is then told to the tasks, and nothing is
-stored. A run of the query is one driver: a later run fences it.
+runs the last micro-batch again after a crash; if it is committed, the tasks are told so, and store nothing. A
+run of the query is one driver: a later run fences it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Made on the driver for each micro-batch, and again for each commit."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        for name in ("scope", "epoch"):
-            if options.text(name) is not None:
-                raise InvalidArgumentError(
-                    f"{name} is for batch writes; a stream's are its query id and its batch",
-                    given=options.text(name),
-                )
         self._target = target_of(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
@@ -56,7 +50,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise ProtocolError("Spark does not say which query and batch this is", query=query, batch=batch)
         begun = self._target.begin(f"spark-query-{query}", (run or "").encode()[:64])
         epoch = int(batch) + 1
-        if epoch <= begun.committed:
+        if epoch < begun.committed:
+            raise InvalidArgumentError(
+                "the query has committed later micro-batches than this one: its checkpoint is older than the "
+                "topic (restored, edited, or of a copy of the query), and its rows would be passed over; "
+                "give it a new checkpointLocation, and a start behind what the topic has",
+                topic=self._target.topic,
+                query=query,
+                batch=int(batch),
+                committed=begun.committed - 1,
+            )
+        if epoch == begun.committed:
             iterator = iter(())
         return StreamMessage(self._target.stage(begun, epoch, context.partitionId(), iterator), begun)
 

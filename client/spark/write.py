@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ringfence.client import connect
-from ringfence.native.errors import InvalidArgumentError
+from ringfence.spark.options import check_scope, check_timeout
 from ringfence.spark.routing import routed
 from ringfence.spark.schema import use_this_python
 from ringfence.spark.staging import target
@@ -113,17 +113,17 @@ def write(
 
     Raises:
         NotFoundError: no such topic, and `create` is False. SchemaError: the columns do not fit.
+        InvalidArgumentError: only one of scope and epoch, an epoch below 1, or a timeout above a day.
         pyspark.errors.PythonException: a task failed as often as Spark tries it; nothing was written.
     """
-    if (scope is None) != (epoch is None):
-        raise InvalidArgumentError("scope and epoch: both, or none", scope=scope, epoch=epoch)
+    check_scope(scope, epoch)
     use_this_python()
     place = target(
         df.schema,
         address=address,
         token_file=token_file,
         topic=topic,
-        timeout_s=timeout_s,
+        timeout_s=check_timeout("timeout_s", timeout_s, timeout_s),
         create=create,
         key=key,
         partitions=partitions,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -157,3 +159,33 @@ def test_a_column_that_comes_in_the_middle_of_a_stream_stops_it_by_name_and_lose
     assert sorted(ids_of(client, "drift-out")) == list(range(30))
     last = [row for batch in client.read("drift-out") for row in batch.to_pylist() if row["id"] >= 20]
     assert {row["extra"] for row in last} == {"x"}
+
+
+def test_a_checkpoint_that_is_older_than_what_it_wrote_is_refused_and_passes_nothing_over(
+    spark: SparkSession, node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    """Its next batch has the number of one that is committed, and other rows: they would come nowhere."""
+    client.create_topic("restored", schema=pa.schema([ID]), key=["id"])
+    (tmp_path / "in").mkdir()
+
+    def put(number: int) -> None:
+        ids = pa.array(range(number * 10, number * 10 + 10), pa.int64())
+        pq.write_table(pa.table({"id": ids}), tmp_path / "in" / f"{number}.parquet")
+
+    def run(checkpoint: str) -> None:
+        files = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+        sink = files.parquet(f"{tmp_path}/in").writeStream.format("ringfence").option("address", node.address)
+        sink = sink.option("topic", "restored").option("checkpointLocation", f"{tmp_path}/{checkpoint}")
+        sink.trigger(availableNow=True).start().awaitTermination(120)
+
+    put(0)
+    run("checkpoint")
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "backup")
+    for number in (1, 2):
+        put(number)
+    run("checkpoint")
+    put(3)
+    with pytest.raises(PySparkException, match=r"its checkpoint is older than the topic"):
+        run("backup")
+    run("checkpoint")
+    assert sorted(ids_of(client, "restored")) == list(range(40))

@@ -1,0 +1,177 @@
+"""The data source without a Spark session: what Spark would call, called here; quick."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In
+from pyspark.sql.types import LongType, StructField, StructType
+
+import ringfence
+import ringfence.spark
+from ringfence.native.errors import InvalidArgumentError, SchemaError
+from ringfence.spark.batch_read import FilteringReader
+from ringfence.spark.compact import refuse_misread
+from ringfence.spark.source import RingfenceSource
+from tests.system.harness import NodeProcess
+
+ID = StructType([StructField("id", LongType())])
+OWN = pa.schema([("id", pa.int64()), ("_offset", pa.int64()), ("_time", pa.string())])
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+def read(node: NodeProcess, topic: str, filters: Sequence[Filter] = (), **options: str) -> list[Any]:
+    if filters:
+        options["filters"] = "true"
+    source = RingfenceSource({"address": node.address, "topic": topic, **options})
+    reader = source.reader(source.schema())
+    if isinstance(reader, FilteringReader):
+        assert list(reader.pushFilters(list(filters))) == list(filters)
+    parts = reader.partitions()
+    return [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def test_a_topics_own_columns_called_as_metadata_columns_keep_their_values(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("twins", schema=OWN, key=["id"], partitions=2)
+    sent = [{"id": at, "_offset": at * 100, "_time": str(at)} for at in range(5)]
+    with client.producer("twins") as producer:
+        producer.send(pa.RecordBatch.from_pylist(sent, OWN))
+
+    def by_id(rows: list[Any]) -> list[Any]:
+        return sorted(rows, key=lambda row: int(row["id"]))
+
+    assert by_id(read(node, "twins")) == sent
+    assert sent[3] in read(node, "twins", [EqualTo(("_offset",), 300)])
+    assert sent[3] in read(node, "twins", [GreaterThan(("_offset",), 200)])
+    with pytest.raises(InvalidArgumentError, match=r"called as metadata columns.*_offset.*_time"):
+        read(node, "twins", metadata="true")
+    plain = read(node, "twins", metadata="true", columns="id")
+    assert {type(row["_offset"]) for row in plain} == {int}
+    assert len(plain) == 5
+
+
+def test_filters_that_narrow_nothing_are_no_error(node: NodeProcess, client: ringfence.Client) -> None:
+    client.create_topic("narrow", schema=pa.schema([("id", pa.int32())]), key=["id"], partitions=4)
+    with client.producer("narrow") as producer:
+        producer.send(pa.table({"id": pa.array(range(20), pa.int32())}))
+    for one in (
+        In(("_offset",), (1, None)),
+        EqualTo(("_offset",), 1.5),
+        EqualTo(("id",), 2**70),
+        EqualTo(("id",), [1]),
+        GreaterThan(("_time",), dt.datetime(1, 1, 1)),  # noqa: DTZ001 - what is tested
+    ):
+        read(node, "narrow", [one], metadata="true")
+    assert {row["id"] for row in read(node, "narrow", [In(("id",), (7, None))])} >= {7}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("timeoutSeconds", "inf"), ("timeoutSeconds", "1e300"), ("epoch", "99999999999999999999")],
+)
+def test_numbers_without_a_sensible_bound_are_refused_by_name(
+    name: str, value: str, node: NodeProcess, client: ringfence.Client
+) -> None:
+    options = {"address": node.address, "topic": "bounds", "createTopic": "true", "scope": "b", "epoch": "1"}
+    with pytest.raises(InvalidArgumentError, match=rf"{name}.*{value[:3]}"):
+        RingfenceSource({**options, name: value}).writer(ID, overwrite=False)
+    assert [topic.name for topic in client.topics("public/default/bounds")] == []
+
+
+def test_epoch_zero_is_refused_and_not_taken_for_committed(spark: SparkSession, node: NodeProcess) -> None:
+    """`foreachBatch` begins with batch 0: its rows would be passed over in silence."""
+    df = spark.range(3)
+    with pytest.raises(InvalidArgumentError, match=r"from 1 on; for foreachBatch: batch_id \+ 1"):
+        ringfence.spark.write(
+            df, address=node.address, topic="zero", create=True, key=["id"], scope="zero", epoch=0
+        )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.duration("s"), pa.float16(), pa.timestamp("ns", "UTC"), pa.timestamp("ns"),
+     pa.list_(pa.struct([("x", pa.duration("ns"))])), pa.dictionary(pa.int8(), pa.timestamp("ns"))],
+    ids=str,
+)  # fmt: skip
+def test_columns_that_spark_misreads_out_of_parquet_are_refused(kind: pa.DataType) -> None:
+    """Spark takes a duration of 5 s for one of 5 us, and does not read the others at all."""
+    with pytest.raises(SchemaError, match="write the files by `ringfence compact`"):
+        refuse_misread("public/default/t", pa.schema([("id", pa.int64()), ("c", kind)]))
+    refuse_misread("t", pa.schema([("d", pa.duration("us")), ("t", pa.timestamp("us", "UTC"))]))
+
+
+def test_a_value_that_spark_cannot_hold_is_said_with_its_column(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns", "UTC"))])
+    client.create_topic("nanos", schema=schema)
+    with client.producer("nanos") as producer:
+        producer.send(pa.table({"id": [1], "at": pa.array([1001], schema.field("at").type)}))
+    with pytest.raises(SchemaError, match=r'column "at" is timestamp.*leave it out'):
+        read(node, "nanos")
+    assert read(node, "nanos", columns="id") == [{"id": 1}]
+
+
+def test_options_of_another_use_are_refused_and_not_ignored(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("uses", schema=pa.schema([("id", pa.int64())]), exist_ok=True)
+
+    def source(**options: str) -> RingfenceSource:
+        return RingfenceSource({"address": node.address, "topic": "uses", **options})
+
+    with pytest.raises(InvalidArgumentError, match=r"options that a stream read does not have.*end"):
+        source(end="2026-01-31T12:00:00Z").streamReader(ID)
+    with pytest.raises(InvalidArgumentError, match=r"batch read.*failOnDataLoss"):
+        source(failOnDataLoss="false").reader(ID)
+    with pytest.raises(InvalidArgumentError, match=r"stream write.*scope"):
+        source(scope="x", epoch="1").streamWriter(ID, overwrite=False)
+    with pytest.raises(InvalidArgumentError, match=r"batch write.*start"):
+        source(start="latest").writer(ID, overwrite=False)
+    with pytest.raises(InvalidArgumentError, match="each column once"):
+        source(columns="id,id").schema()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": None}, "newer ringfence"),
+        ({"partitions": None}, "no map of offsets"),
+        ({"partitions": {"x": {"offset": 1}}}, "no map of offsets"),
+        ({"partitions": {"1": {"offset": 1}}}, "the topic has no partition 1"),
+        ({"offset": "7"}, "has no offset '7'"),
+        ({"offset": -5}, "has no offset -5"),
+        ({"offset": 3}, "ends at 3, begins at 10"),
+    ],
+)
+def test_an_edited_checkpoint_is_said_and_reads_nothing_again(
+    change: dict[str, Any], said: str, node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("edited", schema=pa.schema([("id", pa.int64())]), partitions=1, exist_ok=True)
+    with client.producer("edited") as producer:
+        producer.send(pa.table({"id": range(10)}))
+    source = RingfenceSource({"address": node.address, "topic": "edited"})
+    reader = source.streamReader(source.schema())
+    start = reader.initialOffset()
+    [partition] = start["partitions"]
+    start["partitions"][partition]["offset"] = 10
+    end = {**start, **change}
+    if "offset" in change:
+        end["partitions"] = {partition: {"offset": end.pop("offset")}}
+    with pytest.raises(InvalidArgumentError, match=said):
+        reader.partitions(start, end)
+    with pytest.raises(InvalidArgumentError, match="edited or is damaged: it has no format"):
+        reader.partitions(start, [])  # type: ignore[arg-type]
+    reader.stop()
