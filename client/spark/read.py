@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from ringfence.client import connect
 from ringfence.decode import Decoder
-from ringfence.spark.schema import plain, spark_schema, use_this_python
+from ringfence.native.errors import InvalidArgumentError
+from ringfence.spark.options import ROWS_A_TASK
+from ringfence.spark.ranges import Range, RangeReader, split
+from ringfence.spark.schema import spark_schema, use_this_python, worker_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_A_TASK = 1_000_000  # of TPC-H lineitem about 150 MB: a task of some seconds
-RANGES_MAX = 100_000
 RANGES_DDL = "partition bigint, first bigint, last bigint"
 
 
@@ -36,7 +36,7 @@ def read(
         address: of a node, as for `ringfence.connect`; executors must reach it, too.
         topic: its name.
         columns: only these.
-        rows_per_task: about how many rows one task reads.
+        rows_per_task: about how many rows one task reads; at least 1.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
 
     Returns:
@@ -45,7 +45,10 @@ def read(
 
     Raises:
         NotFoundError: no such topic. SchemaError: Spark has no type for a column.
+        InvalidArgumentError: no such column, or rows_per_task is below 1.
     """
+    if rows_per_task < 1:
+        raise InvalidArgumentError("rows_per_task must be at least 1", rows_per_task=rows_per_task)
     use_this_python()
     with connect(address, token_file=token_file) as client:
         address = ",".join(client.addresses)
@@ -53,48 +56,15 @@ def read(
         name = info.name
         wanted = Decoder(name, info.schemas, columns).schema
         ends = client.end_offsets(topic)
-    total = sum(end.rows for end in ends.values())
-    step = max(1, rows_per_task, total // RANGES_MAX)
-    ranges = [
-        (end.partition, first, min(first + step, end.end))
-        for end in ends.values()
-        for first in range(end.start, end.end, step)
-    ]
-    given, names = plain(wanted), list(wanted.names)
+    ranges = split((Range(end.partition, end.start, end.end) for end in ends.values()), rows_per_task)
+    schema = spark_schema(wanted)
+    reader = RangeReader(address, token_file, name, worker_schema(schema))
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                yield from _read_range(
-                    address, token_file, name, names, given, row["partition"], row["first"], row["last"]
-                )
+                yield from reader.read(Range(**row))
 
     if not ranges:
-        return spark.createDataFrame([], spark_schema(wanted))
-    return (
-        spark.createDataFrame(ranges, RANGES_DDL)
-        .repartition(len(ranges))
-        .mapInArrow(task, spark_schema(wanted))
-    )
-
-
-def _read_range(
-    address: str,
-    token_file: str | None,
-    topic: str,
-    columns: list[str],
-    schema: pa.Schema,
-    partition: int,
-    first: int,
-    last: int,
-) -> Iterator[pa.RecordBatch]:
-    """Runs in Spark's Python worker: rows first .. last - 1 of one partition."""
-    with connect(address, token_file=token_file) as client:
-        at = first
-        for batch in client.read(topic, partition=partition, start=first, columns=columns):
-            rows = min(batch.num_rows, last - at)
-            at += rows
-            found = batch if rows == batch.num_rows else batch.slice(0, rows)
-            yield found if found.schema.equals(schema) else found.cast(schema)
-            if at >= last:
-                return
+        return spark.createDataFrame([], schema)
+    return spark.createDataFrame(ranges, RANGES_DDL).repartition(len(ranges)).mapInArrow(task, schema)

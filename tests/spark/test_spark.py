@@ -149,3 +149,20 @@ def test_types_go_both_ways(lineitem: DataFrame) -> None:
     assert spark_schema(views).simpleString() == "struct<a:string,b:binary,c:string>"
     with pytest.raises(ringfence.SchemaError):
         spark_schema(pa.schema([pa.field("a", pa.month_day_nano_interval())]))
+
+
+def test_nanoseconds_that_are_whole_microseconds_come_back_from_the_function_too(
+    spark: SparkSession, node: NodeProcess
+) -> None:
+    """Spark cannot take nanoseconds out of `mapInArrow`; its message did not say which column."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.timestamp("ns", "UTC"))])
+    rows = [{"id": at, "at": at * 1000} for at in range(10)]
+    with ringfence.connect(node.address) as client:
+        client.create_topic("nanos-fn", schema=schema, key=["id"], partitions=1)
+        with client.producer("nanos-fn") as producer:
+            producer.send(pa.RecordBatch.from_pylist(rows, schema))
+    back = ringfence.spark.read(spark, address=node.address, topic="nanos-fn", rows_per_task=4)
+    found = back.toArrow().sort_by("id")
+    assert found["at"].cast(pa.int64()).to_pylist() == list(range(10))
+    with pytest.raises(ringfence.InvalidArgumentError, match="rows_per_task must be at least 1"):
+        ringfence.spark.read(spark, address=node.address, topic="nanos-fn", rows_per_task=0)
