@@ -107,7 +107,7 @@ class TopicRequests:
         return messages.Topics(topics=topics, more=len(topics) < len(matching))
 
     async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
-        topic = await self.named(request.name)
+        topic = await self.named_now(request.name)
         applied = await self._proposer.propose(await self.truncation(topic, request))
         await self._carried_out(
             applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
@@ -140,7 +140,7 @@ class TopicRequests:
         return TruncateTopic(topic=topic.topic, starts=starts)
 
     async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
-        topic = await self.named(request.name)
+        topic = await self.named_now(request.name)
         last = await self.info(topic)
         applied = await self._proposer.propose(DeleteTopic(topic=topic.topic))
         await self._carried_out(
@@ -149,7 +149,7 @@ class TopicRequests:
         return last
 
     async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        topic = await self.named(request.name)
+        topic = await self.named_now(request.name)
         columns = columns_of(request.schema)
         for schema_id, known in enumerate(topic.schemas):
             if known.columns == columns:
@@ -208,6 +208,15 @@ class TopicRequests:
     async def _served(self, topic: Topic) -> None:
         """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
         await self._follower.until(topic.changed)
+
+    async def named_now(self, name: str) -> Topic:
+        """The topic that has this name at some time after the request came.
+
+        A node that is behind knows the name of a topic that is gone: a change of that one would be refused as
+        if the name were nobody's, while another topic has it.
+        """
+        await self._proposer.fresh()
+        return await self.named(name)
 
     async def named(self, name: str) -> Topic:
         """`topic_named`, for those who have these requests at hand."""

@@ -1,0 +1,71 @@
+"""Requests by name at a node that is behind: the name is another topic's by now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.commands import AddSchema, Command, DeleteTopic, TruncateTopic
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.state import EMPTY
+from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.native import messages
+from tests.control.commands import INIT, create, entry
+
+OLD, NEW = TopicId(2), TopicId(4)
+WIDER = (
+    pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("more", pa.string())])
+    .serialize()
+    .to_pybytes()
+)
+
+
+class Lagging:
+    """A proposer whose state holds a topic that the cluster has deleted and created anew."""
+
+    def __init__(self) -> None:
+        state, _ = apply(EMPTY, entry(1, INIT))
+        self.state, _ = apply(state, entry(2, create()))
+        now, _ = apply(self.state, entry(3, DeleteTopic(topic=OLD)))
+        self._now, _ = apply(now, entry(4, create()))
+        self.proposed: list[Command] = []
+
+    async def fresh(self) -> None:
+        self.state = self._now
+
+    async def propose(self, command: Command) -> Any:
+        self.proposed.append(command)
+        _, result = apply(self._now, entry(5, command))
+        return SimpleNamespace(index=5, result=result)
+
+
+async def nothing(*_: object) -> Any:
+    return []
+
+
+ASKED: dict[type[Command], Callable[[TopicRequests, str], Coroutine[Any, Any, Any]]] = {
+    DeleteTopic: lambda requests, name: requests.delete(messages.TopicName(name=name)),
+    TruncateTopic: lambda requests, name: requests.truncate(
+        messages.TopicTruncate(name=name, before_offset=0)
+    ),
+    AddSchema: lambda requests, name: requests.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)
+def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Command]) -> None:
+    """Found by a simulated cluster: it was answered that no topic has the name."""
+    lagging = Lagging()
+    others = SimpleNamespace(settle=nothing, here=1, hosted=nothing)
+    requests = TopicRequests(lagging, SimpleNamespace(until=nothing), None, others)  # type: ignore[arg-type]
+    requests.info = nothing  # type: ignore[assignment,method-assign]
+    hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
+    requests._hosted = lambda *_: asyncio.sleep(0, hosted)  # type: ignore[method-assign]
+    asyncio.run(ASKED[kind](requests, "a"))
+    assert [command.topic for command in lagging.proposed] == [NEW]  # type: ignore[union-attr]
