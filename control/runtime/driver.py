@@ -14,6 +14,8 @@ _LOG = structlog.get_logger("ringfence.native")
 ORDERS_MAX: Final = 512
 """Orders under way at once: they share commit groups, and the engine's queue of orders is bounded."""
 POLL_MAX: Final = 256
+UNKNOWN: Final = "the order may be on disk or not"
+"""What the native node says of orders that were under way when a shard's disk failed."""
 """Outcomes taken before the loop may run something else."""
 WATCH_S: Final = 1.0
 """How often a quiet engine is asked whether it lives."""
@@ -36,6 +38,8 @@ class Driver:
     ) -> None:
         """`on_failed` hears once that a native thread is gone; nothing of this node can be trusted then."""
         self.node = node
+        self.storage_failed = False
+        """A shard's disk has failed in this life. What its orders did last may be on disk or not."""
         self._on_request, self._on_event, self._on_failed = on_request, on_event, on_failed
         self._orders: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._slots = asyncio.Semaphore(ORDERS_MAX)
@@ -97,6 +101,8 @@ class Driver:
             case ("request", int(connection), header, body, prefix):
                 self._on_request(connection, header, body, prefix)
             case ("order", int(number), error, result):
+                # Told of with the orders that were under way, maybe behind them.
+                self.storage_failed |= error is not None and UNKNOWN in error
                 waiting = self._orders.pop(number, None)
                 if waiting is None or waiting.done():
                     return
@@ -105,6 +111,7 @@ class Driver:
                 else:
                     waiting.set_exception(OrderError(error))
             case _:
+                self.storage_failed |= outcome[0] == "shard_failed"
                 self._on_event(outcome)
 
     def _look(self) -> None:

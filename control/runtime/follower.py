@@ -151,11 +151,9 @@ class Follower:
             opening.add_done_callback(self._opening.discard)
             return None
         try:
-            await self._driver.order(give)
-            if isinstance(order, Discard) and self._is_forgotten(order):
-                await self._driver.order(partial(self._driver.node.drop, order.topic, order.partition))
+            await self._give(order, give)
         except OrderError as error:
-            if isinstance(order, DropPartition) and not self._holds(order):
+            if isinstance(order, DropPartition) and self._is_gone(order):
                 # Dropped before a crash that came before the confirmation.
                 return None
             if self._is_done(order):
@@ -169,6 +167,13 @@ class Follower:
         if isinstance(order, Adopt | Discard | Release):
             self._on_left(order)
         return None
+
+    async def _give(self, order: Order, give: Callable[[], int]) -> None:
+        await self._driver.order(give)
+        if isinstance(order, Discard) and self._is_forgotten(order):
+            await self._driver.order(partial(self._driver.node.drop, order.topic, order.partition))
+        if isinstance(order, DropPartition | Discard | Release) and self._driver.storage_failed:
+            raise OrderError("a disk has failed here: the next start finds out what was dropped")
 
     async def _open(self, order: OpenPartition, key: str, give: Callable[[], int]) -> None:
         try:
@@ -187,11 +192,19 @@ class Follower:
             case Adopt() if self._holds(order):
                 self._on_left(order)
                 return True
-            case Release() if not self._holds(order):
+            case Release() if self._is_gone(order):
                 self._on_left(order)
                 return True
             case _:
                 return False
+
+    def _is_gone(self, order: DropPartition | Release) -> bool:
+        """Nothing of it is on this store, so that it may be confirmed.
+
+        The engine forgets a partition before its drop is on disk. Where that failed, the next start may find
+        it again: who confirmed it would keep it for ever.
+        """
+        return not self._driver.storage_failed and not self._holds(order)
 
     def _is_forgotten(self, order: Discard) -> bool:
         """It was received before a restart: for which change, the log knows, the engine does not any more."""
