@@ -160,7 +160,8 @@ class Client:
             replication: copies on different nodes: 1, 3 or 5.
             retention_bytes: of each partition; None keeps all.
             retention_ms: age of the oldest rows; None keeps all.
-            properties: of the application.
+            properties: of the application. With `{"ringfence.retention": "compacted"}` retention waits for
+                `ringfence.compact`, which gives rows up once a file has them.
             exist_ok: an equal topic that exists is returned (`created` is False); one that differs is
                 refused.
 

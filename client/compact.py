@@ -12,6 +12,7 @@ reads the manifest, sees rows once; the manifest has them all.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import fcntl
 import json
 import os
@@ -23,12 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ringfence.kinds import without_views
+from ringfence.native import messages
 from ringfence.native.errors import InvalidArgumentError, StoreLockedError, TruncatedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ringfence.client import Client
+    from ringfence.native.messages import PartitionStats, TopicInfo
     from ringfence.places import Ends
 
 FORMAT = 1
@@ -45,6 +48,7 @@ class Compacted(NamedTuple):
     files: int
     rows: int
     bytes: int
+    given_up: int = 0  # rows that retention had waited for and that the topic does not hold any more
 
 
 class Piece(NamedTuple):
@@ -73,6 +77,9 @@ def compact(
     compression: str = "zstd",
 ) -> Compacted:
     """Write what a topic got since the last run, up to its end as of now.
+
+    Of a topic with the property `ringfence.retention=compacted` it gives up afterwards what is beyond the
+    topic's retention and in a file; nothing else does. The token must allow that (operator).
 
     Args:
         client: of a node.
@@ -121,7 +128,38 @@ def _compact(
             _commit(root, manifest, piece._replace(size=size))
             done = Compacted(done.files + 1, done.rows + last - first, done.bytes + size)
             first = last
-    return done
+    return done._replace(given_up=_give_up(client, info, manifest))
+
+
+def _give_up(client: Client, info: TopicInfo, manifest: dict[str, Any]) -> int:
+    """Of a topic whose retention waits for this: rows that it would have given up and that files have.
+
+    Time is this process's clock; bytes are counted in rows of the partition's mean size.
+    """
+    if info.properties.get(messages.RETENTION) != messages.COMPACTED:
+        return 0
+    young = {}
+    if info.retention_ms:
+        age = dt.timedelta(milliseconds=info.retention_ms)
+        young = client.offsets_at(info.name, dt.datetime.now(dt.UTC) - age)
+    held = {part.partition: part for part in client.topic(info.name).partitions}
+    gone = 0
+    for partition, ends in sorted(client.end_offsets(info.name).items()):
+        compacted = int(manifest["next"].get(str(partition), ends.start))
+        wanted = max(young.get(partition, ends.start), _within(info.retention_bytes, held.get(partition)))
+        before = min(wanted, compacted)
+        if before > ends.start:
+            client.truncate(info.name, partition=partition, before_offset=before)
+            gone += before - ends.start
+    return gone
+
+
+def _within(bytes_max: int | None, part: PartitionStats | None) -> int:
+    """Offset of the first row that so many bytes hold."""
+    if not bytes_max or part is None or part.bytes <= bytes_max:
+        return 0
+    kept = -(-(part.end_offset - part.start_offset) * bytes_max // part.bytes)
+    return part.end_offset - kept
 
 
 def files(directory: str | os.PathLike[str]) -> list[str]:

@@ -6,7 +6,7 @@ defaults, wrong types are refused. `docs/protocol.md` shows each with bytes. Byt
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -102,6 +102,13 @@ class Table(Message):
     replication: int
     partitions: list[PartitionEntry]
     nodes: list[NodeEntry]
+
+
+OWN_PROPERTIES: Final = "ringfence."
+RETENTION: Final = "ringfence.retention"
+"""A property of a topic: what its retention waits for. Not set: nothing."""
+COMPACTED: Final = "compacted"
+"""The nodes give up nothing by themselves; a compaction does, of what its files have."""
 
 
 class TopicCreate(Message):

@@ -48,7 +48,10 @@ def command(
             compression=options["compression"],
         )
     if as_json:
-        emit({"topic": topic, "files": done.files, "rows": done.rows, "bytes": done.bytes})
+        emit({"topic": topic, "files": done.files, "rows": done.rows, "bytes": done.bytes,
+              "given_up": done.given_up})  # fmt: skip
     else:
-        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {shown_bytes(done.bytes)}")
+        gone = f"; {done.given_up:,} older rows are given up by the topic" if done.given_up else ""
+        size = shown_bytes(done.bytes)
+        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {size}{gone}")
     return Exit.OK

@@ -19,6 +19,7 @@ from ringfence.control.model.names import full_topic_prefix, shown_topic_name
 from ringfence.control.model.words import counted
 from ringfence.control.runtime.settings import parse_size
 from ringfence.native.errors import ConfigError
+from ringfence.native.messages import COMPACTED, RETENTION
 
 
 @click.group(no_args_is_help=True)
@@ -44,6 +45,8 @@ def command() -> None:
     "--retention-bytes", metavar="SIZE", help="Keep about this much a partition, as 10GiB. [default: all]"
 )
 @click.option("--retention", metavar="TIME", help="Keep rows this long, as 7d, 12h. [default: for ever]")
+@click.option("--retain-until-compacted", "until_compacted", is_flag=True,
+              help="Retention waits for `ringfence compact`: rows go once a file has them.")  # fmt: skip
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A label of yours.")
 @click.option("--exist-ok", is_flag=True, help="An equal topic that exists is no error.")
 @address_option
@@ -66,7 +69,7 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
         "replication": options["replication"],
         "retention_bytes": _size(options["retention_bytes"]),
         "retention_ms": None if options["retention"] is None else parse_duration_ms(options["retention"]),
-        "properties": _properties(options["properties"]),
+        "properties": _properties(options["properties"], until_compacted=options["until_compacted"]),
     }
     with closing(opened(address, http, token_file, timeout_s)) as door:
         topic = door.create(name, schema, wanted, exist_ok=options["exist_ok"])
@@ -238,8 +241,9 @@ def _size(text: str | None) -> int | None:
     raise ConfigError(f"--retention-bytes {text!r}: a size, as 10GiB", key="retention_bytes")
 
 
-def _properties(texts: tuple[str, ...]) -> dict[str, str]:
+def _properties(texts: tuple[str, ...], *, until_compacted: bool) -> dict[str, str]:
     pairs = [text.partition("=") for text in texts]
     if not all(key and separator for key, separator, _ in pairs):
         raise click.UsageError(f"--property {' '.join(texts)}: KEY=VALUE")
-    return {key: value for key, _, value in pairs}
+    given = {key: value for key, _, value in pairs}
+    return {**given, RETENTION: COMPACTED} if until_compacted else given

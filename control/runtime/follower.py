@@ -29,7 +29,7 @@ from ringfence.control.machines.orders import (
 )
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Replica
+from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.health import Health
@@ -245,8 +245,7 @@ class Follower:
                     topic.topic,
                     [schema.message for schema in topic.schemas],
                     order.key_columns,
-                    topic.retention_bytes or 0,
-                    topic.retention_ms or 0,
+                    *_given_up_alone(topic),
                 )
             case OpenPartition() | FollowPartition() | LocateNode():
                 return self._place_call(order)
@@ -322,3 +321,10 @@ class Follower:
                 for node in sorted({assignment.owner.node for assignment in topic.assignments.values()})
             ],
         )
+
+
+def _given_up_alone(topic: Topic) -> tuple[int, int]:
+    """Retention in bytes and ms as the engine carries it out by itself; 0 = no bound."""
+    if topic.properties.get(messages.RETENTION) == messages.COMPACTED:
+        return 0, 0
+    return topic.retention_bytes or 0, topic.retention_ms or 0

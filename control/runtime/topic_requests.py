@@ -66,7 +66,7 @@ class TopicRequests:
             message = f"replication={request.replication}: one of {REPLICATIONS}"
             raise RequestRefused(Code.INVALID_ARGUMENT, message)
         columns = columns_of(request.schema)
-        fault = key_fault(request.schema, columns, request.key)
+        fault = key_fault(request.schema, columns, request.key) or property_fault(request)
         if fault is not None:
             raise RequestRefused(Code.INVALID_ARGUMENT, fault)
         return CreateTopic(
@@ -279,6 +279,21 @@ async def topic_named(proposer: RaftProposer, name: str) -> Topic:
     if topic is None:
         raise no_topic(name)
     return topic
+
+
+def property_fault(request: messages.TopicCreate) -> str | None:
+    """Why properties that are ringfence's own cannot be so, or None."""
+    own = {key for key in request.properties if key.startswith(messages.OWN_PROPERTIES)}
+    if own - {messages.RETENTION}:
+        return f"properties {sorted(own)}: of ringfence's own there is {messages.RETENTION} only"
+    waits_for = request.properties.get(messages.RETENTION)
+    if waits_for is None:
+        return None
+    if waits_for != messages.COMPACTED:
+        return f"property {messages.RETENTION}={waits_for!r}: {messages.COMPACTED}, or leave it out"
+    if not request.retention_bytes and not request.retention_ms:
+        return f"property {messages.RETENTION}={waits_for}: it needs retention_bytes or retention_ms"
+    return None
 
 
 def no_topic(name: str) -> RequestRefused:

@@ -58,12 +58,14 @@ def published(node: NodeProcess, topic: str, file: Path, *options: str) -> dict[
 
 def test_topics_from_creation_to_deletion(node: NodeProcess) -> None:
     create = ("topic", "create", "events", "--column", "id:int64!", "--column", "name:string", "--key", "id",
-              "--partitions", "3", "--retention", "7d", "--property", "team=ingest", "--json")  # fmt: skip
+              "--partitions", "3", "--retention", "7d", "--property", "team=ingest",
+              "--retain-until-compacted", "--json")  # fmt: skip
     (made,) = told(cli(*create, address=node.address))
     assert made["created"] is True
     assert made["name"] == "public/default/events"
     assert made["key"] == ["id"]
     assert made["retention_ms"] == 7 * 86_400_000
+    assert made["properties"] == {"team": "ingest", "ringfence.retention": "compacted"}
     assert made["columns"][0] == {"name": "id", "type": "int64", "nullable": False}
     again = cli(*create, address=node.address)
     assert again.returncode == Exit.REFUSED

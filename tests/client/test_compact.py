@@ -16,7 +16,7 @@ import ringfence
 from ringfence import compact as compaction
 from ringfence.compact import Compacted, compact, files
 from ringfence.native.errors import StoreLockedError
-from tests.client.helpers import SCHEMA, rows
+from tests.client.helpers import SCHEMA, rows, until
 from tests.system.harness import NodeProcess, cli
 
 
@@ -64,6 +64,60 @@ def test_runs_add_what_is_new_and_a_transaction_is_compacted_like_any_row(
         assert table["text"].to_pylist() == sorted(table["text"].to_pylist())
         told = json.loads(pq.read_schema(path).metadata[b"ringfence"])
         assert told["end_offset"] - told["first_offset"] == table.num_rows <= 100
+
+
+def starts(client: ringfence.Client, topic: str) -> dict[int, int]:
+    return {partition: ends.start for partition, ends in client.end_offsets(topic).items()}
+
+
+@pytest.mark.parametrize(
+    "bound", [{"retention_bytes": 20_000}, {"retention_ms": 1}], ids=lambda one: next(iter(one))
+)
+def test_retention_that_waits_for_files_gives_up_what_they_have_and_nothing_else(
+    client: ringfence.Client, tmp_path: Path, bound: dict[str, Any]
+) -> None:
+    topic = next(iter(bound))
+    waiting = {"ringfence.retention": "compacted"}
+    client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=2, properties=waiting, **bound)
+    client.create_topic(f"plain_{topic}", schema=SCHEMA, key=["id"], partitions=2, **bound)
+    for name in (topic, f"plain_{topic}"):
+        for start in range(0, 20_000, 10_000):
+            send(client, name, start, 10_000)
+    until(lambda: max(starts(client, f"plain_{topic}").values()) > 0, 30)
+    assert set(starts(client, topic).values()) == {0}, "the same retention without the property was at work"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "_commit", died)
+        with pytest.raises(RuntimeError, match="died"):
+            compact(client, topic, tmp_path / "out")
+    assert set(starts(client, topic).values()) == {0}, "no manifest has a row"
+    done = compact(client, topic, tmp_path / "out")
+    assert done.rows == 20_000
+    assert done.given_up == sum(starts(client, topic).values()) > 10_000
+    held = [row["id"] for batch in client.read(topic) for row in batch.to_pylist()]
+    assert len(held) == 20_000 - done.given_up
+    assert ids_in(tmp_path / "out") == list(range(20_000))
+    send(client, topic, 20_000, 500)
+    assert compact(client, topic, tmp_path / "out").rows == 500, "nothing between the runs was lost"
+
+
+def died(*_: object) -> None:
+    raise RuntimeError("died")
+
+
+@pytest.mark.parametrize(
+    ("properties", "retention_ms", "why"),
+    [
+        ({"ringfence.retention": "compacted"}, None, "needs retention_bytes or retention_ms"),
+        ({"ringfence.retention": "never"}, 1, "compacted, or leave it out"),
+        ({"ringfence.retentoin": "compacted"}, 1, "ringfence.retention only"),
+    ],
+)
+def test_own_properties_that_cannot_be_so_make_no_topic(
+    client: ringfence.Client, properties: dict[str, str], retention_ms: int | None, why: str
+) -> None:
+    with pytest.raises(ringfence.InvalidArgumentError, match=why):
+        client.create_topic("wrong", schema=SCHEMA, properties=properties, retention_ms=retention_ms)
+    assert client.topics("public/default/wrong") == []
 
 
 def test_rows_with_views_at_any_depth_are_sorted_like_others_and_keep_their_types(

@@ -13,7 +13,7 @@ import pytest
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import driver, retries
+from ringfence.control.runtime import retries
 from ringfence.control.runtime.node import Node
 from ringfence.control.runtime.settings import Settings
 from ringfence.native import _node, messages
@@ -237,29 +237,6 @@ def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
 
     run(tmp_path, monkeypatch, first)
     run(tmp_path, monkeypatch, second)
-
-
-def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    """The engine forgets it before it is on disk: found by a simulated cluster, which kept it for ever."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
-
-    async def first(bench: Bench) -> None:
-        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        bench.native.refuses["drop"] = f"shard 0 failed, {driver.UNKNOWN}: EIO"
-        bench.native.hosted.clear()
-        assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
-        bench.native.tell(("shard_failed", 0, "EIO"))
-        drops = bench.native.names().count("drop")
-        bench.native.refuses["drop"] = "partition 5 of topic 2 is not on this store"
-        await soon(lambda: bench.native.names().count("drop") >= 2 * drops)
-        del bench.native.refuses["drop"]
-        await soon(lambda: bench.native.names().count("drop") >= 4 * drops)
-        assert bench.node.proposer.state.tombstones
-
-    run(tmp_path, monkeypatch, first)
-    run(tmp_path, monkeypatch, buried)
 
 
 def test_a_drop_that_failed_is_tried_again_until_the_topic_is_gone(

@@ -1,4 +1,4 @@
-"""The runtime when something goes wrong meanwhile: tasks that die, no space, an overtaken answer."""
+"""The runtime when something goes wrong meanwhile: tasks that die, no space, failed disks, overtaken answers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 
 from ringfence.control.model.commands import DeleteTopic
 from ringfence.control.model.results import TopicCreated
+from ringfence.control.runtime import driver, retries
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.proposals import Applied
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
-from tests.control.test_node import CREATE, Bench, run
+from tests.control.test_node import CREATE, Bench, buried, run, soon
 
 Patch = pytest.MonkeyPatch
 
@@ -90,3 +92,26 @@ def test_a_topic_that_is_deleted_before_its_creation_is_answered_is_told_of(
         assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.UNKNOWN_TOPIC
 
     run(tmp_path, monkeypatch, work)
+
+
+def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """The engine forgets it before it is on disk: found by a simulated cluster, which kept it for ever."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+
+    async def first(bench: Bench) -> None:
+        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+        bench.native.refuses["drop"] = f"shard 0 failed, {driver.UNKNOWN}: EIO"
+        bench.native.hosted.clear()
+        assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
+        bench.native.tell(("shard_failed", 0, "EIO"))
+        drops = bench.native.names().count("drop")
+        bench.native.refuses["drop"] = "partition 5 of topic 2 is not on this store"
+        await soon(lambda: bench.native.names().count("drop") >= 2 * drops)
+        del bench.native.refuses["drop"]
+        await soon(lambda: bench.native.names().count("drop") >= 4 * drops)
+        assert bench.node.proposer.state.tombstones
+
+    run(tmp_path, monkeypatch, first)
+    run(tmp_path, monkeypatch, buried)
