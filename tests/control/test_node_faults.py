@@ -1,4 +1,4 @@
-"""The runtime when something goes wrong meanwhile: tasks that die, no space, failed disks, overtaken answers."""
+"""The runtime when something goes wrong: tasks that die, no space, failed disks, overtaken answers."""
 
 from __future__ import annotations
 
