@@ -132,9 +132,9 @@ def test_a_failed_write_says_why(node: NodeProcess, lineitem: DataFrame) -> None
     with pytest.raises(ringfence.NotFoundError):
         ringfence.spark.write(lineitem, address=node.address, topic="not-there")
     with ringfence.connect(node.address) as client:
-        client.create_topic("narrow", schema=pa.schema([pa.field("other", pa.int64(), nullable=False)]))
+        client.create_topic("too_narrow", schema=pa.schema([pa.field("other", pa.int64(), nullable=False)]))
     with pytest.raises(ringfence.SchemaError, match="l_orderkey"):
-        ringfence.spark.write(lineitem.limit(10), address=node.address, topic="narrow")
+        ringfence.spark.write(lineitem.limit(10), address=node.address, topic="too_narrow")
 
 
 def test_types_go_both_ways(lineitem: DataFrame) -> None:
