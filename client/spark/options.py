@@ -37,7 +37,7 @@ USES = {
     "createTopic": WRITE,
     "key": WRITE,
     "partitions": WRITE,
-    "timeoutSeconds": WRITE,
+    "timeoutSeconds": READ + WRITE,  # of writes; jobs that read and write give both the same ones
     "scope": (BATCH_WRITE,),
     "epoch": (BATCH_WRITE,),
 }
@@ -58,13 +58,8 @@ class SourceOptions:
             raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(USES))
 
     def check_use(self, use: str) -> None:
-        """Raises InvalidArgumentError for options that a stream has and a batch has not, or the other way.
-
-        They would be ignored. Those of the other direction are, for jobs read and write with the same ones.
-        """
-        direction = READ if use in READ else WRITE
-        given = {name: uses for name, uses in USES.items() if self.text(name) and use not in uses}
-        other = {name: list(uses) for name, uses in given.items() if not set(direction).isdisjoint(uses)}
+        """Raises InvalidArgumentError for options of another use of the source, which would be ignored."""
+        other = {name: list(uses) for name, uses in USES.items() if self.text(name) and use not in uses}
         if other:
             raise InvalidArgumentError(f"options that a {use} does not have: leave them out", options=other)
 
