@@ -79,6 +79,8 @@ class Metadata:  # the parts of `RaftProposer` that changes use
 class FakeDriver:
     """Orders of a modelled node, which end at once."""
 
+    storage_failed = False
+
     def __init__(self, node: NativeModel) -> None:
         self.node = node
 
