@@ -14,9 +14,9 @@ _LOG = structlog.get_logger("ringfence.native")
 ORDERS_MAX: Final = 512
 """Orders under way at once: they share commit groups, and the engine's queue of orders is bounded."""
 POLL_MAX: Final = 256
+"""Outcomes taken before the loop may run something else."""
 UNKNOWN: Final = "the order may be on disk or not"
 """What the native node says of orders that were under way when a shard's disk failed."""
-"""Outcomes taken before the loop may run something else."""
 WATCH_S: Final = 1.0
 """How often a quiet engine is asked whether it lives."""
 

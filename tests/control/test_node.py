@@ -222,41 +222,6 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
     run(tmp_path, monkeypatch, work)
 
 
-def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    async def first(bench: Bench) -> None:
-        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        bench.native.refuses["drop"] = "EIO"
-        assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
-        assert bench.node.health.state == "degraded"
-
-    async def second(bench: Bench) -> None:
-        assert bench.native.names()[:3] == ["drop", "drop", "drop"]
-        await buried(bench)
-
-    run(tmp_path, monkeypatch, first)
-    run(tmp_path, monkeypatch, second)
-
-
-def test_a_drop_that_failed_is_tried_again_until_the_topic_is_gone(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    """A disk that was full for a moment: nobody has to start the node again."""
-    monkeypatch.setattr(retries, "FIRST_S", 0.01)
-
-    async def work(bench: Bench) -> None:
-        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        bench.native.refuses["drop"] = "no space"
-        assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
-        await soon(lambda: bench.native.names().count("drop") >= 8)
-        del bench.native.refuses["drop"]
-        await buried(bench)
-        await soon(lambda: bench.node.health.state == "serving")
-
-    run(tmp_path, monkeypatch, work)
-
-
 def test_a_drop_whose_confirmation_was_lost_is_confirmed_at_the_next_start(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -94,6 +94,44 @@ def test_a_topic_that_is_deleted_before_its_creation_is_answered_is_told_of(
     run(tmp_path, monkeypatch, work)
 
 
+async def fails_to_drop(bench: Bench, why: str) -> None:
+    """A topic is made, and deleted in the metadata alone."""
+    await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+    bench.native.refuses["drop"] = why
+    assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
+
+
+def test_a_drop_that_failed_keeps_the_tombstone_and_is_tried_at_the_next_start(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def first(bench: Bench) -> None:
+        await fails_to_drop(bench, "EIO")
+        assert bench.node.health.state == "degraded"
+
+    async def second(bench: Bench) -> None:
+        assert bench.native.names()[:3] == ["drop", "drop", "drop"]
+        await buried(bench)
+
+    run(tmp_path, monkeypatch, first)
+    run(tmp_path, monkeypatch, second)
+
+
+def test_a_drop_that_failed_is_tried_again_until_the_topic_is_gone(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """A disk that was full for a moment: nobody has to start the node again."""
+    monkeypatch.setattr(retries, "FIRST_S", 0.01)
+
+    async def work(bench: Bench) -> None:
+        await fails_to_drop(bench, "no space")
+        await soon(lambda: bench.native.names().count("drop") >= 8)
+        del bench.native.refuses["drop"]
+        await buried(bench)
+        await soon(lambda: bench.node.health.state == "serving")
+
+    run(tmp_path, monkeypatch, work)
+
+
 def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -101,10 +139,8 @@ def test_a_drop_under_way_when_the_disk_failed_is_not_confirmed_in_this_life(
     monkeypatch.setattr(retries, "FIRST_S", 0.01)
 
     async def first(bench: Bench) -> None:
-        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        bench.native.refuses["drop"] = f"shard 0 failed, {driver.UNKNOWN}: EIO"
-        bench.native.hosted.clear()
-        assert await bench.refused(Opcode.TOPIC_DELETE, messages.TopicName(name="t")) == Code.INTERNAL
+        monkeypatch.setattr(bench.native, "partitions", list)  # it forgets them before that is on disk
+        await fails_to_drop(bench, f"shard 0 failed, {driver.UNKNOWN}: EIO")
         bench.native.tell(("shard_failed", 0, "EIO"))
         drops = bench.native.names().count("drop")
         bench.native.refuses["drop"] = "partition 5 of topic 2 is not on this store"

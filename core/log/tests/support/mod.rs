@@ -25,6 +25,18 @@ pub fn small() -> Options {
     }
 }
 
+fn rows_header(log: &PartitionLog, rows: u32, time_ms: u64, body: &[u8]) -> RecordHeader {
+    RecordHeader {
+        kind: RecordKind::Rows as u8,
+        rows,
+        owner_epoch: log.fence().max(log.head().owner_epoch),
+        time_ms,
+        body_bytes: u32::try_from(body.len()).unwrap(),
+        body_crc: crc_of(body),
+        ..Default::default()
+    }
+}
+
 pub fn pool() -> Pool {
     Pool::with_touch(32 << 20, Touch::Bytes(0)).expect("32 MiB of memory")
 }
@@ -103,15 +115,7 @@ impl<S: Storage> Store<S> {
     pub fn append(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Result<Placed, Refusal> {
         let shard = self.shard_of(partition);
         let log = self.logs.entry((topic, partition)).or_insert_with(|| PartitionLog::new(topic, partition));
-        let header = RecordHeader {
-            kind: RecordKind::Rows as u8,
-            rows,
-            owner_epoch: log.fence().max(log.head().owner_epoch),
-            time_ms: self.now_ms,
-            body_bytes: u32::try_from(body.len()).unwrap(),
-            body_crc: crc_of(body),
-            ..Default::default()
-        };
+        let header = rows_header(log, rows, self.now_ms, body);
         // Every third body comes in a block of its own, as the transport receives it.
         if body.len().is_multiple_of(3) {
             let mut block = self.pool.take(RECORD_HEADER_BYTES + body.len()).expect("the pool is large enough");
@@ -132,15 +136,7 @@ impl<S: Storage> Store<S> {
     pub fn append_numbered(&mut self, topic: u64, partition: u64, body: &[u8], chain: u64) -> Result<Placed, Refusal> {
         let shard = self.shard_of(partition);
         let log = self.logs.get_mut(&(topic, partition)).expect("it begins at an anchor");
-        let mut header = RecordHeader {
-            kind: RecordKind::Rows as u8,
-            rows: 2,
-            owner_epoch: log.fence().max(log.head().owner_epoch),
-            time_ms: self.now_ms,
-            body_bytes: u32::try_from(body.len()).unwrap(),
-            body_crc: crc_of(body),
-            ..Default::default()
-        };
+        let mut header = rows_header(log, 2, self.now_ms, body);
         log.head().stamp(&mut header);
         header.chain = chain;
         let body = Body::Copy(&[body]);

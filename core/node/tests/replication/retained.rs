@@ -11,12 +11,13 @@ const RETENTION_BYTES: u64 = 1 << 20;
 /// 32 KB.
 const ROWS: u32 = 2_000;
 
-fn keeping(seed: u64, retention_bytes: u64) -> Cluster {
+fn keeping(seed: u64) -> Cluster {
     let mut cluster = Cluster::of(seed, |at| Config { segment_bytes: SEGMENT_BYTES, ..config_of(at, 0) });
     for at in [OWNER, LEARNER] {
         let Order::InstallTopic { topic, schemas, key_columns, retention_ms, .. } = install_topic(&[]) else {
             unreachable!("it makes no other")
         };
+        let retention_bytes = RETENTION_BYTES;
         cluster.order(at, Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms });
     }
     cluster.open_alone();
@@ -51,7 +52,7 @@ fn beside(
 /// Half as fast as what comes: without retention waiting for it, the log start passed it within a few records.
 #[cfg_attr(not(feature = "planted"), test)]
 fn retention_waits_for_a_copy_that_goes_on() {
-    let mut cluster = keeping(80, RETENTION_BYTES);
+    let mut cluster = keeping(80);
     let (state, _) = beside(&mut cluster, 1_600_000, 100, |cluster, _| {
         cluster.publish(ROWS);
         cluster.calm(1);
@@ -68,7 +69,7 @@ fn retention_waits_for_a_copy_that_goes_on() {
 /// Three batches for each that the learner's disk takes: the copy is passed in spite of all, and says so.
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_copy_that_cannot_keep_up_ends_and_leaves_no_more_than_it_received() {
-    let mut cluster = keeping(81, RETENTION_BYTES);
+    let mut cluster = keeping(81);
     let (state, most) = beside(&mut cluster, 0, 600, |cluster, at| {
         for _ in 0..3 {
             cluster.publish(ROWS);
