@@ -21,7 +21,7 @@ import pyarrow as pa
 import ringfence
 from ringfence.control.cli.cluster_load import Writer, topic_schema
 from tests.chaos import sandbox
-from tests.chaos.fleet import NODES, Fleet
+from tests.chaos.fleet import NODES, TOPIC, Fleet
 from tests.chaos.following import Follower
 from tests.chaos.goals import Counts, Goals
 from tests.chaos.harm import Harmer
@@ -30,7 +30,6 @@ from tests.chaos.proof import judge, shown
 from tests.chaos.reading import CAUGHT_UP_S, Read, read_all
 from tests.system.network import Network
 
-TOPIC = "chaos"
 PARTITIONS = 64
 WRITERS = READERS = 8
 ROWS = 4_000

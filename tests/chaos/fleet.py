@@ -7,9 +7,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import ringfence
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError, refusal
@@ -18,6 +20,7 @@ from tests.system.harness import NodeProcess, cli, until
 from tests.system.network import Network
 
 NODES = 4
+TOPIC = "chaos"
 CONTROL_PORT = 7421
 DISK_MB = 1_536
 """Of one node: three copies of some million short rows, and files that are made ahead."""
@@ -27,6 +30,8 @@ SMALL = (
 )  # fmt: skip
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
+CLOCK_READ_S = 1
+"""How often a node looks at its clock's file."""
 CLOCK_LIBRARY = "faketime/libfaketimeMT.so.1"
 """Debian's libfaketime: a process's wall clock. The monotonic one is left alone: no machine's ever jumps."""
 
@@ -42,6 +47,8 @@ class Fleet:
             subprocess.run(["mount", *command], check=True, capture_output=True)
         self.controls = [f"tcp://{host}:{CONTROL_PORT}" for host in network.hosts]
         self.nodes: list[NodeProcess] = []
+        self.favoured: int | None = None
+        """The node that the next moves make an owner."""
         for place, (host, prefix) in enumerate(zip(network.hosts, network.prefixes, strict=True)):
             folder = self.folder(place)
             folder.mkdir(parents=True)
@@ -60,7 +67,7 @@ class Fleet:
         return {
             "LD_PRELOAD": str(library),
             "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(place)),
-            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_CACHE_DURATION": str(CLOCK_READ_S),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
@@ -77,6 +84,28 @@ class Fleet:
         fresh = path.with_suffix(".new")
         fresh.write_text(f"{ahead_s:+d}\n")
         fresh.rename(path)
+
+    @contextmanager
+    def favour(self, place: int) -> Iterator[None]:
+        """Meanwhile moves make this node an owner."""
+        self.favoured = self.id(place)
+        try:
+            yield
+        finally:
+            self.favoured = None
+
+    def owns_for(self, place: int, so_long_s: float, within_s: float) -> bool:
+        """Wait until it was the owner of one partition, in one epoch, for so long."""
+        end, since = time.monotonic() + within_s, dict[tuple[int, int], float]()
+        with ringfence.connect(self.addresses, timeout_s=within_s) as client:
+            while (now := time.monotonic()) < end:
+                layout = client.layout(TOPIC)
+                own = {(one.partition, one.epoch) for one in layout.active if one.owner == self.id(place)}
+                since = {one: since.get(one, now) for one in own}
+                if any(now - begun >= so_long_s for begun in since.values()):
+                    return True
+                time.sleep(0.1)
+        return False
 
     def __enter__(self) -> Self:
         try:

@@ -50,7 +50,8 @@ class Mover:
 
     def _one(self, number: int) -> None:
         nodes = [self._fleet.id(place) for place in range(NODES)]
-        if number % DRAIN_EVERY == 0:
+        favoured = self._fleet.favoured
+        if number % DRAIN_EVERY == 0 and favoured is None:
             node = self._dice.choice(nodes)
             call = calls.SteerRebalance(verb="start", action="drain", node=node)
         else:
@@ -58,6 +59,10 @@ class Mover:
             moves = tuple(
                 (partition, tuple(self._dice.sample(nodes, REPLICAS)))
                 for partition in self._dice.sample(self._partitions, 4)
+            )
+            moves = tuple(
+                (partition, tuple(sorted(replicas, key=lambda one: one != favoured)))
+                for partition, replicas in moves
             )
             call = calls.SteerRebalance(verb="start", action="move", moves=moves)
         try:
