@@ -46,6 +46,7 @@ pub fn of_node(py: Python<'_>, error: &NodeError) -> PyErr {
 pub fn of_schema(py: Python<'_>, error: &SchemaError) -> PyErr {
     match error {
         SchemaError::UnsupportedType { column, .. }
+        | SchemaError::Twice { column }
         | SchemaError::Key { column, .. }
         | SchemaError::CannotFollow { column, .. } => {
             raise_with(py, "SchemaError", &error.to_string(), "column", column.as_str())

@@ -18,6 +18,7 @@ pub fn of_recover(py: Python<'_>, data: &str, error: &RecoverError) -> PyErr {
     match error {
         RecoverError::NewerFormat { .. } => raise_with(py, "NewerFormatError", &message, "path", data),
         RecoverError::ForeignFile { .. } => raise_with(py, "StoreIdentityError", &message, "path", data),
+        RecoverError::Missing { .. } => raise_with(py, "StorageError", &message, "path", data),
         RecoverError::Storage(error) => of_storage(py, data, error),
     }
 }

@@ -79,6 +79,27 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
     assert before.keys() <= after.keys(), "nothing is deleted"
 
 
+def test_a_newest_file_that_is_gone_ends_the_start_until_it_is_back_or_given_up(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    node, ids = stopped
+    newest = files.segments(node.data)[-1]
+    aside = node.data.parent / newest.name
+    newest.rename(aside)
+    before = files.content_of(node.data)
+    report = cli("fsck", "--data", str(node.data), "--json")
+    assert report.returncode == Exit.DAMAGE, report.stdout + report.stderr
+    named = [json.loads(line)["damage"] for line in report.stdout.splitlines() if '"damage"' in line]
+    assert [Path(one["file"]).name for one in named if "missing" in one["why"]] == [newest.name], named
+    with pytest.raises(AssertionError, match="exit code 7") as refused:
+        node.start()
+    assert f"{newest.name} is missing" in str(refused.value)
+    assert files.content_of(node.data) == before
+    aside.rename(newest)
+    with node, ringfence.connect(node.address) as client:
+        assert {partition: read(client, partition) for partition in ids} == ids
+
+
 def test_a_newer_log_format_is_refused_byte_identically_and_opens_again_when_restored(
     stopped: tuple[NodeProcess, dict[int, list[int]]],
 ) -> None:

@@ -10,6 +10,8 @@ use ringfence_wire::Code;
 pub enum SchemaError {
     /// Not an encapsulated little-endian Arrow schema message.
     Malformed(String),
+    /// Columns are matched and projected by name.
+    Twice { column: String },
     /// More of something than a schema may have.
     TooLarge { what: &'static str, found: usize, limit: usize },
     /// A column's type is not stored by this version.
@@ -27,7 +29,9 @@ impl SchemaError {
         match self {
             Self::UnsupportedType { .. } => Code::UnsupportedType,
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::Malformed(_) | Self::Key { .. } | Self::CannotFollow { .. } => Code::InvalidArgument,
+            Self::Malformed(_) | Self::Twice { .. } | Self::Key { .. } | Self::CannotFollow { .. } => {
+                Code::InvalidArgument
+            }
         }
     }
 }
@@ -36,6 +40,7 @@ impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(why) => write!(f, "schema: {why}; send an Arrow IPC schema message"),
+            Self::Twice { column } => write!(f, "schema: two columns are called {column:?}; rename one"),
             Self::TooLarge { what, found, limit } => write!(f, "schema: {found} {what}, at most {limit} are stored"),
             Self::UnsupportedType { column, why } => write!(f, "column {column:?}: {why}; cast it to a stored type"),
             Self::Key { column, why } => write!(f, "key column {column:?}: {why}"),

@@ -44,7 +44,7 @@ impl SchemaPlan {
         for (field, data_type) in fb.fields().into_iter().flatten().zip(schema.fields().iter().map(|f| f.data_type())) {
             let name = field.name().unwrap_or_default();
             if !names.insert(name) {
-                return Err(SchemaError::Malformed(format!("two columns are called {name:?}; rename one")));
+                return Err(SchemaError::Twice { column: name.to_owned() });
             }
             compiler.column(field, data_type)?;
         }

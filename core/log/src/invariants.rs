@@ -32,6 +32,7 @@ pub fn check_invariants<'a>(shards: &[Shard], partitions: impl Iterator<Item = &
             // A job without a group may be under way: then the first one waits still.
             assert!(number == expected || number + 1 == expected, "L2: group {number} waits, {expected} is next");
         }
+        assert!(shard.space.has_what_spare_names(), "L7: a spare's name speaks of a segment that is gone");
         if let Some(current) = &shard.space.current {
             assert!(
                 current.end <= current.capacity,

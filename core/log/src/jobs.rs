@@ -46,6 +46,9 @@ impl Shard {
             self.seal();
         }
         let group = self.sealed.pop_front();
+        if let Some(group) = group.as_ref().filter(|group| group.new_file.is_some()) {
+            self.space.on_begin(group.file);
+        }
         let steps = self.space.steps(now_ms);
         if group.is_none() && steps.is_empty() {
             return None;

@@ -39,6 +39,8 @@
 //! - L4 bytes of a recycled file never count: each record names its file's number.
 //! - L5 a file goes only when nothing but the shard holds its [`FileToken`] (see `files.rs` for who else may).
 //! - L6 data is never deleted because something about it cannot be read.
+//! - L7 where a prepared spare stands, so does the segment that its name speaks of, or a newer one of its shard: a
+//!   newest segment that somebody took away is missed, not forgotten.
 #![forbid(unsafe_code)]
 
 mod aligned;

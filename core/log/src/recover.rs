@@ -2,7 +2,8 @@
 //!
 //! 1. Take the lock: one process a store.
 //! 2. Read every segment's header. A newer format or another cluster's, history's or store's file ends it here:
-//!    nothing has been touched. A damaged header is reported; the file's records still speak for themselves.
+//!    nothing has been touched. So does a shard's newest segment that is missing: prepared files say which one stood
+//!    there last. A damaged header is reported; the file's records still speak for themselves.
 //! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
 //!    (`rebuild.rs`).
 //! 4. Cut the torn end of each shard's last file, write its last group once more, and sync before anything new is
@@ -29,7 +30,7 @@ use crate::rebuild::Rebuild;
 use crate::report::{Damage, Report};
 use crate::scan::{Bounds, End, Scan};
 use crate::shard::Shard;
-use crate::space::{Prepared, Space, is_prepared_name, reserve_name, spare_name};
+use crate::space::{Prepared, Space, is_prepared_name, parse_spare_name, reserve_name, spare_name};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 use crate::terms::Options;
@@ -64,6 +65,8 @@ pub enum RecoverError {
     NewerFormat { file: String, version: u16 },
     /// A file belongs to another cluster, history or store.
     ForeignFile { file: String, what: &'static str },
+    /// The newest segment of a shard is gone, with records that may have been acknowledged: `spare` was made behind it.
+    Missing { file: String, spare: String },
     /// Another process has it open, or a call failed.
     Storage(StorageError),
 }
@@ -86,6 +89,13 @@ impl std::fmt::Display for RecoverError {
             }
             Self::ForeignFile { file, what } => {
                 write!(out, "{file} belongs to another {what}; move it out of this store's directory or open its own")
+            }
+            Self::Missing { file, spare } => {
+                write!(
+                    out,
+                    "{file} is missing: {spare} was made behind it. Put it back; where its rows have replicas, an \
+                     empty data directory may take this one's place; to go on without what was in it, remove {spare}"
+                )
             }
             Self::Storage(error) => error.fmt(out),
         }
@@ -126,6 +136,9 @@ pub fn recover<S: Storage>(
     let lock = StoreLock(storage.lock()?);
     let mut rebuild = Rebuild::default();
     let segments = segments(storage, Some(&options.identity), &mut rebuild.report)?;
+    if let Some((file, spare)) = missing(storage, &segments)?.into_iter().next() {
+        return Err(RecoverError::Missing { file, spare });
+    }
     let ends = scan_all(storage, &segments, &mut rebuild, visitor)?;
     settle_ends(storage, &segments, &ends, &mut rebuild.report)?;
     let (partitions, report) = rebuild.finish();
@@ -144,7 +157,19 @@ pub fn check<S: Storage>(storage: &S) -> Result<Report, RecoverError> {
     let segments = segments(storage, None, &mut rebuild.report)?;
     let ends = scan_all(storage, &segments, &mut rebuild, &mut NoVisitor)?;
     rebuild.report.cut_bytes = ends.values().map(|end| end.torn_bytes).sum();
+    for (file, spare) in missing(storage, &segments)? {
+        let why = format!("the file is missing: {spare} was made behind it");
+        rebuild.report.damage.push(Damage { file, position: 0, topic: 0, partition: 0, record_number: None, why });
+    }
     Ok(rebuild.finish().1)
+}
+
+/// Segments that must stand here and do not, each with the spare whose name says so.
+fn missing<S: Storage>(storage: &S, segments: &BTreeMap<u64, Segment>) -> Result<Vec<(String, String)>, RecoverError> {
+    let is_there = |shard, behind| segments.range(behind..).any(|(_, segment)| segment.pin.shard == shard);
+    let spares = storage.list()?.into_iter().filter_map(|(name, _)| Some((parse_spare_name(&name)?, name)));
+    let lost = spares.filter(|((shard, behind), _)| !is_there(*shard, *behind));
+    Ok(lost.map(|((shard, behind), spare)| (segment_name(behind, shard), spare)).collect())
 }
 
 /// Step 2.
@@ -311,7 +336,7 @@ fn shards<S: Storage>(
             0 => Prepared::No,
             bytes => prepare(storage, &reserve_name(shard, 0), bytes)?,
         };
-        let name = spare_name(shard, 0);
+        let name = spare_name(shard, 0, 0);
         if let Some(position) = left.iter().position(|left| *left == name).or(left.len().checked_sub(1)) {
             storage.rename(&left.swap_remove(position), &name)?;
         }

@@ -62,6 +62,10 @@ pub struct Space {
     /// Numbers in the names of the spare and the reserve.
     spare_serial: u64,
     reserve_serial: u64,
+    /// Newest file whose first group is with the writer or durable, 0 = none in this run.
+    begun_file: u64,
+    /// What the spare's name says of it: `begun_file` when it was asked for.
+    spare_behind: u64,
     /// Segments that this shard looks after, with their lengths; the open one included.
     pub files: BTreeMap<u64, (FilePin, u64)>,
     /// Where files end that take no group any more, and their last groups; 0 = of an earlier run.
@@ -86,10 +90,21 @@ pub enum NoRoom {
 }
 
 /// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until
-/// the first group in it is written.
+/// the first group in it is written. `behind`: it was made after this segment of the shard had a durable group, and
+/// is used up before that one may go, so where it stands, this segment or a newer one must stand, too; 0 = it says
+/// nothing.
 #[must_use]
-pub fn spare_name(shard: u16, serial: u64) -> String {
-    format!("spare-{shard:04x}-{serial:x}.free")
+pub fn spare_name(shard: u16, serial: u64, behind: u64) -> String {
+    format!("spare-{shard:04x}-{serial:x}-{behind:x}.free")
+}
+
+/// The shard and the segment that a spare's name speaks of.
+#[must_use]
+pub fn parse_spare_name(name: &str) -> Option<(u16, u64)> {
+    let mut parts = name.strip_prefix("spare-")?.strip_suffix(".free")?.split('-');
+    let shard = u16::from_str_radix(parts.next()?, 16).ok()?;
+    let behind = u64::from_str_radix(parts.nth(1)?, 16).ok()?;
+    (behind > 0 && parts.next().is_none()).then_some((shard, behind))
 }
 
 #[must_use]
@@ -124,6 +139,8 @@ impl Space {
             reserve: Prepared::No,
             spare_serial: 0,
             reserve_serial: 0,
+            begun_file: 0,
+            spare_behind: 0,
             files: BTreeMap::new(),
             sealed: BTreeMap::new(),
             free: Vec::new(),
@@ -152,7 +169,7 @@ impl Space {
         let (prepared, name) = match (self.spare, self.reserve) {
             (Prepared::Ready { bytes, recycled }, _) if bytes >= needed => {
                 self.spare = Prepared::No;
-                ((bytes, recycled), spare_name(self.shard, self.spare_serial))
+                ((bytes, recycled), self.spare_name())
             }
             (Prepared::No | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
                 if !is_rows && self.full_until_ms.is_some() && bytes >= needed =>
@@ -191,6 +208,22 @@ impl Space {
         self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin });
     }
 
+    fn spare_name(&self) -> String {
+        spare_name(self.shard, self.spare_serial, self.spare_behind)
+    }
+
+    /// L7.
+    pub fn has_what_spare_names(&self) -> bool {
+        let is_there = self.spare_behind == 0 || self.files.range(self.spare_behind..).next().is_some();
+        is_there || self.spare == Prepared::No
+    }
+
+    /// The next job writes the first group of this file, and does its steps when that is durable.
+    pub fn on_begin(&mut self, number: u64) {
+        assert!(number > self.begun_file, "a shard's files are begun in the order of their numbers (L3)");
+        self.begun_file = number;
+    }
+
     /// Steps for the next job: prepare what is missing, remove what nobody needs.
     pub fn steps(&mut self, now_ms: u64) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -198,7 +231,8 @@ impl Space {
         if self.spare == Prepared::No && may_ask {
             self.spare = Prepared::Asked;
             self.spare_serial += 1;
-            steps.push(self.prepare(spare_name(self.shard, self.spare_serial), self.segment_bytes));
+            self.spare_behind = self.begun_file;
+            steps.push(self.prepare(self.spare_name(), self.segment_bytes));
         } else if self.wants_reserve() {
             self.reserve = Prepared::Asked;
             self.reserve_serial += 1;
@@ -267,7 +301,7 @@ impl Space {
             Step::Recycle { name, bytes, .. } => (name, *bytes, true),
             Step::Remove { .. } => return outcome.clone(),
         };
-        let is_spare = *name == spare_name(self.shard, self.spare_serial);
+        let is_spare = *name == self.spare_name();
         let prepared = match outcome {
             Ok(()) => Prepared::Ready { bytes, recycled },
             Err(StorageError::Full) => Prepared::No,

@@ -240,3 +240,51 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
     assert_eq!(newer.list().unwrap(), names);
     assert_eq!(storage.list().unwrap(), names);
 }
+
+#[test]
+fn the_newest_file_that_is_gone_ends_a_start_and_fsck_names_it() {
+    let storage = filled(7);
+    let segments = |storage: &Faulty| -> Vec<String> {
+        storage.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| name.contains(".seg")).collect()
+    };
+    let newest = segments(&storage).pop().unwrap();
+    let emptied = storage.copy();
+    for name in segments(&emptied) {
+        emptied.remove(&name).unwrap();
+    }
+    storage.remove(&newest).unwrap();
+    for lossy in [&storage, &emptied] {
+        let before = lossy.list().unwrap();
+        let error = recover(lossy, &small(), &mut NoVisitor).map(|_| ()).unwrap_err();
+        let RecoverError::Missing { file, spare } = &error else { panic!("{error}") };
+        assert_eq!(*file, newest);
+        let report = check(lossy).unwrap();
+        assert!(report.damage.iter().any(|damage| damage.file == newest && damage.why.contains(spare.as_str())));
+        assert_eq!(lossy.list().unwrap(), before, "nothing was touched");
+        lossy.remove(spare).unwrap();
+        Store::open(lossy, &small()); // the way out that the error names
+    }
+}
+
+#[test]
+fn a_file_that_was_given_back_is_not_missed() {
+    let storage = filled(8);
+    let mut store = Store::open(&storage, &small());
+    for _ in 0..3 {
+        let newest = store.shards[0].newest_file();
+        while store.shards[0].newest_file() == newest {
+            store.put(1, 0, 2, &[7; 3_000]);
+            store.settle();
+        }
+        for log in store.logs.values_mut() {
+            let end = log.end_offset();
+            store.shards[0].append_start(&mut store.pool, log, end).unwrap();
+        }
+        store.settle();
+        store.retain();
+        store.settle();
+        let now = storage.copy();
+        assert!(check(&now).unwrap().damage.is_empty());
+        Store::open(&now, &small());
+    }
+}

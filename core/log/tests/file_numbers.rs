@@ -81,9 +81,13 @@ fn without_a_segment_that_tells_the_last_number_prepared_files_are_not_used_agai
         fill(&mut store, &disk, number);
     }
     drop(store);
-    // As an earlier version left it, or a hand that removed too much.
-    for (name, _) in disk.list().unwrap().into_iter().filter(|(name, _)| name.contains(".seg")) {
-        disk.remove(&name).unwrap();
+    // As an earlier version left it, whose spares told nothing of segments.
+    for (name, _) in disk.list().unwrap() {
+        if name.contains(".seg") {
+            disk.remove(&name).unwrap();
+        } else if name.starts_with("spare-") {
+            disk.rename(&name, "spare-0000-1.free").unwrap();
+        }
     }
     let mut store = Store::open(&disk, &options());
     for byte in 0..3 {

@@ -165,8 +165,7 @@ fn golden_streams_are_taken_or_refused_for_a_named_reason() {
         }
     }
     let refused: Vec<_> = refused.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
-    let twice =
-        |name: &str| format!("schema: two columns are called {name:?}; rename one; send an Arrow IPC schema message");
+    let twice = |name: &str| format!("schema: two columns are called {name:?}; rename one");
     let expected = [
         // date64 within a day, and decimals wider than their precision: pyarrow's full validation refuses both, so a
         // reader may.

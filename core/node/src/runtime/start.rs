@@ -254,6 +254,7 @@ pub fn recover_error(config: &Config, error: RecoverError) -> NodeError {
         RecoverError::ForeignFile { file, what } => {
             NodeError::Identity(format!("{data}: {file} is of another {what}; nothing was changed"))
         }
+        RecoverError::Missing { .. } => NodeError::Storage(format!("{data}: {error}; nothing was changed")),
         RecoverError::Storage(error) => storage_error(config, &error),
     }
 }
