@@ -141,6 +141,8 @@ def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
     is_new = not (root / "store.toml").exists()
     if is_new:
         _make_identity(root)
+    else:
+        sync_directory(root)  # the start that wrote the identity may have failed at just this
     directory = DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=is_new)
     for path in (directory.journal, directory.snapshot, directory.installing):
         remove_leftover(path) if path.parent.exists() else None

@@ -10,7 +10,8 @@ A group may end with a record of the hard state of consensus: what it promises i
 
 A failed sync is never tried again: the kernel may have marked the pages clean. The journal then refuses
 everything. What such a sync did not write stays readable until the power goes, so a start writes everything
-behind the last seal once more, and that seal, before it believes in it.
+behind the last seal once more, and that seal, before it believes in it; and it syncs the folder, for the file
+may be a new one whose name is not on the disk yet.
 """
 
 from __future__ import annotations
@@ -208,6 +209,7 @@ class Journal:
         os.lseek(self._descriptor, self._end - len(doubtful), os.SEEK_SET)
         write_all(self._descriptor, doubtful)
         os.fsync(self._descriptor)
+        sync_directory(self.path.parent)
 
     def _seal(self) -> None:
         # Not synced: it only has to be there when damage is judged later, and a lost one loses nothing. The

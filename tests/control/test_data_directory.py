@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -352,3 +355,24 @@ def test_a_link_into_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "disk" / "data").mkdir(parents=True)
     open_directory(tmp_path / "data").close()
     assert (tmp_path / "disk" / "data" / "store.toml").exists()
+
+
+def test_an_identity_whose_folder_was_not_synced_is_made_durable_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "data"
+    sync, synced = os.fsync, set[int]()
+
+    def fails(to: int) -> None:
+        if stat.S_ISDIR(os.fstat(to).st_mode):
+            raise OSError(errno.EIO, "Input/output error")
+        sync(to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(StorageError, match="Input/output error"):
+            open_directory(root)
+    assert (root / "store.toml").exists()
+    monkeypatch.setattr(os, "fsync", lambda to: (sync(to), synced.add(os.fstat(to).st_ino)))
+    open_directory(root).close()
+    assert root.stat().st_ino in synced

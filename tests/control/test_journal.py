@@ -283,11 +283,39 @@ def test_what_a_failed_sync_left_readable_is_written_again_before_it_is_believed
     again = Journal(tmp_path / "j", history=HISTORY)
     assert again.entries == ENTRIES[:2]
     again.close()
-    written, synced = done
+    written, *synced = done
     assert isinstance(written, bytes)
-    assert synced == "sync"
+    assert synced == ["sync"] * 2, "the file, then its folder"
     assert before.endswith(written)
     assert ENTRIES[1].data in written
     # With the seal in front of the group: it was not durable before either.
     assert len(written) > len(before) - before.rindex(ENTRIES[1].data)
     assert (tmp_path / "j").read_bytes() == before
+
+
+def test_a_new_file_whose_folder_was_not_synced_is_made_durable_before_it_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Found by a simulated cluster (seed 934597): the sync of the folder failed behind a rewriting, the next
+    # start read the new file and promised on, a power cut brought the old one back.
+    path = tmp_path / "j"
+    made(path, ENTRIES[:1])
+    journal = Journal(path, history=HISTORY)
+    sync, synced = os.fsync, list[int]()
+
+    def noted(to: int, *, fails: bool = False) -> None:
+        inode = os.fstat(to).st_ino
+        if fails and inode == tmp_path.stat().st_ino:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(to)
+        synced.append(inode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda to: noted(to, fails=True))
+        with pytest.raises(StorageError, match="rewriting"):
+            journal.rewrite(Position(1, 1), [], Hard(6, 2, 1))
+    journal.close()
+    synced.clear()
+    monkeypatch.setattr(os, "fsync", noted)
+    assert reopened(path).hard == Hard(6, 2, 1)
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
