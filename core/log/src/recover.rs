@@ -93,8 +93,9 @@ impl std::fmt::Display for RecoverError {
             Self::Missing { file, spare } => {
                 write!(
                     out,
-                    "{file} is missing: {spare} was made behind it. Put it back; where its rows have replicas, an \
-                     empty data directory may take this one's place; to go on without what was in it, remove {spare}"
+                    "{file} is missing or no regular file: {spare} was made behind it. Put it back; where its rows \
+                     have replicas, an empty data directory may take this one's place; to go on without what was in \
+                     it, remove {spare}"
                 )
             }
             Self::Storage(error) => error.fmt(out),
@@ -158,7 +159,7 @@ pub fn check<S: Storage>(storage: &S) -> Result<Report, RecoverError> {
     let ends = scan_all(storage, &segments, &mut rebuild, &mut NoVisitor)?;
     rebuild.report.cut_bytes = ends.values().map(|end| end.torn_bytes).sum();
     for (file, spare) in missing(storage, &segments)? {
-        let why = format!("the file is missing: {spare} was made behind it");
+        let why = format!("the file is missing or no regular file: {spare} was made behind it");
         rebuild.report.damage.push(Damage { file, position: 0, topic: 0, partition: 0, record_number: None, why });
     }
     Ok(rebuild.finish().1)
