@@ -8,7 +8,8 @@
             ...
 
 The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits
-(requests, room in the producer, the next batch) waits in a worker thread. For many sends at once:
+(requests, room in the producer) waits in a worker thread; a reader takes one only to decode what has come. An
+`await` that is cancelled goes on there: rows that were sent stay sent. For many sends at once:
 `producer.submit(batch)` gives an awaitable without waiting for its outcome. Arguments and errors are those of
 `ringfence.client`.
 """
@@ -16,12 +17,17 @@ The background thread of `ringfence.link` does the work; here its futures become
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from weakref import WeakValueDictionary
 
 from ringfence import client as sync
 from ringfence.aio_scopes import Scopes
 from ringfence.native.errors import OverloadedError
+from ringfence.places import Position
 from ringfence.turns import Turns
 
 if TYPE_CHECKING:
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 
     from ringfence.decode import Place
     from ringfence.native.messages import ResumePoint, Status, TopicInfo
-    from ringfence.places import Ends, Position
+    from ringfence.places import Ends
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
     from ringfence.routing import Layout
@@ -63,6 +69,7 @@ class Client:
 
     def __init__(self, client: sync.Client) -> None:
         self._client = client
+        self._turns: WeakValueDictionary[tuple[str | None, ...], Turns] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,7 +133,8 @@ class Client:
 
     def producer(self, topic: str, **options: Any) -> Opening[Producer]:
         """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
-        return Opening(lambda: Producer(self._client.producer(topic, **options)))
+        make = partial(self._client.producer, topic, **options)
+        return Opening(lambda: Producer(make()), self._turns_of("producer", topic, options.get("name")))
 
     @property
     def scopes(self) -> Scopes:
@@ -135,7 +143,12 @@ class Client:
 
     def transaction(self, topic: str | None = None, *, scope: str, **options: Any) -> Opening[Transaction]:
         """As `ringfence.Client.transaction`: for `await`, or at once for `async with`."""
-        return Opening(lambda: Transaction(self._client.transaction(topic, scope=scope, **options)))
+        make = partial(self._client.transaction, topic, scope=scope, **options)
+        return Opening(lambda: Transaction(make()), self._turns_of("scope", scope))
+
+    def _turns_of(self, *name: str | None) -> Turns:
+        """Who opens a name fences whoever had it: an opening that was cancelled must not come last."""
+        return self._turns.setdefault(name, Turns()) if None not in name else Turns()
 
     def read(self, topic: str, **options: Any) -> Reader:
         """As `ringfence.Client.read`, for `async for`; the topic is looked up with the first batch."""
@@ -145,8 +158,8 @@ class Client:
 class Opening(Generic[Opened]):
     """A producer or transaction that is opened when it is awaited or entered; once."""
 
-    def __init__(self, make: Callable[[], Opened]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Opened], turns: Turns) -> None:
+        self._make, self._turns = make, turns
         self._opened: Opened | None = None
 
     def __await__(self) -> Generator[Any, None, Opened]:
@@ -163,7 +176,7 @@ class Opening(Generic[Opened]):
 
     async def _open(self) -> Opened:
         if self._opened is None:
-            self._opened = await asyncio.to_thread(self._make)
+            self._opened = await self._turns.run(self._make)
         return self._opened
 
 
@@ -270,36 +283,94 @@ class Transaction:
 
 
 class Reader:
-    """As `ringfence.Reader`."""
+    """As `ringfence.Reader`, for one task at a time.
+
+    No thread waits for rows. An `async for` step that is cancelled takes no batch away: the next one has it.
+    """
 
     def __init__(self, client: sync.Client, topic: str, options: dict[str, Any]) -> None:
         self._client, self._topic, self._options = client, topic, options
         self._reader: SyncReader | None = None
+        self._look_alone = threading.Lock()  # a step that was cancelled may still be in its thread
+        self._looking = False
+        self._kept: deque[tuple[Place, pa.RecordBatch] | None] = deque()  # None: the end; one, as a rule
+        self._arrivals: set[Callable[[], object]] = set()  # one a waiting task
+        self._place: Place | None = None
+        self._begin: dict[int, Position] = {}
+        self._behind: dict[int, Position] = {}  # by partition: the row behind what was handed out
 
     @property
     def place(self) -> Place | None:
         """Where the last batch stands."""
-        return None if self._reader is None else self._reader.place
+        return self._place
 
     def positions(self) -> list[Position]:
         """Where to go on; empty before the first batch."""
-        return [] if self._reader is None else self._reader.positions()
+        found = [] if self._reader is None else self._reader.positions()
+        # What nobody has got yet is still to come, though the reader may be past it.
+        first = self._begin if self._looking or self._kept else {}
+        return [self._behind.get(each.partition) or first.get(each.partition) or each for each in found]
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
-        batch = await asyncio.to_thread(self._next)
-        if batch is None:
-            raise StopAsyncIteration
+        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(arrived.set)
+
+        self._arrivals.add(wake)
+        try:
+            while not self._kept:
+                arrived.clear()
+                await asyncio.to_thread(self._look)
+                if not self._kept:
+                    assert self._reader is not None
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._reader.idle_s):
+                            await arrived.wait()
+        finally:
+            self._arrivals.discard(wake)
+        if (found := self._kept[0]) is None:
+            raise StopAsyncIteration  # it stays: whoever asks next ends, too
+        self._kept.popleft()
+        self._place, batch = found
+        begin, rows, epoch = self._place.first_offset, self._place.rows, self._place.epoch
+        self._behind[self._place.partition] = Position(self._place.partition, begin + rows, epoch)
         return batch
 
-    def _next(self) -> pa.RecordBatch | None:
-        if self._reader is None:
-            self._reader = self._client.read(self._topic, **self._options)
-        return next(self._reader, None)
+    def _look(self) -> None:
+        """Keep the next batch if there is one."""
+        with self._look_alone:
+            if self._kept:
+                return
+            if self._reader is None:
+                reader = self._client.read(self._topic, **self._options)
+                reader.on_arrival = self._wake
+                self._begin = {each.partition: each for each in reader.positions()}
+                self._reader = reader
+            self._looking = True
+            try:
+                batch = self._reader.try_next()
+                if batch is not None:
+                    assert self._reader.place is not None
+                    self._kept.append((self._reader.place, batch))
+            except StopIteration:
+                self._kept.append(None)
+                self._wake()
+            finally:
+                self._looking = False
+
+    def _wake(self) -> None:
+        for wake in tuple(self._arrivals):
+            wake()
 
     async def close(self) -> None:
         """Fetch no more."""
+        self._kept.clear()
+        self._kept.append(None)
+        self._wake()
         if self._reader is not None:
             self._reader.close()

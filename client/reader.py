@@ -32,7 +32,7 @@ from ringfence.places import TRY_S, Position, Span, redirect_delay_s
 from ringfence.staged_rows import StagedFetch, places
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from concurrent.futures import Future
     from types import TracebackType
 
@@ -90,6 +90,7 @@ class Reader:
     Attributes:
         schema: of every batch.
         place: where the last batch stands; None before the first.
+        on_arrival: called, on any thread, when an answer has come or the reader was closed.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Reader:
     ) -> None:
         self.schema = decoder.schema
         self.place: Place | None = None
+        self.on_arrival: Callable[[], None] = lambda: None
         self._link, self._tables, self._layout, self._decoder = link, tables, layout, decoder
         self._batch_rows, self._timeout_s = batch_rows, timeout_s
         self._cursors = {span.partition: Cursor(span) for span in spans}
@@ -144,9 +146,25 @@ class Reader:
         """
         self._owner.check()
         with self._iterating:
-            return self._next()
+            while (batch := self._step(wait=True)) is None:
+                pass
+            return batch
 
-    def _next(self) -> pa.RecordBatch:
+    def try_next(self) -> pa.RecordBatch | None:
+        """As `next`, but None where that would wait: `on_arrival` tells when to ask again, or `idle_s`."""
+        self._owner.check()
+        with self._iterating:
+            return self._step(wait=False)
+
+    @property
+    def idle_s(self) -> float | None:
+        """Seconds until `try_next` asks a redirected partition again; None: only an answer brings more."""
+        paused = list(self._paused)
+        if not paused:
+            return None
+        return max(0.0, min(cursor.resume_s for cursor in paused) - time.monotonic())
+
+    def _step(self, *, wait: bool) -> pa.RecordBatch | None:
         while not self._closed:
             while self._handing_out:
                 cursor = self._handing_out.popleft()
@@ -167,11 +185,12 @@ class Reader:
             self._fetch()
             if not self._under_way and not self._paused:
                 break
-            patience_s = max(0.0, self._resumed_at() - time.monotonic()) if self._paused else None
             try:
-                arrived = self._arrived.get(timeout=patience_s)
+                arrived = self._arrived.get(wait, self.idle_s)
             except queue.Empty:
-                continue
+                if wait:
+                    continue
+                return None
             if arrived is not None:  # else: closed
                 self._take(*arrived)
         self._forget()
@@ -215,7 +234,7 @@ class Reader:
         A loop that another thread runs ends with the batch that it has; a new one raises ClosedError.
         """
         self._closed = True
-        self._arrived.put(None)
+        self._arrive(None)
         if self._iterating.acquire(blocking=False):  # else the loop that is woken does it
             try:
                 self._forget()
@@ -240,7 +259,8 @@ class Reader:
 
     def _fetch(self) -> None:
         """Keep every lane busy. A partition whose answers wait to be handed out fetches no further."""
-        if self._paused and self._resumed_at() <= (now := time.monotonic()):
+        if self.idle_s == 0.0:
+            now = time.monotonic()
             self._to_fetch.extend(cursor for cursor in self._paused if cursor.resume_s <= now)
             self._paused = [cursor for cursor in self._paused if cursor.resume_s > now]
         for _ in range(len(self._to_fetch)):
@@ -262,7 +282,7 @@ class Reader:
             wire.Opcode.FETCH, b"", deadline, topic=self._layout.name, wait_s=self._poll_s, fields=fields,
             held=self._layout.generation,
         )  # fmt: skip
-        ask.future.add_done_callback(lambda future: self._arrived.put((cursor, future)))
+        ask.future.add_done_callback(lambda future: self._arrive((cursor, future)))
         self._under_way += 1
         cursor.asked, cursor.under_way = cursor.fetched, True
         try:
@@ -272,6 +292,10 @@ class Reader:
             cursor.under_way = False
             self._to_fetch.append(cursor)
             raise
+
+    def _arrive(self, what: tuple[Cursor, Future[Answer]] | None) -> None:
+        self._arrived.put(what)
+        self.on_arrival()
 
     def _take(self, cursor: Cursor, future: Future[Answer]) -> None:
         self._under_way -= 1
@@ -313,9 +337,6 @@ class Reader:
         cursor.resume_s = now + redirect_delay_s(cursor.redirects, error)
         self._paused.append(cursor)
         self._layout = self._tables.get_by_id(self._layout.topic, now + self._timeout_s, self._layout.name)
-
-    def _resumed_at(self) -> float:
-        return min(cursor.resume_s for cursor in self._paused)
 
     def _hand_out(self, cursor: Cursor, answer: Answer) -> None:
         if answer.body:
