@@ -18,7 +18,7 @@ from ringfence.control.cli.cluster_story import ClusterStory
 from ringfence.control.cli.demo import lacking_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import Scene, Story, StoryError
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exits import Exit, data_directory
 from ringfence.control.cli.local_cluster import LOOK_S, Folder, LocalCluster, temporary
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.model.words import counted
@@ -55,7 +55,8 @@ def command(
 ) -> int:  # fmt: skip
     """Run a cluster of local processes until Ctrl-C.
 
-    One line tells when all nodes serve, with their addresses. A process that ends is told; the others go on.
+    One line tells when all nodes serve, with their addresses. A process that ends is told; the others go on,
+    and when none is left it ends with 8.
     With --demo, --demo-cluster or --demo-pipeline it tells a story instead, and ends with 0 when no row and
     no command was lost.
 
@@ -77,11 +78,13 @@ def command(
     with contextlib.ExitStack() as stack:
         folder = Folder(data) if data is not None else stack.enter_context(temporary())
         root = folder.path
-        root.mkdir(parents=True, exist_ok=True)
+        with data_directory(root):
+            root.mkdir(parents=True, exist_ok=True)
         cluster = stack.enter_context(LocalCluster(root, asked))
         if not as_json:
             click.echo(f"starting {counted(count, 'node')}", err=True)
-        cluster.start(count)
+        with data_directory(root, alone=True):
+            cluster.start(count)
         if asked.is_set():
             return Exit.OK
         if demo_pipeline:
@@ -91,9 +94,9 @@ def command(
             story = Story(cluster).tell(source) if demo else ClusterStory(cluster).tell(source)
             code = _demo(story, root, as_json=as_json)
         else:
-            code = Exit.OK
             _tell(cluster, as_json=as_json)
             _watch(cluster, asked, as_json=as_json)
+            code = Exit.OK if asked.is_set() else Exit.NODE_FAILED
         folder.is_kept = code != Exit.OK
     return code
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from pathlib import Path
 
 from ringfence.native import errors
 
@@ -30,7 +34,8 @@ MEANINGS: dict[Exit, str] = {
     Exit.UNREACHABLE: "no node answered, or it cannot serve now; the same command may succeed later",
     Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node went away before it answered",
     Exit.DAMAGE: "a stored record is damaged",
-    Exit.STORAGE: "the data directory cannot be used: locked, of a newer program, or of another store",
+    Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, of a newer program, "
+    "or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
     Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
@@ -57,6 +62,36 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (errors.RetriableError, Exit.UNREACHABLE),
     (errors.RerouteError, Exit.UNREACHABLE),
 )
+
+
+WAYS_OUT = {
+    errno.EACCES: "run this as the user that it belongs to",
+    errno.EPERM: "run this as the user that it belongs to",
+    errno.EROFS: "mount it so that it can be written, or choose another --data",
+    errno.ENOSPC: "free some, or choose another --data",
+    errno.EDQUOT: "free some, or choose another --data",
+}
+
+
+@contextmanager
+def data_directory(root: Path, *, alone: bool = False) -> Iterator[None]:
+    """What its files refuse is a StorageError: neither a defect of ours nor the output's fault.
+
+    `alone`: nothing else is written meanwhile, so that an error that names no file is one of `root`, too.
+    """
+    try:
+        yield
+    except OSError as error:
+        way_out = WAYS_OUT.get(error.errno or 0)
+        if error.filename is None:
+            ours, at = alone and way_out is not None, ""
+        else:
+            ours, at = Path(str(error.filename)).is_relative_to(root), f" ({error.filename})"
+        if not ours:
+            raise
+        raise errors.StorageError(
+            f"data directory {root}: {error.strerror}{at}; {way_out or 'check its disk'}"
+        ) from error
 
 
 def table() -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exits import Exit, data_directory
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
@@ -60,7 +60,8 @@ def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, 
         return fsck_cluster.tell(report, as_json=as_json)
     if len(data_dirs) != 1:
         raise click.UsageError("name one data directory by --data, or check a cluster with --cluster")
-    return one(data_dirs[0], as_json=as_json)
+    with data_directory(data_dirs[0]):
+        return one(data_dirs[0], as_json=as_json)
 
 
 def http_is_named() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exits import Exit, data_directory
 from ringfence.control.cli.output import emit, show_table
 from ringfence.control.cli.rebalance_door import asked
 from ringfence.control.invariants import metadata as invariants
@@ -49,16 +50,13 @@ def stopped(roots: Sequence[Path]) -> dict[str, Any]:
     newest: tuple[int, MetadataState] | None = None
     first: DataDirectory | None = None
     for root in roots:
-        directory = open_existing(root)
-        try:
+        with data_directory(root), contextlib.closing(open_existing(root)) as directory:
             first = first or directory
             _check_same(first, directory)
             node = NodeId(directory.identity.node)
             if node in seen:
                 raise ConfigError(f"{root}: another directory of node {node} is named, too", key="data")
             found, state = _of(directory)
-        finally:
-            directory.close()
         seen[node] = found
         if state is not None and (newest is None or state[0] > newest[0]):
             newest = state

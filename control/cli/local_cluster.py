@@ -20,7 +20,8 @@ from typing import Final, Self
 
 import msgspec
 
-from ringfence.native.errors import ConnectError
+from ringfence.control.store.files import write_atomically
+from ringfence.native.errors import ConnectError, StorageError
 
 START_S: Final = 60.0
 """A first start takes a second; a loaded machine may need longer."""
@@ -188,12 +189,17 @@ def temporary() -> Iterator[Folder]:
 
 def _ports(path: Path) -> tuple[_Local, bool]:
     if path.exists():
-        return msgspec.json.decode(path.read_bytes(), type=_Local), False
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_Local), False
+        except msgspec.DecodeError as error:
+            raise StorageError(
+                f"{path} does not hold a node's ports ({error}); remove it: the node gets others"
+            ) from error
     with socket.socket() as one, socket.socket() as two, socket.socket() as three:
         for each in (one, two, three):
             each.bind(("127.0.0.1", 0))
         local = _Local(*(each.getsockname()[1] for each in (one, two, three)))
-    path.write_bytes(msgspec.json.encode(local))
+    write_atomically(path, msgspec.json.encode(local))
     return local, True
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import msgspec
 
 from ringfence.control.cli.exits import Exit
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -52,7 +55,15 @@ def show_table(
             for name, value in zip(columns, row, strict=True)
         ))  # fmt: skip
     # Without a terminal nothing is wrapped: a file has no width.
-    Console(width=None if sys.stdout.isatty() else 10_000, highlight=False).print(table)
+    draw(Console(width=None if sys.stdout.isatty() else 10_000, highlight=False), table)
+
+
+def draw(console: Console, what: RenderableType) -> None:
+    """On stdout. Not by rich itself: on a closed pipe it would end the program, with 1."""
+    with console.capture() as drawn:
+        console.print(what)
+    sys.stdout.write(drawn.get())
+    sys.stdout.flush()
 
 
 def shown(value: Any) -> str:

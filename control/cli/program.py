@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -53,20 +55,34 @@ class OutputFailedError(Exception):
     """Where our output goes takes no more."""
 
 
+@contextmanager
+def output_told() -> Iterator[None]:
+    """Here, because click makes of a broken pipe exit code 1, and puts an empty line before an interrupt."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
+    except KeyboardInterrupt as error:
+        if sys.stderr.isatty():  # click ends the line that shows ^C; elsewhere it would be an empty one
+            raise
+        raise click.exceptions.Abort from error
+    except OSError as error:
+        # Sources, nodes and data directories have typed errors of their own.
+        if error.errno in OUTPUT_ERRORS:
+            raise OutputFailedError(f"the output cannot be written: {error.strerror}") from error
+        raise
+
+
 class LazyGroup(click.Group):
     """Knows its commands' names and first lines; imports a command when it is called."""
 
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with output_told():  # of --help and --version
+            return super().make_context(*arguments, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        # Here, because click itself turns a broken pipe into exit code 1.
-        try:
+        with output_told():
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            raise OutputClosedError from error
-        except OSError as error:
-            # Sources, nodes and data directories have typed errors of their own.
-            if error.errno in OUTPUT_ERRORS:
-                raise OutputFailedError(f"the output cannot be written: {error.strerror}") from error
-            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - the signature is click's
         return list(COMMANDS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence import Appended, Producer
+    from ringfence import Appended, Client, Producer
 
 WAITING_MAX = 256
 """Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
@@ -57,24 +57,31 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     """  # noqa: D301
     began = time.monotonic()
     sent = _Sent(as_json=as_json)
-    with connected(address, token_file=options["token_file"]) as client:
-        for place, file in enumerate(files):
-            with Source(file, batch_rows=options["batch_rows"]) as source:
-                batches = readable(source)
-                if options["create"] and place == 0:
-                    keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
-                    client.create_topic(
-                        topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
-                    )
-                producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
-                try:
-                    with producer, progress(file, source.rows, quiet=as_json) as bar:
-                        _send(producer, batches, sent, bar)
-                except RingfenceError:
-                    sent.tell_early(topic)
-                    raise
+    try:
+        with connected(address, token_file=options["token_file"]) as client:
+            for place, file in enumerate(files):
+                _publish(client, topic, file, sent, options, first=place == 0)
+    except (RingfenceError, click.UsageError):
+        sent.tell_early(topic)
+        raise
     sent.tell(topic, time.monotonic() - began)
     return Exit.OK
+
+
+def _publish(
+    client: Client, topic: str, file: str, sent: _Sent, options: dict[str, Any], *, first: bool
+) -> None:
+    """One file. RingfenceError; UsageError where it cannot be read, or not to its end."""
+    with Source(file, batch_rows=options["batch_rows"]) as source:
+        batches = readable(source)
+        if options["create"] and first:
+            keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
+            client.create_topic(
+                topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
+            )
+        producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
+        with producer, progress(file, source.rows, quiet=sent.as_json) as bar:
+            _send(producer, batches, sent, bar)
 
 
 def _send(producer: Producer, batches: Iterable[pa.RecordBatch], sent: _Sent, bar: Progress) -> None:
@@ -92,7 +99,7 @@ class _Sent:
     """What was acknowledged so far."""
 
     def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+        self.as_json = as_json
         self.rows = self.size = self.sends = 0
         self.waiting: deque[tuple[Future[Any], int, int]] = deque()
         self._partitions: Counter[int] = Counter()
@@ -107,7 +114,7 @@ class _Sent:
         self.sends += 1
         for part in appended:
             self._partitions[part.partition] += part.rows
-        if self._as_json:
+        if self.as_json:
             places = [
                 {"partition": part.partition, "first_offset": part.first_offset, "rows": part.rows}
                 for part in appended
@@ -119,7 +126,7 @@ class _Sent:
         for future, rows, size in self.waiting:
             if future.done() and not future.cancelled() and future.exception() is None:
                 self._count(future.result(), rows, size)
-        if self.sends and not self._as_json:
+        if self.sends and not self.as_json:
             click.echo(f"{topic}: at least {self.rows:,} rows are on disk", err=True)
 
     def tell(self, topic: str, seconds: float) -> None:
@@ -131,7 +138,7 @@ class _Sent:
             "seconds": round(seconds, 3),
             "partitions": {str(key): self._partitions[key] for key in sorted(self._partitions)},
         }
-        if self._as_json:
+        if self.as_json:
             emit({"done": True, **values})
             return
         rate = f"{shown_bytes(self.size / seconds)}/s" if seconds > 0 else "-"

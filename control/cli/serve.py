@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exits import Exit, data_directory
 from ringfence.control.cli.output import emit, json_option
 from ringfence.control.runtime import logs
 from ringfence.control.runtime.node import PROGRAM, Node
@@ -76,7 +76,8 @@ def command(config: Path | None, as_json: bool, **flags: Any) -> int:  # noqa: F
             click.echo(f"{PROGRAM} serves {settings.data_dir} at {told}")
 
     try:
-        asyncio.run(serve(settings, announce=announce, beside=_beside(settings)))
+        with data_directory(settings.data_dir):
+            asyncio.run(serve(settings, announce=announce, beside=_beside(settings)))
     except NodeFailedError as error:
         click.echo(f"ringfence: the node failed: {error}", err=True)
         return Exit.NODE_FAILED

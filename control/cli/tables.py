@@ -59,6 +59,8 @@ class Source:
 
     def _open(self) -> None:
         if self.path == "-":
+            if sys.stdin is None:
+                raise click.UsageError("-: stdin is closed; it takes an Arrow stream")
             self._read_stream(sys.stdin.buffer)
         elif Path(self.path).suffix.lower() in _PARQUET:
             source = _openable(self.path, self._stack, "rb")
@@ -88,7 +90,15 @@ class Source:
 
     def _read_stream(self, source: Any) -> None:
         reader = self._stack.enter_context(pa.ipc.open_stream(source))
-        self._schema, self._batches = reader.schema, reader
+        self._schema, self._batches = reader.schema, self._alone(reader, source)
+
+    def _alone(self, reader: Iterator[pa.RecordBatch], source: Any) -> Iterator[pa.RecordBatch]:
+        """All batches. UsageError where more follows: rows of another stream must not be dropped silently."""
+        yield from reader
+        if source.read(1):
+            raise click.UsageError(
+                f"{self.path}: more follows the end of its Arrow stream and was not sent; give each alone"
+            )
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         plain = batch if batch.schema.equals(self.schema) else batch.cast(self.schema)

@@ -13,7 +13,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.output import emit, json_option, shown_bytes
+from ringfence.control.cli.output import draw, emit, json_option, shown_bytes
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def command(
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     if not sys.stdout.isatty():
         for look in looks:
-            console.print(_shown(look))
+            draw(console, _shown(look))
         return Exit.OK
     with Live(console=console, auto_refresh=False, screen=True) as live:
         for look in looks:

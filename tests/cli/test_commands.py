@@ -121,6 +121,44 @@ def test_an_arrow_stream_goes_through_pipes(node: NodeProcess) -> None:
     assert pa.ipc.open_stream(read.stdout).read_all().sort_by("id").equals(ROWS)
 
 
+def test_a_stream_that_is_not_taken_whole_says_so_and_what_is_on_disk(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "stream.arrow"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, ROWS.schema) as writer:
+        writer.write_table(ROWS, max_chunksize=len(ROWS) // 4)
+    stream = path.read_bytes()
+    rows = f"{len(ROWS):,}"
+
+    def sent(stdin: bytes, *files: str) -> list[str]:
+        command = [str(PROGRAM), "publish", "part", *files, "--create", "--address", node.address]
+        done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+        assert done.returncode == Exit.USAGE, done.stderr
+        return done.stderr.decode().splitlines()
+
+    said, why = sent(stream + stream, "-")
+    assert said == f"part: at least {rows} rows are on disk"
+    assert "more follows the end of its Arrow stream and was not sent" in why
+    said, why = sent(stream[:-2000], "-")
+    assert re.fullmatch(r"part: at least [\d,]+ rows are on disk", said), said
+    assert why.startswith("ringfence: -: ")
+    said, why = sent(stream, "-", str(tmp_path / "missing.parquet"))
+    assert said == f"part: at least {rows} rows are on disk"
+    assert "No such file" in why
+    path.write_bytes(stream + b"x")
+    said, why = sent(b"", str(path))
+    assert "more follows" in why
+
+
+def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
+    command = ["bash", "-c", '"$@" <&-', "bash", str(PROGRAM), "publish", "t", "-", "--address", node.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        Exit.USAGE,
+        "ringfence: -: stdin is closed; it takes an Arrow stream; see ringfence publish --help\n",
+    )
+
+
 def test_rows_are_read_from_an_offset_with_a_limit_and_some_columns(node: NodeProcess, file: Path) -> None:
     published(node, "offsets", file)
     (info,) = told(cli("topic", "show", "offsets", "--json", address=node.address))
@@ -173,7 +211,8 @@ def test_following_shows_new_rows_until_interrupted(node: NodeProcess, file: Pat
     assert seen == set(range(10_000))
     errors = interrupted(reader)
     assert reader.returncode == Exit.INTERRUPTED
-    assert "Traceback" not in errors
+    (line,) = errors.splitlines()
+    assert json.loads(line)["exit"] == Exit.INTERRUPTED
 
 
 def interrupted(process: subprocess.Popen[str]) -> str:
@@ -201,17 +240,26 @@ def test_following_shows_the_first_of_many_rows_at_once(node: NodeProcess, tmp_p
         reading.kill()
 
 
-def test_a_reader_that_has_enough_is_no_error(node: NodeProcess, file: Path) -> None:
-    published(node, "enough", file)
+@pytest.mark.parametrize(
+    "command", [("read", "enough", "--json"), ("read", "enough", "--follow"), ("topic", "show", "enough")]
+)
+def test_a_reader_that_has_enough_is_no_error(
+    command: tuple[str, ...], node: NodeProcess, tmp_path: Path
+) -> None:
+    # Wide enough that a pipe does not hold all of it, also of one topic's columns.
+    names = ["id", *(f"{place}_{'column' * 30}" for place in range(1000))]
+    path = tmp_path / "wide.parquet"
+    pq.write_table(pa.table({name: [1, 2] for name in names}), path)
+    published(node, "enough", path)
     environment = {**os.environ, "RINGFENCE_ADDRESS": node.address}
     reader = subprocess.Popen(
-        [str(PROGRAM), "read", "enough", "--json"],
+        [str(PROGRAM), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment,
     )
     assert reader.stdout is not None
-    reader.stdout.readline()
+    reader.stdout.read(1)
     reader.stdout.close()
     assert reader.stderr is not None
     said = reader.stderr.read()
@@ -222,10 +270,11 @@ def test_a_reader_that_has_enough_is_no_error(node: NodeProcess, file: Path) -> 
 
 def test_output_that_takes_no_more_is_said_to_be_it(node: NodeProcess, file: Path) -> None:
     published(node, "full", file)
-    for options in (["--json"], [], ["--output", "-"]):
+    reads = ["read", "full", "--address", node.address]
+    for options in ([*reads, "--json"], reads, [*reads, "--output", "-"], ["--help"], ["--version"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
-                [str(PROGRAM), "read", "full", "--address", node.address, *options],
+                [str(PROGRAM), *options],
                 stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
             )  # fmt: skip
         assert done.returncode == Exit.OUTPUT, (options, done.stderr)

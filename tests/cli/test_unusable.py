@@ -1,0 +1,89 @@
+"""Data directories that the system keeps from us: told in one line that names the file, never a defect."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ringfence.control.cli.exits import Exit
+from tests.system.harness import PROGRAM, NodeProcess, cli, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Whoever is root reads and writes everything, but for these two capabilities.
+OBEDIENT = ("setpriv", "--inh-caps=-all", "--bounding-set=-dac_override,-dac_read_search")
+
+
+def refused(*arguments: str) -> str:
+    """What a command says that must end with 7: one line."""
+    command = (*(OBEDIENT if os.geteuid() == 0 else ()), str(PROGRAM), *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.STORAGE, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("unusable") / "data"
+    with NodeProcess(data) as node:
+        assert cli("topic", "create", "t", "--column", "id:int64", address=node.address).returncode == 0
+    return data
+
+
+@pytest.fixture
+def closed(stopped: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file or folder of the directory that nobody may open."""
+    path = stopped / str(request.param)
+    mode = path.stat().st_mode & 0o777
+    path.chmod(0)
+    try:
+        yield path
+    finally:
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("closed", ["log", "metadata/journal", "store.toml"], indirect=True)
+@pytest.mark.parametrize("command", [("serve",), ("fsck",), ("fsck", "--cluster")])
+def test_files_of_somebody_else_are_named(command: tuple[str, ...], closed: Path, stopped: Path) -> None:
+    line = refused(*command, "--data", str(stopped))
+    assert str(closed) in line
+    assert "Permission denied" in line
+
+
+def test_dev_names_a_folder_that_it_may_not_make(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    assert f"{tmp_path / 'dev'}: Permission denied" in refused(
+        "dev", "--nodes", "1", "--data", f"{tmp_path}/dev"
+    )
+
+
+def test_dev_names_a_file_of_ports_that_holds_none(tmp_path: Path) -> None:
+    (tmp_path / "node-1.json").write_bytes(b"")  # as a full disk leaves it
+    line = refused("dev", "--json", "--nodes", "1", "--data", str(tmp_path))
+    assert str(tmp_path / "node-1.json") in line
+    assert "remove it" in line
+
+
+def test_dev_ends_with_8_when_no_node_is_left(tmp_path: Path) -> None:
+    command = [str(PROGRAM), "dev", "--json", "--nodes", "1", "--data", str(tmp_path)]
+    dev = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
+    try:
+        assert dev.stdout is not None
+        (node,) = json.loads(dev.stdout.readline())["nodes"]
+        os.kill(node["pid"], signal.SIGKILL)
+        assert json.loads(dev.stdout.readline()) == {"event": "ended", "name": "node-1", "code": -9}
+        until(lambda: dev.poll() is not None, what="the end of dev")
+        assert dev.returncode == Exit.NODE_FAILED
+    finally:
+        dev.kill()
+        dev.communicate()
