@@ -64,12 +64,12 @@ def checked(text: str) -> str:
     return token
 
 
-def token_of(
-    text: str | None, file: str | os.PathLike[str] | None, environment: Mapping[str, str]
-) -> Token:
+def token_of(text: str | None, file: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Token:
     """What was given: a text, else a file, else RINGFENCE_TOKEN. ConfigError when it cannot be a token."""
     if text is not None and file is not None:
         raise ConfigError("token and token_file: one of them", key="token_file")
+    if not isinstance(text, str | None):
+        raise ConfigError(f"token is a {type(text).__name__}, it must be a str", key="token")
     if file is not None:
         token = Token(file=Path(file))
     else:

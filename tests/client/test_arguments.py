@@ -92,3 +92,11 @@ def test_a_closed_client_says_so_to_threads_that_came_later(monkeypatch: pytest.
         monkeypatch.setattr("ringfence.link.threading.get_ident", lambda: ended)
         with pytest.raises(ringfence.ClosedError):
             client.topics()
+
+
+@pytest.mark.parametrize("given", [b"secret-bytes", 987654])
+def test_a_token_of_another_type_is_refused_without_a_word_of_it(given: Any) -> None:
+    with pytest.raises(ringfence.ConfigError, match=r"token is a (bytes|int), it must be a str") as caught:
+        ringfence.connect("tcp://127.0.0.1:1", token=given)
+    assert "secret" not in str(caught.value)
+    assert "987654" not in str(caught.value)
