@@ -6,6 +6,7 @@ in it: not `repr`, not an error, not a log line.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 VARIABLE = "RINGFENCE_TOKEN"
+# What `ringfence token create` makes: rf_ and 32 random bytes in base64.
+_SHAPE = re.compile(r"\s*rf_[A-Za-z0-9_-]{40,}\s*")
 
 
 class Token:
@@ -41,6 +44,13 @@ class Token:
         """
         if self._file is None:
             return checked(self._text) if self._text else None
+        if _SHAPE.fullmatch(str(self._file)) and not self._file.exists():
+            # The error below would show it, and Spark would log it with the job.
+            raise ConfigError(
+                "what is given as a token file looks like a token: name a file that holds it; revoke the "
+                "token if it stands in plans or logs now",
+                key="token_file",
+            )
         try:
             # One more than a token and its line's end may have: what is larger is another file.
             with self._file.open(encoding="utf-8") as file:

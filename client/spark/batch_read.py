@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ringfence.client import connect
 from ringfence.spark.filters import Pushed
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import offsets_of
+from ringfence.spark.places import window_of
 from ringfence.spark.ranges import METADATA, Range, RangeReader, split
 from ringfence.spark.schema import worker_schema
 
@@ -47,8 +47,8 @@ class BatchReader(DataSourceReader):
         options, topic = self._options, self._options.topic
         with connect(options.address, token_file=options.token_file) as client:
             ends = client.end_offsets(topic)
-            first = offsets_of(client, topic, ends, options.text("start") or "earliest", name="start")
-            last = offsets_of(client, topic, ends, options.text("end") or "latest", name="end")
+            start, end = options.text("start") or "earliest", options.text("end") or "latest"
+            first, last = window_of(client, topic, ends, start=start, end=end)
             spans = [Range(partition, first[partition], last[partition]) for partition in sorted(ends)]
             spans = self._pushed.narrowed(client, topic, spans)
         rows_a_task = options.count("rowsPerTask", ROWS_A_TASK)

@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """The job failed: what its tasks staged is given up."""
         if self._is_own:
-            self._target.expire(self._begun, self._epoch)
+            self._target.give_up(self._begun, self._epoch)
 
 
 def target_of(options: SourceOptions, schema: StructType) -> Target:

@@ -42,6 +42,9 @@ USES = {
     "epoch": (BATCH_WRITE,),
 }
 _KNOWN_LOWER = frozenset(name.lower() for name in USES)
+FLAGS = ("metadata", "filters", "failOnDataLoss", "createTopic")
+COUNTS = ("rowsPerTask", "maxRowsPerTrigger", "maxBytesPerTrigger", "partitions", "epoch")
+NAMES = ("columns", "key")
 
 
 class SourceOptions:
@@ -58,10 +61,22 @@ class SourceOptions:
             raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(USES))
 
     def check_use(self, use: str) -> None:
-        """Raises InvalidArgumentError for options of another use of the source, which would be ignored."""
+        """Every option at once, also those that are looked at only when something happens (failOnDataLoss).
+
+        Raises:
+            InvalidArgumentError: an option of another use of the source, which would be ignored, or a value
+            that its option cannot have.
+        """
         other = {name: list(uses) for name, uses in USES.items() if self.text(name) and use not in uses}
         if other:
             raise InvalidArgumentError(f"options that a {use} does not have: leave them out", options=other)
+        for name in FLAGS:
+            self.flag(name, default=False)
+        for name in COUNTS:
+            self.count(name, None)
+        for name in NAMES:
+            self.names(name)
+        _ = self.timeout_s, self.topic
 
     @property
     def address(self) -> str | None:
@@ -77,17 +92,28 @@ class SourceOptions:
     @property
     def topic(self) -> str:
         """The topic's name: option `topic`, or what was given to `load` or `save`."""
-        name = self.text("topic") or self.text("path")
-        if not name:
+        name, path = self.text("topic"), self.text("path")
+        if name and path and name != path:
+            raise InvalidArgumentError(
+                "two topics: the option topic, and path, the argument of load, save or start; give one",
+                topic=name,
+                path=path,
+            )
+        found = name or path
+        if not found:
             raise InvalidArgumentError('which topic? .option("topic", NAME), or load(NAME), save(NAME)')
-        return name
+        return found
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower()) or None
 
     def names(self, name: str) -> list[str]:
-        """Column names, separated by commas."""
-        return [part.strip() for part in (self.text(name) or "").split(",") if part.strip()]
+        """Column names, separated by commas; none where the option is not given."""
+        text = self.text(name)
+        found = [part.strip() for part in (text or "").split(",") if part.strip()]
+        if text and not found:
+            raise InvalidArgumentError(f"{name} names no column", given=text)
+        return found
 
     def flag(self, name: str, *, default: bool) -> bool:
         text = (self.text(name) or str(default)).lower()

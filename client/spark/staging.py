@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.client import connect
 from ringfence.encode import TopicEncoder
-from ringfence.native.errors import InvalidArgumentError, NotFoundError
+from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
 from ringfence.spark.schema import arrow_schema
 from ringfence.stage import StagedRows
 
@@ -53,9 +53,14 @@ class Target(NamedTuple):
                   self.topic, begun.scope, begun.driver, epoch, done, rows, len(staged))  # fmt: skip
         return fresh
 
-    def expire(self, begun: Begun, epoch: int) -> None:
-        with connect(self.address, token_file=self.token_file) as client:
-            client.scopes.expire(begun, epoch)
+    def give_up(self, begun: Begun, epoch: int) -> None:
+        """What is staged goes, if a node can be told: why the job failed is what its caller must see."""
+        try:
+            with connect(self.address, token_file=self.token_file) as client:
+                client.scopes.expire(begun, epoch)
+        except RingfenceError as error:
+            _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
+                         self.topic, begun.scope, epoch, error)  # fmt: skip
 
     def begin(self, scope: str, instance: bytes = b"") -> Begun:
         with connect(self.address, token_file=self.token_file) as client:
@@ -77,7 +82,8 @@ def target(
 
     Raises:
         NotFoundError: no such topic, and `create` is False. SchemaError: a column does not fit.
-        AlreadyExistsError: the topic exists with another key or schema, and `create` is True.
+        InvalidArgumentError: the topic exists with another key than a `key` that is given.
+        AlreadyExistsError: it was made with another schema meanwhile, and `create` is True.
     """
     rows = arrow_schema(schema)
     with connect(address, token_file=token_file) as client:
@@ -88,17 +94,17 @@ def target(
                     "the rows have no such key column", topic=topic, columns=missing, known=rows.names
                 )
             try:
-                info = client.topic(topic)
+                client.topic(topic)
             except NotFoundError:
-                info = client.create_topic(topic, schema=rows, key=key, partitions=partitions, exist_ok=True)
-            if key and list(info.key) != list(key):
-                raise InvalidArgumentError(
-                    "the topic exists with another key", topic=info.name, key=info.key, wanted=list(key)
-                )
+                client.create_topic(topic, schema=rows, key=key, partitions=partitions, exist_ok=True)
         try:
             layout = client.layout(topic)
         except NotFoundError as error:
             hint = "or let the write make it: createTopic=true (of the function: create=True)"
             raise NotFoundError(f"{error.message}; {hint}", topic=topic) from error
+        if key and list(layout.key) != list(key):
+            raise InvalidArgumentError(
+                "the topic exists with another key", topic=layout.name, key=list(layout.key), wanted=list(key)
+            )
         TopicEncoder(layout, split=True).check(rows)
         return Target(",".join(client.addresses), token_file, layout.name, timeout_s)

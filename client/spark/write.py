@@ -142,9 +142,9 @@ def write(
 
     try:
         found = df.mapInArrow(task, REPORT_DDL).collect()
-    except Exception:
+    except BaseException:  # Ctrl-C, too: PySpark cancels the job, and nobody could run its scope again
         if scope is None:
-            place.expire(begun, number)
+            place.give_up(begun, number)
         raise
     fresh = place.commit(begun, number, _staged(found))
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)

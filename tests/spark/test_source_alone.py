@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -15,9 +15,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 import ringfence
 import ringfence.spark
 from ringfence.native.errors import InvalidArgumentError, SchemaError
+from ringfence.scopes import Begun
 from ringfence.spark.batch_read import FilteringReader
 from ringfence.spark.compact import refuse_misread
 from ringfence.spark.source import RingfenceSource
+from ringfence.spark.staging import Target
 from tests.system.harness import NodeProcess
 
 ID = StructType([StructField("id", LongType())])
@@ -142,6 +144,99 @@ def test_options_of_another_use_are_refused_and_not_ignored(
         source(start="latest").writer(ID, overwrite=False)
     with pytest.raises(InvalidArgumentError, match="each column once"):
         source(columns="id,id").schema()
+
+
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ("latest", "earliest"),
+        ('{"PARTITION": 7}', '{"PARTITION": 6}'),
+        ("latest", '{"PARTITION": 0}'),
+        ("2020-01-02T00:00:00Z", "2020-01-01T00:00:00Z"),
+        ("2090-01-02T00:00:00Z", "2090-01-01T00:00:00Z"),
+    ],
+)
+def test_a_read_that_begins_behind_its_end_is_refused_with_both_values(
+    start: str, end: str, node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("crossed", schema=pa.schema([("id", pa.int64())]), partitions=1, exist_ok=True)
+    if client.count("crossed") == 0:
+        with client.producer("crossed") as producer:
+            producer.send(pa.table({"id": range(10)}))
+    [partition] = client.end_offsets("crossed")
+    start, end = (text.replace("PARTITION", str(partition)) for text in (start, end))
+    with pytest.raises(InvalidArgumentError, match="start is behind end") as caught:
+        read(node, "crossed", start=start, end=end)
+    assert (caught.value.details["start"], caught.value.details["end"]) == (start, end)
+    old, far = "1999-12-31T00:00:00Z", "2090-01-01T00:00:00Z"
+    for since, until in (("latest", "latest"), ("earliest", old), (far, "latest"), (start, start)):
+        assert read(node, "crossed", start=since, end=until) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("failOnDataLoss", "flase", "true or false"),
+        ("timeoutSeconds", "soon", "number above 0"),
+        ("rowsPerTask", "0", "at least 1"),
+        ("columns", ",", "names no column"),
+        ("path", "another", "two topics.*uses.*another"),
+    ],
+)
+def test_a_value_is_refused_when_the_read_begins_not_when_it_is_needed(
+    name: str, value: str, said: str, node: NodeProcess, client: ringfence.Client
+) -> None:
+    """failOnDataLoss is looked at when rows are lost, for one: too late to say that it is misspelt."""
+    client.create_topic("uses", schema=pa.schema([("id", pa.int64())]), exist_ok=True)
+    source = RingfenceSource({"address": node.address, "topic": "uses", name: value})
+    with pytest.raises(InvalidArgumentError, match=said):
+        source.streamReader(ID)
+
+
+def test_a_key_that_is_not_the_topics_is_refused_without_create_topic_too(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    client.create_topic("other-key", schema=schema, exist_ok=True)
+    given = {"address": node.address, "topic": "other-key"}
+    with pytest.raises(InvalidArgumentError, match="exists with another key"):
+        RingfenceSource({**given, "key": "id"}).writer(ID, overwrite=False)
+    with pytest.raises(InvalidArgumentError, match="key names no column"):
+        RingfenceSource({**given, "key": " , "}).writer(ID, overwrite=False)
+    RingfenceSource(given).writer(ID, overwrite=False)
+
+
+class Interrupted:
+    """A DataFrame whose job stages all its rows, and is interrupted then: what PySpark does at Ctrl-C."""
+
+    schema = ID
+
+    def mapInArrow(self, task: Any, schema: str) -> Self:  # noqa: N802 - Spark's
+        self.task = task
+        return self
+
+    def collect(self) -> list[Any]:
+        self.run_task()
+        raise KeyboardInterrupt
+
+    def run_task(self) -> list[pa.RecordBatch]:
+        return list(self.task(iter([pa.record_batch({"id": pa.array(range(5), pa.int64())})])))
+
+
+def test_ctrl_c_gives_up_what_a_write_has_staged(node: NodeProcess, client: ringfence.Client) -> None:
+    client.create_topic("stopped", schema=pa.schema([("id", pa.int64())]))
+    rows = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        ringfence.spark.write(rows, address=node.address, topic="stopped")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="the epoch expired"):
+        rows.run_task()  # a task that Spark has not ended yet
+    assert client.count("stopped") == 0
+
+
+def test_stages_that_nobody_can_be_told_of_hide_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Why the job failed is raised next: what no node answers must not come in its place."""
+    Target("tcp://127.0.0.1:no-port", None, "public/default/t", 1.0).give_up(Begun(7, 1, 0, 0), 3)
+    assert "scope 7, epoch 3: staged rows of a failed job could not be given up" in caplog.text
 
 
 @pytest.mark.parametrize(

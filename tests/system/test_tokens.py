@@ -143,6 +143,9 @@ def test_a_token_that_is_none_is_refused_at_once_and_told_nowhere(
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(ConfigError, match="is empty"):
         ringfence.connect(locked.node.address, token_file=tmp_path / "empty")
+    with pytest.raises(ConfigError, match="looks like a token") as given:
+        ringfence.connect(locked.node.address, token_file=secret)  # Spark would log it with the job's error
+    assert "wrongwrong" not in str(given.value)
 
 
 def test_a_prefix_holds_on_the_data_socket(locked: Locked) -> None:
