@@ -6,12 +6,14 @@
 """
 
 import os
+import sys
 import tempfile
 
 from pyspark.sql import SparkSession
 
 import ringfence.spark
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own Python processes: with ringfence, too
 address = os.environ.get("RINGFENCE_ADDRESS", "tcp://127.0.0.1:7411")
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 

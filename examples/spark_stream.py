@@ -4,9 +4,11 @@ Each run adds 5,000 clicks, of which the stream copies 4,500: what it did before
 """
 
 import os
+import sys
 
 from pyspark.sql import SparkSession
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's own Python processes: with ringfence, too
 address = os.environ.get("RINGFENCE_ADDRESS", "tcp://127.0.0.1:7411")
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 checkpoint = os.environ.get("CHECKPOINT", "spark_stream-checkpoint")  # keep it: it knows what was done

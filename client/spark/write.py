@@ -86,7 +86,7 @@ def write(
     address: str | None = None,
     topic: str,
     create: bool = False,
-    key: Sequence[str] = (),
+    key: str | Sequence[str] = (),
     partitions: int = 8,
     timeout_s: float = 300.0,
     token_file: str | None = None,
@@ -101,8 +101,9 @@ def write(
         address: of a node, as for `ringfence.connect`; executors must reach it, too.
         topic: its name.
         create: create the topic with the DataFrame's schema, `key` and `partitions`, unless it exists.
-        key: columns whose values say which partition a row belongs to. `shiftrightunsigned(xxhash64(key),
-            48)` is the slot here and in Spark, so a DataFrame may be repartitioned by it before.
+        key: columns whose values say which partition a row belongs to, a str is one; an existing topic with
+            another key is refused. `shiftrightunsigned(xxhash64(key), 48)` is the slot here and in Spark,
+            so a DataFrame may be repartitioned by it before.
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
@@ -125,7 +126,7 @@ def write(
         topic=topic,
         timeout_s=check_timeout("timeout_s", timeout_s, timeout_s),
         create=create,
-        key=key,
+        key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
     begun = place.begin(scope or f"spark-write-{uuid.uuid4()}")

@@ -203,6 +203,8 @@ def test_a_key_that_is_not_the_topics_is_refused_without_create_topic_too(
         RingfenceSource({**given, "key": "id"}).writer(ID, overwrite=False)
     with pytest.raises(InvalidArgumentError, match="key names no column"):
         RingfenceSource({**given, "key": " , "}).writer(ID, overwrite=False)
+    with pytest.raises(InvalidArgumentError, match=r"another key.*wanted=\['id'\]"):
+        ringfence.spark.write(Interrupted(), key="id", **given)  # type: ignore[arg-type]
     RingfenceSource(given).writer(ID, overwrite=False)
 
 
