@@ -101,9 +101,8 @@ def write(
         address: of a node, as for `ringfence.connect`; executors must reach it, too.
         topic: its name.
         create: create the topic with the DataFrame's schema, `key` and `partitions`, unless it exists.
-        key: columns whose values say which partition a row belongs to, a str is one; an existing topic with
-            another key is refused. `shiftrightunsigned(xxhash64(key), 48)` is the slot here and in Spark,
-            so a DataFrame may be repartitioned by it before.
+        key: columns that say which partition a row belongs to, a str is one; an existing topic with another
+            key is refused. `shiftrightunsigned(xxhash64(key), 48)` is the slot here and in Spark.
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
