@@ -44,8 +44,16 @@ class DirectoryLock:
                 pid=int(holder) if holder.isdigit() else None,
             ) from error
         if self._tells:
-            os.ftruncate(self._descriptor, 0)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Whose lock it is, as far as there is a block for it: a node on a full disk starts without."""
+        os.ftruncate(self._descriptor, 0)
+        try:
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
 
     def close(self) -> None:
         """Give the directory back. The file stays: removing it would let two processes hold two locks."""

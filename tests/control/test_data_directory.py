@@ -373,6 +373,25 @@ def test_an_identity_whose_folder_was_not_synced_is_made_durable_by_the_next_sta
         with pytest.raises(StorageError, match="Input/output error"):
             open_directory(root)
     assert (root / "store.toml").exists()
-    monkeypatch.setattr(os, "fsync", lambda to: (sync(to), synced.add(os.fstat(to).st_ino)))
+
+    def noted(to: int) -> None:
+        sync(to)
+        synced.add(os.fstat(to).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noted)
     open_directory(root).close()
     assert root.stat().st_ino in synced
+
+
+def test_a_full_disk_keeps_nobody_from_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_directory(tmp_path).close()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        held = open_directory(tmp_path)
+    with pytest.raises(StoreLockedError, match="another process"):
+        open_directory(tmp_path)
+    held.close()
