@@ -226,13 +226,13 @@ class Interrupted:
 
 
 def test_ctrl_c_gives_up_what_a_write_has_staged(node: NodeProcess, client: ringfence.Client) -> None:
-    client.create_topic("stopped", schema=pa.schema([("id", pa.int64())]))
+    client.create_topic("interrupted", schema=pa.schema([("id", pa.int64())]))
     rows = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        ringfence.spark.write(rows, address=node.address, topic="stopped")  # type: ignore[arg-type]
+        ringfence.spark.write(rows, address=node.address, topic="interrupted")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="the epoch expired"):
         rows.run_task()  # a task that Spark has not ended yet
-    assert client.count("stopped") == 0
+    assert client.count("interrupted") == 0
 
 
 def test_stages_that_nobody_can_be_told_of_hide_no_error(caplog: pytest.LogCaptureFixture) -> None:
