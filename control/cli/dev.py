@@ -94,7 +94,7 @@ def command(
             story = Story(cluster).tell(source) if demo else ClusterStory(cluster).tell(source)
             code = _demo(story, root, as_json=as_json)
         else:
-            _tell(cluster, as_json=as_json)
+            _tell(cluster, stays=data is not None, as_json=as_json)
             _watch(cluster, asked, as_json=as_json)
             code = Exit.OK if asked.is_set() else Exit.NODE_FAILED
         folder.is_kept = code != Exit.OK
@@ -145,7 +145,7 @@ def _demo(story: Iterator[Scene], root: Path, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _tell(cluster: LocalCluster, *, as_json: bool) -> None:
+def _tell(cluster: LocalCluster, *, stays: bool, as_json: bool) -> None:
     told: list[dict[str, Any]] = [
         {
             "name": node.name,
@@ -165,7 +165,8 @@ def _tell(cluster: LocalCluster, *, as_json: bool) -> None:
         click.echo(f"{node['name']}: node {node['node']}  {doors}  pid {node['pid']}")
     for variable, door in ((ADDRESS_VARIABLE, "address"), (admin.ADDRESS_VARIABLE, "http")):
         click.echo(f"export {variable}={','.join(node[door] for node in told)}")
-    click.echo(f"{counted(len(told), 'node')}; data and logs in {cluster.root}; Ctrl-C stops them")
+    end = "" if stays else " and removes both (--data DIR keeps them)"
+    click.echo(f"{counted(len(told), 'node')}; data and logs in {cluster.root}; Ctrl-C stops the nodes{end}")
 
 
 def _watch(cluster: LocalCluster, asked: threading.Event, *, as_json: bool) -> None:
