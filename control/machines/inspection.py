@@ -3,7 +3,7 @@
     I1   the metadata of each node is sound, ranges tile; equal hashes at equal indexes
     I4   nobody but the owner takes appends, and it does under the epoch that the metadata drew last
     I5   what the owner has is on a majority of the replicas; nothing of it is damaged
-    I11  replicas that end at the same record have the same chain there
+    I11  replicas that end at the same record of the same owner epoch have the same chain there
     I16  whoever is a replica has the partition; nobody has one that the metadata does not know of
 
 A live cluster is read node by node while it works: what one reading shows may be over when the next one
@@ -72,7 +72,7 @@ class Inspection:
     def __init__(self, *, is_live: bool) -> None:
         self.is_live = is_live
         self._held: dict[tuple[str, int, int], Finding] | None = None
-        self._needed: dict[PartitionId, tuple[int, int]] = {}
+        self._needed: dict[PartitionId, tuple[int, tuple[int, int]]] = {}
         self._compared: set[PartitionId] = set()
 
     @property
@@ -131,10 +131,12 @@ class Inspection:
     def _chains(
         self, place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]
     ) -> Iterator[Finding]:
-        by_end: dict[int, list[tuple[NodeId, int]]] = {}
+        # A log with another last epoch is cut where the epochs part before it counts: that both are as long
+        # as each other for a moment says nothing.
+        by_end: dict[tuple[int, int], list[tuple[NodeId, int]]] = {}
         for node, copy in copies.items():
-            by_end.setdefault(int(copy["records"]), []).append((node, int(copy["chain"])))
-        for records, known in by_end.items():
+            by_end.setdefault(_end(copy), []).append((node, int(copy["chain"])))
+        for (_, records), known in by_end.items():
             if len(known) > 1:
                 self._compared.add(PartitionId(place[1]))
             for node, chain in known[1:]:
@@ -156,12 +158,17 @@ class Inspection:
                 what = "its owner was not heard, so nobody says what was acknowledged"
                 unproven.append(Finding("I5", int(assignment.owner.node), *place, what))
             return
-        epoch, needed = self._needed.setdefault(number, (int(assignment.epoch), int(owner["records"])))
+        epoch, end = self._needed.setdefault(number, (int(assignment.epoch), _end(owner)))
         if epoch != assignment.epoch:
             # Another owner since: its end counts from now on.
-            self._needed[number] = (int(assignment.epoch), int(owner["records"]))
-            needed = int(owner["records"])
-        have = [node for node, copy in copies.items() if copy is not None and int(copy["records"]) >= needed]
+            end = _end(owner)
+            self._needed[number] = (int(assignment.epoch), end)
+        last, needed = end
+        have = [
+            node
+            for node, copy in copies.items()
+            if copy is not None and int(copy["records"]) >= needed and int(copy["owner_epoch"]) >= last
+        ]
         unheard = len(assignment.replicas) - len(copies)
         majority = quorum(topic.replication)
         if len(have) >= majority:
@@ -214,6 +221,11 @@ def _owners(
         ):  # fmt: skip
             what = f"is the owner under epoch {assignment.epoch} and takes no appends"
             yield Finding("I4", int(node), *place, what)
+
+
+def _end(copy: Mapping[str, Any]) -> tuple[int, int]:
+    """Owner epoch of its last record, and how many there are."""
+    return int(copy["owner_epoch"]), int(copy["records"])
 
 
 def _strays(state: MetadataState, seen: Iterable[Seen]) -> Iterator[Finding]:

@@ -148,6 +148,18 @@ def test_replicas_that_lag_catch_up_with_what_the_owner_had_at_first() -> None:
     assert [(one.invariant, one.partition) for one in late.findings] == [("I5", lab.partition)]
 
 
+def test_a_log_of_an_older_epoch_is_no_second_history_and_no_copy_either() -> None:
+    """An owner that was cut off went on alone: its log is as long as its successor's, until it is cut."""
+    lab = Lab(3, replication=3)
+    older = int(lab.now.epoch) - 1
+    apart = with_part(lab, 5, chain=1, owner_epoch=older)
+    assert inspected(lab, apart, apart, is_live=True).findings == ()
+    assert inspected(lab, apart, is_live=False).findings == ()
+    both = {**apart, NodeId(2): store(lab, 2, part(lab, 2, chain=1, owner_epoch=older))}
+    (finding,) = inspected(lab, both, both).findings
+    assert (finding.invariant, "are on 1 of 3" in finding.what) == ("I5", True), finding
+
+
 def test_who_was_not_heard_is_told_and_proves_nothing() -> None:
     lab = Lab(3, replication=3)
     two = {node: one for node, one in stores(lab).items() if node != 5}

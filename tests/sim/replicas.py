@@ -1,7 +1,7 @@
 """What must hold of replicas in peace: all of a set have the owner's log, nobody else has any.
 
-I11 equal chains at equal ends; I13 no change is left open, nothing that one left is still to be done, and no
-store keeps a copy that the log does not give it.
+I11 equal chains at equal ends (an end is a record of an epoch); I13 no change is left open, nothing that one
+left is still to be done, and no store keeps a copy that the log does not give it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,9 @@ def _unlike(copy: dict[str, Any] | None, owner: dict[str, Any], name: str) -> st
         return ""
     if copy["records"] != owner["records"]:
         return f"{name} ends at {copy['records']}, its owner's at {owner['records']}"
+    if copy["owner_epoch"] != owner["owner_epoch"]:
+        # As long by chance: it has yet to be cut where the epochs part.
+        return f"{name} ends in epoch {copy['owner_epoch']}, its owner's in {owner['owner_epoch']}"
     if copy["chain"] != owner["chain"]:
         raise ViolationError("I11", f"{name}: another chain at {copy['records']} than its owner's")
     return f"{name} is a learner's" if copy["role"] == "learner" else ""
