@@ -64,7 +64,7 @@ impl<S: Storage> Reader<S> {
             self.window.open(pin)?;
             let mut position = Position::new(pin.number, ALIGN);
             // To the first position without a sound header: the file's end, or damage that is left alone.
-            while let Some(header) = self.window.header(position, AHEAD_BYTES)? {
+            while let Some(header) = self.window.header(position, position.bytes() + AHEAD_BYTES)? {
                 if position >= plan.until || header.group >= plan.before_group {
                     break;
                 }

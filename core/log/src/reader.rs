@@ -11,11 +11,17 @@ use crate::plan::{From, Hop, ReadPlan};
 use crate::position::{Position, segment_name};
 use crate::report::Damage;
 use crate::storage::{Storage, StorageError};
-use crate::window::{WINDOW_BYTES, Window};
+use crate::window::Window;
 
 /// Walk forward when at most this many foreign bytes come with each own one: a window of 1 MiB costs about as much as
 /// eight reads of a block.
 const FOREIGN_MAX: u64 = 8;
+/// ... and no more than this of them with each own record: by that measure it is what a read of its own costs.
+const FOREIGN_BYTES_MAX: u64 = 128 << 10;
+/// In the file a record may span so much more than in the answer, so that what follows begins with a block.
+const PADDING_MAX: u64 = 4096;
+/// What is dense within so little is not worth a look back.
+const DENSE_BYTES: u64 = 1 << 20;
 /// A look at one header by a back-link.
 const LOOK_BYTES: u64 = 4096;
 
@@ -93,7 +99,12 @@ impl<S: Storage> Reader<S> {
             // A stretch across the mark leads to what may not be written yet: a failure there says nothing. If it was
             // damage below the mark, the next read tells, once the stretch is durable.
             let is_open = plan.is_open(hop);
-            match self.stretch(plan, hop, ahead(&plan.hops[index..]), block, &mut done) {
+            let left_bytes = block.len().min(plan.bytes_max).saturating_sub(done.bytes) as u64;
+            // One record that does not fit behind the others: no need to look at it.
+            if done.records > 0 && hop.from_record + 1 == hop.until_record && hop.bytes >= left_bytes + PADDING_MAX {
+                break;
+            }
+            match self.stretch(plan, hop, load_until(&plan.hops[index..], left_bytes), block, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(ReadError::Damaged { .. }) if done.records > 0 || is_open => break,
@@ -109,7 +120,7 @@ impl<S: Storage> Reader<S> {
         &mut self,
         plan: &ReadPlan,
         hop: &Hop,
-        ahead: u64,
+        load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
@@ -120,7 +131,7 @@ impl<S: Storage> Reader<S> {
         for pin in plan.pins.iter().filter(|pin| files.contains(&pin.number)) {
             self.window.open(pin)?;
         }
-        self.hop(plan, hop, ahead, block, done)
+        self.hop(plan, hop, load_until, block, done)
     }
 
     /// False when the answer is full.
@@ -128,24 +139,24 @@ impl<S: Storage> Reader<S> {
         &mut self,
         plan: &ReadPlan,
         hop: &Hop,
-        ahead: u64,
+        load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
         let is_open = plan.is_open(hop);
         if hop.from_record + 1 == hop.until_record || is_dense(hop) || is_open {
-            match self.forward(plan, hop, ahead, block, done) {
+            match self.forward(plan, hop, load_until, block, done) {
                 // Perhaps another partition's record is damaged: then the back-links lead around it.
                 Err(ReadError::Damaged { .. }) if hop.from_record + 1 < hop.until_record && !is_open => {}
                 other => return other,
             }
         }
         for position in self.back(plan, hop)? {
-            let header = self.expect(plan, hop, position, LOOK_BYTES)?;
+            let header = self.expect(plan, hop, position, position.bytes() + LOOK_BYTES)?;
             if done.records > 0 && header.record_number < done.next_record {
                 continue;
             }
-            if let Step::Full = self.take(plan, hop, position, &header, ahead, block, done)? {
+            if let Step::Full = self.take(plan, hop, position, &header, 0, block, done)? {
                 return Ok(false);
             }
         }
@@ -156,17 +167,17 @@ impl<S: Storage> Reader<S> {
         &mut self,
         plan: &ReadPlan,
         hop: &Hop,
-        ahead: u64,
+        load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
         let mut position = hop.from;
         loop {
-            let header = self.expect(plan, hop, position, ahead)?;
+            let header = self.expect(plan, hop, position, load_until)?;
             let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
             // A record that a truncation cut off may still lie here: its number is not below the next stretch's.
             if is_ours && header.record_number < hop.until_record {
-                if let Step::Full = self.take(plan, hop, position, &header, ahead, block, done)? {
+                if let Step::Full = self.take(plan, hop, position, &header, load_until, block, done)? {
                     return Ok(false);
                 }
                 if header.record_number + 1 == hop.until_record {
@@ -185,7 +196,7 @@ impl<S: Storage> Reader<S> {
         let mut positions = Vec::new();
         let mut position = hop.until;
         loop {
-            let header = self.expect(plan, hop, position, LOOK_BYTES)?;
+            let header = self.expect(plan, hop, position, position.bytes() + LOOK_BYTES)?;
             if header.topic != plan.topic || header.partition != plan.partition {
                 return Err(damaged(plan, hop, position, "a back-link leads to another partition"));
             }
@@ -205,8 +216,8 @@ impl<S: Storage> Reader<S> {
         Ok(positions)
     }
 
-    fn expect(&mut self, plan: &ReadPlan, hop: &Hop, at: Position, ahead: u64) -> Result<RecordHeader, ReadError> {
-        let header = self.window.header(at, ahead)?;
+    fn expect(&mut self, plan: &ReadPlan, hop: &Hop, at: Position, load_until: u64) -> Result<RecordHeader, ReadError> {
+        let header = self.window.header(at, load_until)?;
         header
             .filter(|header| header.span_bytes as usize >= RecordHeader::SIZE && header.span_bytes.is_multiple_of(64))
             .ok_or_else(|| damaged(plan, hop, at, "the record header is damaged"))
@@ -220,7 +231,7 @@ impl<S: Storage> Reader<S> {
         hop: &Hop,
         position: Position,
         header: &RecordHeader,
-        ahead: u64,
+        load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<Step, ReadError> {
@@ -259,7 +270,7 @@ impl<S: Storage> Reader<S> {
                 return Err(ReadError::BlockTooSmall { bytes });
             }
         }
-        self.copy(plan, hop, position, header, ahead, &mut block[done.bytes..done.bytes + bytes])?;
+        self.copy(plan, hop, position, header, load_until, &mut block[done.bytes..done.bytes + bytes])?;
         if done.records == 0 {
             (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
         }
@@ -277,7 +288,7 @@ impl<S: Storage> Reader<S> {
         hop: &Hop,
         position: Position,
         header: &RecordHeader,
-        ahead: u64,
+        load_until: u64,
         out: &mut [u8],
     ) -> Result<(), ReadError> {
         let span = u32::try_from(out.len()).expect("a record is below 4 GiB");
@@ -289,8 +300,7 @@ impl<S: Storage> Reader<S> {
             // In steps of 64, so that a position can name where the step begins.
             let least = (end - filled).min(BODY_ALIGN_BYTES);
             let from = Position::new(position.file(), position.bytes() + filled as u64);
-            let wanted = ahead.max((end - filled) as u64).min(WINDOW_BYTES as u64);
-            let bytes = self.window.bytes(from, least, wanted)?;
+            let bytes = self.window.bytes(from, least, load_until.max(position.bytes() + end as u64))?;
             if bytes.len() < least {
                 return Err(damaged(plan, hop, position, "the file ends within the body"));
             }
@@ -304,22 +314,34 @@ impl<S: Storage> Reader<S> {
     }
 }
 
-/// How many bytes to load at once: to the end of the stretches that follow in the same file, if they are dense.
-fn ahead(hops: &[Hop]) -> u64 {
+/// Where loading ahead ends, as a place in the first stretch's file: with the stretches behind it that lie there and are
+/// dense, and not behind what `left_bytes` of the answer can take.
+fn load_until(hops: &[Hop], left_bytes: u64) -> u64 {
     let Some(first) = hops.first() else { return 0 };
-    let (mut own, mut end) = (0, first.from.bytes());
+    let (mut own, mut records, mut end) = (0, 0, first.from.bytes());
     for hop in hops.iter().take_while(|hop| hop.until.file() == first.from.file()) {
+        if own >= left_bytes {
+            break;
+        }
         own += hop.bytes;
+        records += hop.until_record - hop.from_record;
         end = end.max(hop.until.bytes());
     }
-    let all = end - first.from.bytes();
-    if all <= own.saturating_mul(FOREIGN_MAX) { all.max(first.bytes) } else { first.bytes }
+    let begin = first.from.bytes();
+    let foreign = (end - begin).saturating_sub(own);
+    if foreign > own.saturating_mul(FOREIGN_MAX - 1).min(records.saturating_mul(FOREIGN_BYTES_MAX)) {
+        return begin + first.bytes;
+    }
+    // Of a stretch with several records the first ones may lie before the answer.
+    let before = if first.from_record + 1 == first.until_record { 0 } else { first.bytes };
+    let padding = records.saturating_mul(PADDING_MAX);
+    begin + (end - begin).max(first.bytes).min(before + left_bytes + foreign + padding)
 }
 
 /// True when walking forward costs less than back-links.
 fn is_dense(hop: &Hop) -> bool {
     hop.from.file() == hop.until.file()
-        && hop.until.bytes() - hop.from.bytes() <= hop.bytes.saturating_mul(FOREIGN_MAX).max(WINDOW_BYTES as u64)
+        && hop.until.bytes() - hop.from.bytes() <= hop.bytes.saturating_mul(FOREIGN_MAX).max(DENSE_BYTES)
 }
 
 /// The header alone, as [`ReadPlan::head_only`] says. It ends the read.

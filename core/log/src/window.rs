@@ -9,8 +9,10 @@ use crate::files::{FilePin, FileToken};
 use crate::position::{Position, segment_name};
 use crate::storage::{Storage, StorageError};
 
-/// One read: large enough that the disk streams, small enough to stay in the second-level cache.
-pub const WINDOW_BYTES: usize = 1 << 20;
+/// The most that is loaded at once. Each read of a disk that is busy with writes waits for some of them: a few large ones
+/// wait less than many small ones, and the writes lose less to them. With room for what lies between large records, so
+/// that four of 1 MiB need no second look.
+pub const WINDOW_BYTES: usize = (4 << 20) + (64 << 10);
 /// Open files of one reader; a file that is gone is closed at the next read, so that its space comes back.
 const FILES_MAX: usize = 16;
 const ALIGN: u64 = 4096;
@@ -50,13 +52,13 @@ impl<S: Storage> Window<S> {
         Ok(())
     }
 
-    /// Bytes from `position` on: at least `least`, unless the file ends before; a read loads about `ahead`.
-    pub fn bytes(&mut self, position: Position, least: usize, ahead: u64) -> Result<&[u8], StorageError> {
+    /// Bytes from `position` on: at least `least`, unless the file ends before; a read loads what lies before `until`.
+    pub fn bytes(&mut self, position: Position, least: usize, until: u64) -> Result<&[u8], StorageError> {
         let (file, at) = (position.file(), position.bytes());
         let is_inside = file == self.file && at >= self.at && at + least as u64 <= self.at + self.valid as u64;
         if !is_inside {
             let begin = at / ALIGN * ALIGN;
-            let wanted = (at - begin) + ahead.max(least as u64);
+            let wanted = until.max(at + least as u64) - begin;
             let length = usize::try_from(wanted.next_multiple_of(ALIGN)).unwrap_or(WINDOW_BYTES).min(WINDOW_BYTES);
             let (_, _, open) =
                 self.files.iter().find(|(_, number, _)| *number == file).ok_or_else(|| {
@@ -77,8 +79,8 @@ impl<S: Storage> Window<S> {
     }
 
     /// The record header at a position; `None` if there is no sound one of this file.
-    pub fn header(&mut self, position: Position, ahead: u64) -> Result<Option<RecordHeader>, StorageError> {
-        let bytes = self.bytes(position, RecordHeader::SIZE, ahead)?;
+    pub fn header(&mut self, position: Position, until: u64) -> Result<Option<RecordHeader>, StorageError> {
+        let bytes = self.bytes(position, RecordHeader::SIZE, until)?;
         let header = bytes.first_chunk().and_then(|bytes| RecordHeader::open(bytes).ok());
         Ok(header.filter(|header| header.file_number == position.file()))
     }

@@ -5,6 +5,7 @@ mod append_and_read;
 mod comes_back;
 mod crash;
 mod damage;
+mod disk_reads;
 mod failed_sync;
 mod file_numbers;
 mod recycled_end;

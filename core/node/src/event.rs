@@ -2,15 +2,16 @@
 
 use ringfence_buffer::Block;
 use ringfence_log::{
-    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, ScrubDone, ScrubPlan, Scrubber,
-    Storage, StorageError,
+    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, Reader, ScrubDone, ScrubPlan,
+    Scrubber, Storage, StorageError,
 };
 use ringfence_transport::{Connection, Inbound, Outbound};
+use ringfence_wire::crc_of;
 
 use crate::access::AccessTable;
 use crate::order::Order;
 use crate::outcome::Outcome;
-use crate::sync::ToPeer;
+use crate::sync::{Piece, ToPeer, pieces};
 
 /// The two clocks. Deadlines count on the second one, records carry the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,14 +79,53 @@ pub struct ReadJob {
     pub ticket: u64,
     pub plan: ReadPlan,
     pub block: Block,
+    /// What is read goes to another node, in bodies of a bounded size.
+    pub in_pieces: bool,
 }
 
-/// How a [`ReadJob`] ended. `crc` is that of the bytes read.
+/// How a [`ReadJob`] ended.
 pub struct ReadEnd {
     pub ticket: u64,
     pub block: Block,
     pub result: Result<ReadDone, ReadError>,
-    pub crc: u32,
+    pub sums: Sums,
+}
+
+/// Of the bytes read.
+pub enum Sums {
+    /// Their CRC.
+    Whole(u32),
+    /// The pieces that they go out in, one behind another, with where each begins.
+    Pieces(Vec<(usize, Piece)>),
+}
+
+impl ReadJob {
+    /// Blocks for as long as the disk takes.
+    pub fn perform<S: Storage>(self, reader: &mut Reader<S>) -> ReadEnd {
+        let Self { ticket, plan, mut block, in_pieces } = self;
+        let result = reader.read(&plan, &mut block);
+        let read = &block[..result.as_ref().map_or(0, |done| done.bytes)];
+        let sums = if in_pieces { Sums::Pieces(pieces(read)) } else { Sums::Whole(crc_of(read)) };
+        ReadEnd { ticket, block, result, sums }
+    }
+}
+
+impl Sums {
+    /// CRC of a read that goes out as one body.
+    pub fn whole(&self) -> u32 {
+        match self {
+            Self::Whole(crc) => *crc,
+            Self::Pieces(_) => unreachable!("the job was asked for pieces"),
+        }
+    }
+
+    /// Pieces of a read that was asked for them.
+    pub fn into_pieces(self) -> Vec<(usize, Piece)> {
+        match self {
+            Self::Pieces(pieces) => pieces,
+            Self::Whole(_) => unreachable!("the job was asked for one body"),
+        }
+    }
 }
 
 /// For the thread that looks at what was written long ago; one at a time.

@@ -279,7 +279,7 @@ impl Engine {
         if let Some(block) = may.then(|| pool.take(fetch.bytes)).flatten() {
             let ticket = self.reads.ticket();
             self.reads.under_way.insert(ticket, fetch);
-            effects.reads.push(ReadJob { ticket, plan, block });
+            effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         } else if self.reads.queued.len() < WAITING_MAX {
             self.reads.queued.push_back(fetch);
         } else {
@@ -374,7 +374,7 @@ impl Engine {
             answer.flags |= ANSWER_FLAG_MORE;
         }
         answer.body_bytes = length(done.bytes);
-        answer.body_crc = end.crc;
+        answer.body_crc = end.sums.whole();
         debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
         send(fetch.connection, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
     }

@@ -87,9 +87,10 @@ pub enum Outbound {
     },
     /// Shared between connections (routing tables).
     Shared(std::sync::Arc<[u8]>),
-    /// The first `bytes` of a block that goes to several connections: it returns to the pool with the last of them.
+    /// `block[at..at + bytes]`; others share the block, which returns to the pool with the last of them.
     SharedBlock {
         block: std::sync::Arc<Block>,
+        at: usize,
         bytes: usize,
     },
 }
@@ -103,7 +104,7 @@ impl Outbound {
             Self::Bytes(bytes) => bytes,
             Self::Block { block, bytes } => &block[..*bytes],
             Self::Shared(bytes) => bytes,
-            Self::SharedBlock { block, bytes } => &block[..*bytes],
+            Self::SharedBlock { block, at, bytes } => &block[*at..*at + *bytes],
         }
     }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use ringfence_log::{Job, JobDone, PunchPlan, Reader, Scrubber, Storage, StorageError, Writer};
 use ringfence_transport::Waker;
-use ringfence_wire::crc_of;
 
 use crate::error::NodeError;
 use crate::event::{ReadEnd, ReadJob, ScrubEnd, ScrubJob};
@@ -142,10 +141,8 @@ pub fn spawn_reader<S: Storage + 'static>(
         let mut reader = Reader::new(storage);
         while let Some(asked) = inbox.take() {
             match asked {
-                Asked::Read(ReadJob { ticket, plan, mut block }) => {
-                    let result = reader.read(&plan, &mut block);
-                    let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
-                    assert!(returns.reads.push(ReadEnd { ticket, block, result, crc }).is_ok(), "reads are limited");
+                Asked::Read(job) => {
+                    assert!(returns.reads.push(job.perform(&mut reader)).is_ok(), "reads are limited");
                 }
                 Asked::Punch(plan) => {
                     let result = reader.punch(&plan);

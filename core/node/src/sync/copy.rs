@@ -1,10 +1,12 @@
 //! Pieces of the log that the reader fetched, for replicas that are behind.
 
+use std::sync::Arc;
+
 use ringfence_buffer::Pool;
 use ringfence_log::{PlanError, ReadError};
 use ringfence_transport::Outbound;
 
-use super::owner::{COPY_AHEAD_BYTES, Stage};
+use super::owner::{COPY_AHEAD_BYTES, Stage, read_bytes_max};
 use super::tail::Piece;
 use super::{Read, Role};
 use crate::engine::Engine;
@@ -95,7 +97,7 @@ impl Engine {
         owner.syncs[index].reading = true;
         let ticket = self.reads.ticket();
         self.sync.reads.insert(ticket, Read::Copy { at, session });
-        effects.reads.push(ReadJob { ticket, plan, block });
+        effects.reads.push(ReadJob { ticket, plan, block, in_pieces: true });
     }
 
     /// Whether the next piece may be read now; else an answer or time goes on with it.
@@ -144,17 +146,21 @@ impl Engine {
         let others = owner.syncs.iter().filter(|sync| sync.counts()).count();
         let until = self.sync.tails.first(at).unwrap_or(owner.durable.record);
         let budget = self.sync.tails.budget_bytes as u64;
+        let most_bytes = read_bytes_max(self.sync.peers.window_bytes);
         let sync = &mut owner.syncs[index];
         sync.reading = false;
         let mut goes_on = false;
         match end.result {
             Ok(done) if done.records > 0 && sync.stage == Stage::Copying => {
-                sync.took(&done, until, budget);
-                let (first, next) = (sync.next, done.next_record);
-                let piece = Piece { first, next, rows: done.rows, bytes: done.bytes, crc: end.crc };
-                let body = Outbound::Block { block: end.block, bytes: done.bytes };
+                sync.took(&done, until, budget, most_bytes);
+                let mut first = sync.next;
                 self.counters.copied_bytes += done.bytes as u64;
-                self.replicate_to(at, index, piece, body, now, effects);
+                let block = Arc::new(end.block);
+                for (from, piece) in end.sums.into_pieces() {
+                    let body = Outbound::SharedBlock { block: block.clone(), at: from, bytes: piece.bytes };
+                    self.replicate_to(at, index, Piece { first, ..piece }, body, now, effects);
+                    first = piece.next;
+                }
                 goes_on = true;
             }
             Ok(_) => {}

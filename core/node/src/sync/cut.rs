@@ -54,7 +54,7 @@ impl Engine {
             follower.cutting = Some(ticket);
         }
         self.sync.reads.insert(ticket, Read::Cut { at, begin: Box::new(begin) });
-        effects.reads.push(ReadJob { ticket, plan, block });
+        effects.reads.push(ReadJob { ticket, plan, block, in_pieces: false });
         Ok(())
     }
 

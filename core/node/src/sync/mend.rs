@@ -324,7 +324,7 @@ impl Engine {
         let block = pool.take(bytes).ok_or_else(|| refusal(Code::Overloaded, "no block to read into"))?;
         let ticket = self.reads.ticket();
         self.sync.reads.insert(ticket, Read::Serve(Box::new(Serve { from, header: *header, at })));
-        Ok(ReadJob { ticket, plan, block })
+        Ok(ReadJob { ticket, plan, block, in_pieces: false })
     }
 
     pub(super) fn copy_served(&mut self, serve: &Serve, end: ReadEnd, pool: &mut Pool, effects: &mut Effects) {
@@ -334,7 +334,7 @@ impl Engine {
                 self.counters.copies_served += 1;
                 let mut answer = self.echo_at(*at, header);
                 (answer.status, answer.rows) = (Status::Ok as u8, u32::try_from(done.rows).unwrap_or(0));
-                (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.crc);
+                (answer.body_bytes, answer.body_crc) = (length(done.bytes), end.sums.whole());
                 debug_assert!(done.bytes >= RECORD_HEADER_BYTES);
                 return send(*from, answer, Outbound::Block { block: end.block, bytes: done.bytes }, effects);
             }

@@ -17,7 +17,7 @@
 //!
 //! A replica is *live* when it lacks nothing but what memory has: then it gets each group's records out of the very blocks
 //! that were written, at once, or, while its window of bytes under way is full, from the *tail* that keeps them for it.
-//! Else it is *copying*: the reader reads behind its end from disk, one bounded piece at a time, until it is where the
+//! Else it is *copying*: the reader reads behind its end from disk, one bounded read at a time, until it is where the
 //! tail begins. Who is too slow for the tail's budget falls back to copying, so nothing grows (I17).
 //!
 //! # Invariants
@@ -31,8 +31,7 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `stream.rs` what goes out, `tail.rs` what is kept for it,
-//! `copy.rs` what is read for it; `follow.rs` the
-//! replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod ask;
@@ -44,6 +43,7 @@ mod lead;
 mod mend;
 mod owner;
 mod peers;
+mod pieces;
 mod roles;
 mod stream;
 mod tail;
@@ -57,7 +57,8 @@ pub use follow::{Follower, ReplicaDue};
 pub use mend::Mends;
 pub use owner::{End, Owner, Waiting};
 pub use peers::ToPeer;
-pub use tail::Tails;
+pub use pieces::pieces;
+pub use tail::{Piece, Tails};
 
 use peers::Peers;
 

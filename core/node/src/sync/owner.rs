@@ -88,7 +88,8 @@ pub struct Sync {
     pub overtaken: u32,
     /// A read for it is under way.
     pub reading: bool,
-    /// Block for the next read: larger after a record that did not fit, until a half would do.
+    /// Block for the next read: larger after a record that did not fit, and while more lies ahead than one read takes;
+    /// smaller when a half would do.
     pub read_bytes: usize,
     /// It is copying, and lacks so little that the tail is kept for it.
     pub near: bool,
@@ -214,14 +215,18 @@ impl Sync {
         }
     }
 
-    /// A piece was read for it; `until` is where the tail begins, or would, `budget` what it may keep.
-    pub fn took(&mut self, done: &ReadDone, until: u64, budget: u64) {
+    /// Something was read for it; `until` is where the tail begins, or would, `budget` what it may keep, `most_bytes`
+    /// what one read may take.
+    pub fn took(&mut self, done: &ReadDone, until: u64, budget: u64, most_bytes: usize) {
         self.throttle.spend(done.bytes as u64);
+        let record_bytes = done.bytes as u64 / u64::from(done.records.max(1));
+        let ahead_bytes = until.saturating_sub(done.next_record).saturating_mul(record_bytes);
+        self.near = ahead_bytes <= budget;
         if done.bytes <= self.read_bytes / 2 {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES);
+        } else if !self.throttle.holds(done.next_record) && ahead_bytes > self.read_bytes as u64 {
+            self.read_bytes = self.read_bytes.max((self.read_bytes * 2).min(most_bytes));
         }
-        let record_bytes = done.bytes as u64 / u64::from(done.records.max(1));
-        self.near = until.saturating_sub(done.next_record).saturating_mul(record_bytes) <= budget;
     }
 
     pub fn state(&self) -> &'static str {
@@ -234,12 +239,20 @@ impl Sync {
     }
 }
 
-/// One piece of a copy: enough for the disk to stream, little enough to keep what is appended meanwhile going.
+/// One read of a copy that is throttled, or near its end: enough for the disk to stream.
 pub const READ_BYTES: usize = 1 << 20;
-const _: () = assert!(READ_BYTES <= ringfence_transport::RECORDS_BYTES);
-/// Of a copy read from disk and unanswered. While one piece is synced there, the next are read and sent; what is
-/// appended there for others waits behind no more than this. Of a small node it is half of the window.
-pub const COPY_AHEAD_BYTES: usize = 4 << 20;
+/// One read of a copy that runs after a log which grows: on a disk that is busy with writes a larger one hardly waits
+/// longer. With the headers of four records of 1 MiB.
+const READ_BYTES_MAX: usize = (4 << 20) + (4 << 10);
+/// Of a copy read from disk and unanswered: while one read is synced there, the next is under way. With half of it the
+/// reader stood still for as long as it read. What is appended there for others waits behind no more than this and one
+/// read. Of a small node it is half of the window.
+pub const COPY_AHEAD_BYTES: usize = 8 << 20;
+
+/// What one read for a copy takes at most: of a small node a quarter of the window.
+pub fn read_bytes_max(window_bytes: usize) -> usize {
+    (window_bytes / 4).clamp(READ_BYTES, READ_BYTES_MAX)
+}
 
 /// The first session of a copy is throttled, those behind it are not: what they lack came later. If that is too slow
 /// twice, it will be.
@@ -392,5 +405,30 @@ mod tests {
         throttle.spend(400);
         assert!(!throttle.allows(0, 400, 60_001), "nothing is saved up over a pause");
         assert!(Throttle::new(0, 50, 0).allows(0, u64::MAX, 0));
+    }
+
+    /// A read that found `bytes` in records of 1 KiB, ending before `next`.
+    fn read(sync: &mut Sync, next: u64, until: u64, bytes: usize) -> usize {
+        let records = u32::try_from(bytes >> 10).unwrap();
+        let done = ReadDone { bytes, records, next_record: next, ..ReadDone::default() };
+        sync.took(&done, until, 0, READ_BYTES_MAX);
+        sync.read_bytes
+    }
+
+    #[test]
+    fn a_copy_reads_more_at_once_while_much_lies_ahead_and_nothing_holds_it_back() {
+        let place = Place { node: 2, store: [0; 16] };
+        let mut sync = Sync::new(place, (5, 1), Throttle::new(1 << 20, 1_000, 0));
+        assert_eq!(read(&mut sync, 999, 1 << 20, READ_BYTES), READ_BYTES, "what is throttled goes in small pieces");
+        assert_eq!(read(&mut sync, 1_000, 1 << 20, READ_BYTES), 2 * READ_BYTES);
+        assert_eq!(read(&mut sync, 3_000, 1 << 20, 2 * READ_BYTES), 4 * READ_BYTES);
+        assert_eq!(read(&mut sync, 7_000, 1 << 20, 4 * READ_BYTES), READ_BYTES_MAX);
+        // Little was found, or little is left.
+        assert_eq!(read(&mut sync, 8_000, 1 << 20, READ_BYTES), READ_BYTES_MAX / 2);
+        assert_eq!(read(&mut sync, 10_000, 10_100, 2 * READ_BYTES), READ_BYTES_MAX / 2);
+        // A block that had to grow for one record never shrinks below what the next one takes.
+        sync.read_bytes = 3 * READ_BYTES_MAX;
+        assert_eq!(read(&mut sync, 11_000, 1 << 30, 3 * READ_BYTES_MAX), 3 * READ_BYTES_MAX);
+        assert_eq!(read_bytes_max(1 << 20), READ_BYTES, "a small node reads no more than it did");
     }
 }

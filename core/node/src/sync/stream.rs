@@ -18,7 +18,7 @@ use crate::event::{Effects, Now};
 use crate::partition::At;
 
 /// Small records of one partition that go out together.
-const RUN_BYTES_MAX: usize = 1 << 20;
+pub(super) const RUN_BYTES_MAX: usize = 1 << 20;
 // The last record of a run may exceed that.
 const _: () = assert!(RUN_BYTES_MAX + RECORD_HEADER_BYTES + LARGE_BODY_BYTES <= RECORDS_BYTES);
 
@@ -256,7 +256,7 @@ fn from(piece: Piece, body: &Body, number: u64) -> (Piece, Outbound) {
     (Piece { rows: piece.rows - known, ..piece }, body.outbound(piece.bytes))
 }
 
-fn header_at(block: &[u8], at: usize) -> RecordHeader {
+pub(super) fn header_at(block: &[u8], at: usize) -> RecordHeader {
     let bytes: &[u8; RecordHeader::SIZE] =
         block[at..at + RecordHeader::SIZE].try_into().expect("a slice holds whole records");
     RecordHeader::read(bytes)

@@ -40,7 +40,7 @@ impl Body {
     pub fn outbound(&self, bytes: usize) -> Outbound {
         match self {
             Self::Heap(records) => Outbound::Shared(records.clone()),
-            Self::Pool(block) => Outbound::SharedBlock { block: block.clone(), bytes },
+            Self::Pool(block) => Outbound::SharedBlock { block: block.clone(), at: 0, bytes },
         }
     }
 

@@ -11,9 +11,7 @@ use ringfence_buffer::Pool;
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, recover};
 use ringfence_node::engine::{Engine, Settings};
-use ringfence_node::{
-    Bounds, Effects, Event, Finished, Now, Order, Outcome, ReadEnd, Rebuild, TableLimits, TablePartition,
-};
+use ringfence_node::{Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
 use ringfence_wire::{AnswerHeader, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of};
 
@@ -165,10 +163,8 @@ impl World {
                 if self.is_held { self.held.push(job) } else { self.perform(job) }
             }
             for read in std::mem::take(&mut self.effects.reads) {
-                let mut block = read.block;
-                let result = self.reader.read(&read.plan, &mut block);
-                let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
-                self.event(Event::ReadEnded(ReadEnd { ticket: read.ticket, block, result, crc }));
+                let end = read.perform(&mut self.reader);
+                self.event(Event::ReadEnded(end));
             }
             for plan in std::mem::take(&mut self.effects.punches) {
                 let result = self.reader.punch(&plan);
@@ -198,7 +194,7 @@ impl World {
                 Outbound::Bytes(bytes) => bytes.to_vec(),
                 Outbound::Block { block, bytes } => block[..bytes].to_vec(),
                 Outbound::Shared(bytes) => bytes.to_vec(),
-                Outbound::SharedBlock { block, bytes } => block[..bytes].to_vec(),
+                Outbound::SharedBlock { block, at, bytes } => block[at..at + bytes].to_vec(),
             };
             let header = AnswerHeader::open(&answer.header).unwrap();
             assert_eq!((header.body_bytes as usize, header.body_crc), (body.len(), crc_of(&body)));

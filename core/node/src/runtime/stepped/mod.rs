@@ -23,14 +23,14 @@ use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Faulty;
 use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, body_bytes_max};
-use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader, crc_of};
+use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of};
 use crate::access::AccessTable;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Answer, Effects, Event, Now, ReadEnd, ReadJob};
+use crate::event::{Answer, Effects, Event, Now, ReadJob};
 use crate::order::Order;
 use crate::outcome::{Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 use crate::recovery::Rebuild;
@@ -352,12 +352,11 @@ impl Stepped {
     /// [`NodeError::State`]: no such read waits.
     pub fn run_read(&mut self, ticket: u64) -> Result<(), NodeError> {
         let life = self.life()?;
-        let Some(ReadJob { ticket, plan, mut block }) = life.reads.remove(&ticket) else {
+        let Some(job) = life.reads.remove(&ticket) else {
             return Err(NodeError::State(format!("read {ticket} does not wait; ask `jobs` which do")));
         };
-        let result = life.reader.read(&plan, &mut block);
-        let crc = result.as_ref().map_or(0, |done| crc_of(&block[..done.bytes]));
-        self.handle(Event::ReadEnded(ReadEnd { ticket, block, result, crc }))
+        let end = job.perform(&mut life.reader);
+        self.handle(Event::ReadEnded(end))
     }
 
     /// Answers and pushes for open connections, oldest first. Their blocks are free when they are dropped.
