@@ -171,8 +171,11 @@ impl<S: Storage> Reader<S> {
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
+        let is_one = hop.from_record + 1 == hop.until_record;
         let mut position = hop.from;
         loop {
+            // Among several records nothing says where the next one is: the whole stretch is walked.
+            let load_until = if is_one { load_until } else { load_until.max(walked_until(hop, position)) };
             let header = self.expect(plan, hop, position, load_until)?;
             let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
             // A record that a truncation cut off may still lie here: its number is not below the next stretch's.
@@ -336,6 +339,11 @@ fn load_until(hops: &[Hop], left_bytes: u64) -> u64 {
     let before = if first.from_record + 1 == first.until_record { 0 } else { first.bytes };
     let padding = records.saturating_mul(PADDING_MAX);
     begin + (end - begin).max(first.bytes).min(before + left_bytes + foreign + padding)
+}
+
+/// Where loading ends on a walk through a stretch of several records.
+fn walked_until(hop: &Hop, position: Position) -> u64 {
+    if hop.until.file() == position.file() { hop.until.bytes() } else { position.bytes() + hop.bytes }
 }
 
 /// True when walking forward costs less than back-links.

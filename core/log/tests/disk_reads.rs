@@ -63,3 +63,25 @@ fn small_records_among_others_are_read_together() {
     let (reads, records) = read(&storage, &mut store, 0, 256 << 10);
     assert!(reads == 1 && records > 100, "{records} records in {reads} looks");
 }
+
+/// The index knows the first of several records; the next ones are found on a walk over what others wrote between: in one
+/// look, though most of it is theirs.
+#[test]
+fn a_walk_to_the_next_record_is_one_look() {
+    let storage = Faulty::new(4);
+    let mut store = store(&storage);
+    for _ in 0..8 {
+        store.put(1, 1, 1, &vec![7; 20_000]);
+        for _ in 0..40 {
+            store.put(1, 2, 1, &[7; 4000]);
+        }
+        store.settle();
+    }
+    // Of the last records the index knows each.
+    for _ in 0..60 {
+        store.put(1, 1, 1, &[7; 100]);
+    }
+    store.settle();
+    let (reads, records) = read(&storage, &mut store, 0, 81_000);
+    assert!(reads <= 2 && records > 2, "{records} records in {reads} looks");
+}
