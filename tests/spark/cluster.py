@@ -2,7 +2,8 @@
 
 It reads one JSON object a line, {"scenario": NAME, "topic": TOPIC, "folder": FOLDER, "rows": N}, writes rows
 into the topic as the scenario says, and prints {"rows": N, "digest": HASH} of what it wanted to write, or
-{"error": TEXT}. FOLDER is where tasks leave marks, and find those that let them go on.
+{"error": TEXT}. FOLDER is where tasks leave marks, and find those that let them go on. With {"source": TOPIC}
+it is a stream that reads the rows from another topic.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ OPTIONS = {
     "spark.speculation.minTaskRuntime": "2s",
 }
 TASKS = 4
+READS = 3
+"""Micro-batches of a stream that reads a topic."""
 PATIENCE_S = 120.0
 Batches = Iterator[pa.RecordBatch]
 
@@ -154,7 +157,11 @@ def run(spark: SparkSession, address: str, asked: dict[str, Any]) -> tuple[int, 
     """Rows and content hash of what the topic must have."""
     step = STEPS[asked["scenario"]](asked["folder"])
     truth = table(spark, asked["rows"])
-    if asked.get("stream"):
+    if asked.get("source"):
+        reader = spark.readStream.format("ringfence").option("address", address)
+        rows = reader.option("maxRowsPerTrigger", asked["rows"] // READS).load(asked["source"])
+        _into(address, asked, rows.select("id", "text").mapInArrow(step, truth.schema))
+    elif asked.get("stream"):
         _stream(spark, address, asked, step)
     else:
         made = truth.mapInArrow(step, truth.schema)
@@ -166,14 +173,20 @@ def _stream(
     spark: SparkSession, address: str, asked: dict[str, Any], step: Callable[[Batches], Batches]
 ) -> None:
     """The rows as files, two a micro-batch."""
-    source, checkpoint = (str(Path(asked["folder"]) / name) for name in ("source", "checkpoint"))
+    source = str(Path(asked["folder"]) / "source")
     truth = table(spark, asked["rows"])
     if not Path(source).exists():
         truth.repartition(6).write.parquet(source)
     files = spark.readStream.schema(truth.schema).option("maxFilesPerTrigger", 2).parquet(source)
-    sink = files.mapInArrow(step, truth.schema).writeStream.format("ringfence").option("address", address)
-    sink = sink.option("topic", asked["topic"]).option("checkpointLocation", checkpoint)
-    sink.trigger(availableNow=True).start().awaitTermination()
+    _into(address, asked, files.mapInArrow(step, truth.schema))
+
+
+def _into(address: str, asked: dict[str, Any], rows: DataFrame) -> None:
+    """What there is of a stream, into the topic."""
+    checkpoint = str(Path(asked["folder"]) / "checkpoint")
+    sink = rows.writeStream.format("ringfence").option("address", address).option("topic", asked["topic"])
+    query = sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
 
 
 def started() -> str:

@@ -1,8 +1,9 @@
 """A Spark driver in a process of its own, to be killed: python -m tests.spark.driver KIND ADDRESS FOLDER DIE.
 
 batch: ids 0 to 19,999 into topic `nightly`, scope and epoch given. DIE=commit kills the driver between its
-stages and its commit, and one Python worker on the way. stream: the Parquet files of FOLDER/source into
-`streamed`, one a micro-batch.
+stages and its commit, and one Python worker on the way. DIE=wait: into `interrupted-driver`, and each task
+leaves the mark `waits` in FOLDER and stands still in its middle; DIE=again: there, to the end. stream: the
+Parquet files of FOLDER/source into `streamed`, one a micro-batch.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +25,8 @@ from ringfence.spark.schema import use_this_python
 from ringfence.spark.staging import Target
 
 ROWS = 20_000
+PATIENCE_S = 600.0
+"""Longer than a test waits for a driver: a task that stands still ends with its driver."""
 
 
 def session() -> SparkSession:
@@ -46,7 +50,7 @@ def die(*_: Any) -> NoReturn:
 
 
 def batch(address: str, folder: str, how: str) -> None:
-    mark = str(Path(folder) / "worker-died")
+    mark, topic = str(Path(folder) / "worker-died"), "nightly"
 
     def killed_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, rows in enumerate(batches):
@@ -59,12 +63,21 @@ def batch(address: str, folder: str, how: str) -> None:
                     os.kill(os.getpid(), signal.SIGKILL)
             yield rows
 
+    def waiting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number, rows in enumerate(batches):
+            if number == 2:
+                (Path(folder) / "waits").touch()
+                time.sleep(PATIENCE_S)
+            yield rows
+
     df = session().range(0, ROWS, numPartitions=4)
-    df = df.mapInArrow(killed_once, df.schema)
+    df = df.mapInArrow(waiting if how == "wait" else killed_once, df.schema)
     if how == "commit":
         Target.commit = die  # type: ignore[method-assign, assignment]
+    if how in ("wait", "again"):
+        topic = "interrupted-driver"
     result = ringfence.spark.write(
-        df, address=address, topic="nightly", create=True, key=["id"], partitions=3, scope="nightly", epoch=7
+        df, address=address, topic=topic, create=True, key=["id"], partitions=3, scope=topic, epoch=7
     )
     print(result.rows, result.already)
 

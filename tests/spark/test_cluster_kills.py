@@ -14,6 +14,7 @@ import ringfence
 from ringfence.control.cli.demo_steps import Content
 from ringfence.control.cli.spark_process import SparkProcess
 from ringfence.spark import arrow_schema
+from tests.spark.cluster import READS
 from tests.system.cluster import Three
 from tests.system.harness import cli, until
 
@@ -42,9 +43,11 @@ class Bench:
             topic, schema=arrow_schema(schema), key=["id"], partitions=3, replication=replication
         )
 
-    def begin(self, scenario: str, topic: str, *, rows: int = ROWS, stream: bool = False) -> None:
+    def begin(
+        self, scenario: str, topic: str, *, rows: int = ROWS, stream: bool = False, source: str = ""
+    ) -> None:
         told = {"scenario": scenario, "topic": topic, "folder": str(self.marks(topic))}
-        self._spark.tell(json.dumps({**told, "rows": rows, "stream": stream}))
+        self._spark.tell(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
 
     def end(self, topic: str) -> int:
         """Wait for the scenario; compare the topic with what Spark wanted to write. Rows."""
@@ -92,6 +95,28 @@ def test_an_owner_killed_while_rows_are_staged_at_it(bench: Bench) -> None:
         until(lambda: bench.client.topic("failover").partitions[0].owner != owner, what="a new owner")
         (bench.marks("failover") / "go").touch()
         assert bench.end("failover") == ROWS
+    finally:
+        bench.three.nodes[place].start()
+        bench.three.until_whole()
+
+
+def test_a_stream_reads_on_while_the_owner_of_what_it_reads_is_killed(bench: Bench) -> None:
+    bench.create("read-source", 3)
+    bench.begin("plain", "read-source")
+    assert bench.end("read-source") == ROWS
+    bench.create("read-sink", 3)
+    bench.begin("waits", "read-sink", source="read-source")
+    until((bench.marks("read-sink") / "waits").exists, TIMEOUT_S, "a task in its middle")
+    owner = bench.client.topic("read-source").partitions[0].owner
+    place = next(place for place in range(3) if bench.three.id(place) == owner)
+    bench.three.nodes[place].kill()
+    try:
+        # Two micro-batches more are read with that node gone; the one under way is in its middle.
+        (bench.marks("read-sink") / "go").touch()
+        assert bench.end("read-sink") == ROWS
+        commits = bench.marks("read-sink") / "checkpoint" / "commits"
+        assert len(list(commits.glob("[0-9]*"))) >= READS
+        assert bench.client.topic("read-source").partitions[0].owner != owner
     finally:
         bench.three.nodes[place].start()
         bench.three.until_whole()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -38,7 +39,8 @@ def driver(*arguments: str) -> subprocess.Popen[str]:
 
 def killed(process: subprocess.Popen[str]) -> None:
     """The driver, its JVM and all Python workers."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
 
 
@@ -54,6 +56,25 @@ def test_a_driver_killed_between_stages_and_commit_leaves_nothing_and_its_second
     told, _ = second.communicate(timeout=TIMEOUT_S)
     assert (second.returncode, told.split()) == (0, [str(ROWS), "False"])
     assert sorted(ids_of(client, "nightly")) == list(range(ROWS))
+
+
+def test_ctrl_c_ends_a_driver_soon_and_its_second_run_has_everything_once(
+    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    """As a terminal does it: SIGINT to the whole group, Java and Python workers too."""
+    first = driver("batch", node.address, str(tmp_path), "wait")
+    try:
+        until((tmp_path / "waits").exists, TIMEOUT_S, "tasks in their middle")
+        os.killpg(first.pid, signal.SIGINT)
+        first.communicate(timeout=60)
+        assert first.returncode in (-signal.SIGINT, 128 + signal.SIGINT, 1)
+    finally:
+        killed(first)
+    assert client.count("interrupted-driver") == 0
+    second = driver("batch", node.address, str(tmp_path), "again")
+    told, _ = second.communicate(timeout=TIMEOUT_S)
+    assert (second.returncode, told.split()) == (0, [str(ROWS), "False"])
+    assert sorted(ids_of(client, "interrupted-driver")) == list(range(ROWS))
 
 
 def test_a_stream_whose_driver_is_killed_goes_on_from_its_checkpoint_and_writes_each_row_once(
