@@ -11,11 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
-from benchmarks.cluster import calm, commits, copies, dips, elections, failovers, forwards, growth, moves
+from benchmarks.cluster import (
+    calm,
+    chases,
+    commits,
+    copies,
+    dips,
+    elections,
+    failovers,
+    forwards,
+    growth,
+    moves,
+)
 
 PARTS = {
     "commits": commits, "elections": elections, "calm": calm, "moves": moves, "failovers": failovers,
-    "dips": dips, "forwards": forwards, "copies": copies, "growth": growth,
+    "dips": dips, "chases": chases, "forwards": forwards, "copies": copies, "growth": growth,
 }  # fmt: skip
 
 

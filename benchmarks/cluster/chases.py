@@ -1,0 +1,76 @@
+"""A partition moves while it is written as fast as the machine can: does its copy catch up?"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ringfence
+from benchmarks.cluster.nodes import Nodes, until
+from benchmarks.cluster.rebalances import ASK_S, shown
+from benchmarks.cluster.steady import SCHEMA, Steady
+from benchmarks.paths import work_directory
+from ringfence.control.cli.rebalance_door import asked
+from ringfence.control.runtime import calls
+
+PARTITIONS = (12, 6, 3)
+"""Full load over so many: each takes its share."""
+RETENTION_BYTES = 384 << 20
+"""Of each: seconds of its load, so a copy that is slower is passed soon, and says so."""
+THROTTLE_BYTES_PER_S = 150_000_000
+BATCH_BYTES = 1 << 20
+PHASE_S = 4.0
+PATIENCE_S = 20.0
+LIMITS = {"load_mb_per_s": 100}
+"""What moves at the first try at least: twice what one of 24 takes of a disk of 1 GB/s."""
+
+
+def measure() -> dict[str, Any]:
+    """One producer, full load; one partition of so many goes to the next node. MB/s are of bodies."""
+    return {"limits": LIMITS, **{f"of_{count}": _chased(count) for count in PARTITIONS}}
+
+
+def held(result: dict[str, Any]) -> bool:
+    cases = [result[f"of_{count}"] for count in PARTITIONS]
+    slow = [case for case in cases if case["load_mb_per_s"] <= LIMITS["load_mb_per_s"]]
+    return all((case["state"], case["tries"]) == ("COMMITTED", 1) for case in slow)
+
+
+def _chased(count: int) -> dict[str, Any]:
+    with (
+        tempfile.TemporaryDirectory(dir=work_directory()) as folder,
+        Nodes(Path(folder), options=("--http", "127.0.0.1:0")) as nodes,
+    ):
+        nodes.configure(sync_bytes_per_s=THROTTLE_BYTES_PER_S)
+        addresses, control = ",".join(node.address for node in nodes.all), nodes.all[0].control
+        with ringfence.connect(addresses) as client:
+            parts = client.create_topic(
+                "t", schema=SCHEMA, partitions=count, retention_bytes=RETENTION_BYTES
+            ).partitions
+        order = [node.node for node in nodes.all]
+        with Steady(addresses, "t", math.inf, BATCH_BYTES) as steady:
+            full = 1.2 * RETENTION_BYTES * count / BATCH_BYTES
+            until(lambda: len(steady.acknowledged_s) > full, 300.0)
+            began = time.perf_counter()
+            time.sleep(PHASE_S)
+            before = steady.flow([(began, time.perf_counter())])
+            target = order[(order.index(parts[0].owner) + 1) % len(order)]
+            move = (parts[0].partition, (target,))
+            asked(control, calls.SteerRebalance(verb="start", action="move", node=0, moves=(move,)), ASK_S)
+            began = time.perf_counter()
+            while (told := shown(control))["state"] != "IDLE" and time.perf_counter() - began < PATIENCE_S:
+                time.sleep(0.1)
+            ended = time.perf_counter()
+            if told["state"] != "IDLE":
+                asked(control, calls.SteerRebalance(verb="cancel"), ASK_S)
+            during = steady.flow([(began, ended)])
+    last = told["moves"][0]
+    return {
+        "load_mb_per_s": round(before["mb_per_s"] / count, 1), "all_mb_per_s": before["mb_per_s"],
+        "during_mb_per_s": during["mb_per_s"], "state": last["state"], "tries": last["attempts"],
+        "seconds": round(ended - began, 1), "copied_mb_per_s": round(last["bytes"] / (ended - began) / 1e6),
+        "gap_ms": None if last["gap_us"] is None else round(last["gap_us"] / 1e3, 1),
+    }  # fmt: skip
