@@ -29,7 +29,9 @@ def addresses(address: str | None, environment: Mapping[str, str]) -> tuple[str,
     """
     text = address if address is not None else environment.get(ADDRESS_VARIABLE) or ADDRESS_DEFAULT
     if not isinstance(text, str):
-        raise ConfigError(f"an address is a string such as {ADDRESS_DEFAULT!r}, not {address!r}")
+        raise ConfigError(
+            f"an address is a string such as {ADDRESS_DEFAULT!r} (several: joined by commas), not {address!r}"
+        )
     found = tuple(_normal(part.strip()) for part in text.split(",") if part.strip())
     if not 0 < len(found) <= ADDRESSES_MAX:
         raise ConfigError(

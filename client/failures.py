@@ -16,8 +16,8 @@ def deadline_error(topic: str | None, partition: int, said: RingfenceError | Non
     """`said`: why the node took nothing of the partition, as it said last; also the error's cause."""
     why = "" if said is None else f" (the node said: {said.message})"
     error = DeadlineError(
-        f"the batch was not stored within its timeout_s{why}; no try of it can be stored, so it may be sent "
-        "again",
+        f"the send's rows of this partition were not stored within its timeout_s{why}; no try of them can be "
+        "stored, so these may be sent again",
         topic=topic,
         partition=partition,
     )

@@ -23,6 +23,7 @@ class Exit(IntEnum):
     NODE_FAILED = 8
     DEGRADED = 9
     OUTPUT = 10
+    PARTLY = 11
     INTERRUPTED = 130
 
 
@@ -39,6 +40,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
     Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
+    Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice",
     Exit.INTERRUPTED: "interrupted by Ctrl-C, or a question answered with no",
 }
 
@@ -51,8 +53,13 @@ def exit_of(error: BaseException) -> Exit:
     return Exit.DEFECT
 
 
+class PartlyStoredError(errors.RingfenceError):
+    """What would be worth another try, but for the rows that are stored already."""
+
+
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (KeyboardInterrupt, Exit.INTERRUPTED),
+    (PartlyStoredError, Exit.PARTLY),
     (errors.ConfigError, Exit.USAGE),
     (errors.UnknownOutcomeError, Exit.UNKNOWN_OUTCOME),
     (errors.WaitTimeoutError, Exit.UNKNOWN_OUTCOME),

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringfence.control.cli.connection import address_option, connected, token_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
+from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
@@ -17,11 +17,11 @@ from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
     from ringfence import Appended, Client, Producer
+    from ringfence.sending import SendFuture
 
 WAITING_MAX = 256
 """Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
@@ -58,11 +58,14 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     began = time.monotonic()
     sent = _Sent(as_json=as_json)
     try:
-        with connected(address, token_file=options["token_file"]) as client:
+        wait_s = min(options["timeout_s"], TIMEOUT_DEFAULT_S)
+        with connected(address, wait_s, options["token_file"]) as client:
             for place, file in enumerate(files):
                 _publish(client, topic, file, sent, options, first=place == 0)
-    except (RingfenceError, click.UsageError):
+    except (RingfenceError, click.UsageError) as error:
         sent.tell_early(topic)
+        if sent.rows and isinstance(error, RingfenceError) and exit_of(error) is Exit.UNREACHABLE:
+            raise sent.partly(error) from error
         raise
     sent.tell(topic, time.monotonic() - began)
     return Exit.OK
@@ -101,11 +104,16 @@ class _Sent:
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
         self.rows = self.size = self.sends = 0
-        self.waiting: deque[tuple[Future[Any], int, int]] = deque()
+        self.waiting: deque[tuple[SendFuture, int, int]] = deque()
         self._partitions: Counter[int] = Counter()
 
-    def take(self, future: Future[Any], rows: int, size: int, bar: Progress) -> None:
-        self._count(future.result(), rows, size)
+    def take(self, future: SendFuture, rows: int, size: int, bar: Progress) -> None:
+        try:
+            appended = future.result()
+        except RingfenceError:
+            self._count_part(future, rows, size)
+            raise
+        self._count(appended, rows, size)
         bar.advance(rows=rows, size=size)
 
     def _count(self, appended: Iterable[Appended], rows: int, size: int) -> None:
@@ -124,10 +132,29 @@ class _Sent:
     def tell_early(self, topic: str) -> None:
         """What a failure leaves behind. The producer is closed: what waited has its outcome."""
         for future, rows, size in self.waiting:
-            if future.done() and not future.cancelled() and future.exception() is None:
+            if not future.done() or future.exception() is not None:
+                self._count_part(future, rows, size)
+            else:
                 self._count(future.result(), rows, size)
         if self.sends and not self.as_json:
             click.echo(f"{topic}: at least {self.rows:,} rows are on disk", err=True)
+
+    def _count_part(self, future: SendFuture, rows: int, size: int) -> None:
+        """Of a send that failed: what other partitions have of it."""
+        appended = future.appended
+        stored = sum(part.rows for part in appended)
+        if stored:
+            self._count(appended, stored, size * stored // rows)
+
+    def partly(self, error: RingfenceError) -> PartlyStoredError:
+        """Not "try again": that would store these rows twice."""
+        return PartlyStoredError(
+            f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk, the others "
+            f"are not ({error.message}); the same command would store these twice: read which are there "
+            "and send the others, or send all into a new topic",
+            rows=self.rows,
+            partitions=sorted(self._partitions),
+        )
 
     def tell(self, topic: str, seconds: float) -> None:
         values = {

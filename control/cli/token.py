@@ -116,7 +116,11 @@ def revoke(name: str, *, http: str | None, token_file: Path | None, timeout_s: f
     Example:
       ringfence token revoke ci
     """  # noqa: D301
-    Admin(http, token_file, timeout_s).change("DELETE", f"/admin/tokens/{quote(name, safe='')}")
+    admin = Admin(http, token_file, timeout_s)
+    left = [token["name"] for token in admin.get("/admin/tokens")["tokens"] if token["name"] != name]
+    admin.change("DELETE", f"/admin/tokens/{quote(name, safe='')}")
+    if not left:
+        click.echo("no token is left: whoever reaches a node may read, write and administer", err=True)
     if as_json:
         emit({"revoked": name})
     else:

@@ -129,6 +129,8 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
 def move_fault(state: MetadataState, command: StartRebalance | Run, move: PlannedMove) -> Refused | None:
     topic = state.topics.get(move.topic)
     assignment = None if topic is None else topic.assignments.get(move.partition)
+    if not move.topic:  # chosen by hand, and nothing was found for it
+        return invalid(f"there is no partition {move.partition}; `ringfence topic show` lists a topic's")
     if topic is None or assignment is None:
         return stale(f"partition {move.partition} of topic {move.topic} is gone; plan anew")
     held = {place.node for place in assignment.replicas}

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zmq
 
@@ -201,3 +203,30 @@ def test_the_demo_of_a_cluster_loses_neither_rows_nor_commands() -> None:
     assert "no error" in scenes["the rest to partitions of live nodes, at once"]
     assert scenes["kill -9 of the leader"] != scenes["a new leader takes commands"]
     assert len({seen for scene, seen in scenes.items() if scene.startswith("all rows through")}) == 1
+
+
+def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
+    three: Three, tmp_path: Path
+) -> None:
+    """The rows of partitions whose owner is gone are not stored; the same command would double the others."""
+    three.create(0, "torn", partitions=6)
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_batches([batch(0, 1_000)]), file)
+    alive, dead = three.nodes[0], three.nodes[2]
+    dead.kill()
+    done = cli("publish", "torn", str(file), "--timeout", "4", address=alive.address)
+    assert done.returncode == Exit.PARTLY, done.stderr
+    with ringfence.connect(alive.address) as client:
+        parts = [part for part in client.topic("torn").partitions if part.owner != dead.ready["node"]]
+        stored = client.count("torn", partition=[part.partition for part in parts])
+    assert 0 < stored < 1000
+    told, why = done.stderr.strip().splitlines()[-2:]
+    assert told == f"torn: at least {stored} rows are on disk"
+    assert f"{stored} rows in {len(parts)} partitions are on disk, the others are not" in why
+    assert "would store these twice" in why
+    # Of which nothing is stored is worth another try; and its time-out is that of its beginning, too.
+    began = time.monotonic()
+    done = cli("publish", "torn", str(file), "--timeout", "4", address="tcp://127.0.0.1:9")
+    assert (done.returncode, time.monotonic() - began < 20) == (Exit.UNREACHABLE, True), done.stderr
+    dead.restart()
+    three.until_whole()
