@@ -215,7 +215,7 @@ UNSOUND = [
     ({"action": "add_node", "node": 99}, 422),
     ({"action": "remove_node", "node": 1}, 422),
     ({"action": "drain", "node": 0}, 422),
-    ({"action": "move", "moves": [{"partition": 7, "nodes": [1]}]}, 412),
+    ({"action": "move", "moves": [{"partition": 7, "nodes": [1]}]}, 422),
     ({"action": "move", "moves": [{"partition": 7}]}, 422),
     ({"action": "balance", "typo": 1}, 422),
 ]
