@@ -53,8 +53,8 @@ def exit_of(error: BaseException) -> Exit:
     return Exit.DEFECT
 
 
-class PartlyStoredError(errors.RingfenceError):
-    """What would be worth another try, but for the rows that are stored already."""
+class PartlyStoredError(errors.UnknownOutcomeError):
+    """What would be worth another try, but for the rows that are stored already: look before sending again."""
 
 
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
