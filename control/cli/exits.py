@@ -54,7 +54,7 @@ def exit_of(error: BaseException) -> Exit:
 
 
 class PartlyStoredError(errors.UnknownOutcomeError):
-    """What would be worth another try, but for the rows that are stored already: look before sending again."""
+    """What would be worth another try, but for the rows that are stored: look before sending again."""
 
 
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
