@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import ringfence
-from benchmarks.cluster.nodes import Nodes, until
+from benchmarks.cluster.loaded import loaded
 from benchmarks.cluster.rebalances import ASK_S, shown
-from benchmarks.cluster.steady import SCHEMA, Steady
-from benchmarks.paths import work_directory
 from ringfence.control.cli.rebalance_door import asked
 from ringfence.control.runtime import calls
 
@@ -20,8 +14,6 @@ PARTITIONS = (12, 6, 3)
 """Full load over so many: each takes its share."""
 RETENTION_BYTES = 384 << 20
 """Of each: seconds of its load, so a copy that is slower is passed soon, and says so."""
-THROTTLE_BYTES_PER_S = 150_000_000
-BATCH_BYTES = 1 << 20
 PHASE_S = 4.0
 PATIENCE_S = 20.0
 LIMITS = {"load_mb_per_s": 100}
@@ -40,33 +32,19 @@ def held(result: dict[str, Any]) -> bool:
 
 
 def _chased(count: int) -> dict[str, Any]:
-    with (
-        tempfile.TemporaryDirectory(dir=work_directory()) as folder,
-        Nodes(Path(folder), options=("--http", "127.0.0.1:0")) as nodes,
-    ):
-        nodes.configure(sync_bytes_per_s=THROTTLE_BYTES_PER_S)
-        addresses, control = ",".join(node.address for node in nodes.all), nodes.all[0].control
-        with ringfence.connect(addresses) as client:
-            parts = client.create_topic(
-                "t", schema=SCHEMA, partitions=count, retention_bytes=RETENTION_BYTES
-            ).partitions
-        order = [node.node for node in nodes.all]
-        with Steady(addresses, "t", math.inf, BATCH_BYTES) as steady:
-            full = 1.2 * RETENTION_BYTES * count / BATCH_BYTES
-            until(lambda: len(steady.acknowledged_s) > full, 300.0)
-            began = time.perf_counter()
-            time.sleep(PHASE_S)
-            before = steady.flow([(began, time.perf_counter())])
-            target = order[(order.index(parts[0].owner) + 1) % len(order)]
-            move = (parts[0].partition, (target,))
-            asked(control, calls.SteerRebalance(verb="start", action="move", node=0, moves=(move,)), ASK_S)
-            began = time.perf_counter()
-            while (told := shown(control))["state"] != "IDLE" and time.perf_counter() - began < PATIENCE_S:
-                time.sleep(0.1)
-            ended = time.perf_counter()
-            if told["state"] != "IDLE":
-                asked(control, calls.SteerRebalance(verb="cancel"), ASK_S)
-            during = steady.flow([(began, ended)])
+    with loaded(count, RETENTION_BYTES) as load:
+        began = time.perf_counter()
+        time.sleep(PHASE_S)
+        before = load.steady.flow([(began, time.perf_counter())])
+        moves = (load.move(load.parts[0]),)
+        asked(load.control, calls.SteerRebalance(verb="start", action="move", node=0, moves=moves), ASK_S)
+        began = time.perf_counter()
+        while (told := shown(load.control))["state"] != "IDLE" and time.perf_counter() - began < PATIENCE_S:
+            time.sleep(0.1)
+        ended = time.perf_counter()
+        if told["state"] != "IDLE":
+            asked(load.control, calls.SteerRebalance(verb="cancel"), ASK_S)
+        during = load.steady.flow([(began, ended)])
     last = told["moves"][0]
     return {
         "load_mb_per_s": round(before["mb_per_s"] / count, 1), "all_mb_per_s": before["mb_per_s"],

@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-import math
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import ringfence
-from benchmarks.cluster.nodes import Nodes, until
+from benchmarks.cluster.loaded import THROTTLE_BYTES_PER_S, loaded
 from benchmarks.cluster.rebalances import rebalanced
-from benchmarks.cluster.steady import SCHEMA, Steady
-from benchmarks.paths import work_directory
 
 PARTITIONS = 24
 """One takes its share of about 1 GB/s: a copy at the throttle is three times as fast, and so it ends."""
 RETENTION_BYTES = 192 << 20
 """Of each: 1.3 s of copying at the throttle, and all of it fits a small disk."""
-THROTTLE_BYTES_PER_S = 150_000_000
 MOVES = 4
 PHASE_S = 10.0
 REST_S = 1.0
-BATCH_BYTES = 1 << 20
 LIMITS = {"dip": 0.20, "p99_ratio": 2.0}
 
 
 def measure(moves: int = MOVES) -> dict[str, Any]:
     """One producer as fast as it may over all partitions; `moves` of them go to the next node."""
-    with (
-        tempfile.TemporaryDirectory(dir=work_directory()) as folder,
-        Nodes(Path(folder), options=("--http", "127.0.0.1:0")) as nodes,
-    ):
-        nodes.configure(sync_bytes_per_s=THROTTLE_BYTES_PER_S)
-        addresses = ",".join(node.address for node in nodes.all)
-        with ringfence.connect(addresses) as client:
-            parts = client.create_topic(
-                "t", schema=SCHEMA, partitions=PARTITIONS, retention_bytes=RETENTION_BYTES
-            ).partitions
-        order = [node.node for node in nodes.all]
-        with Steady(addresses, "t", math.inf, BATCH_BYTES) as steady:
-            full = 1.2 * RETENTION_BYTES * PARTITIONS / BATCH_BYTES
-            until(lambda: len(steady.acknowledged_s) > full, 300.0)
-            before = [_phase()]
-            during, gaps, copied = [], [], 0
-            for part in parts[:moves]:
-                target = order[(order.index(part.owner) + 1) % len(order)]
-                began = time.perf_counter()
-                shown = rebalanced(nodes.all[0].control, action="move", moves=((part.partition, (target,)),))
-                during.append((began, time.perf_counter()))
-                gaps += [move["gap_us"] / 1e3 for move in shown["moves"] if move["gap_us"] is not None]
-                copied += sum(move["bytes"] for move in shown["moves"])
-                time.sleep(REST_S)
-            after = [_phase()]
+    with loaded(PARTITIONS, RETENTION_BYTES) as load:
+        before = [_phase()]
+        during, gaps, copied = [], [], 0
+        for part in load.parts[:moves]:
+            began = time.perf_counter()
+            shown = rebalanced(load.control, action="move", moves=(load.move(part),))
+            during.append((began, time.perf_counter()))
+            gaps += [move["gap_us"] / 1e3 for move in shown["moves"] if move["gap_us"] is not None]
+            copied += sum(move["bytes"] for move in shown["moves"])
             time.sleep(REST_S)
-            flows = {name: steady.flow(phases) for name, phases in
-                     (("before", before), ("during", during), ("after", after))}  # fmt: skip
+        after = [_phase()]
+        time.sleep(REST_S)
+        flows = {name: load.steady.flow(phases) for name, phases in
+                 (("before", before), ("during", during), ("after", after))}  # fmt: skip
     calm = (flows["before"]["mb_per_s"] + flows["after"]["mb_per_s"]) / 2
     p99 = (flows["before"]["p99_ms"] + flows["after"]["p99_ms"]) / 2
     return {

@@ -6,6 +6,7 @@ import json
 import select
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ class Bench:
         told = {"scenario": scenario, "topic": topic, "folder": str(self.marks(topic))}
         self._spark.tell(json.dumps({**told, "rows": rows, "stream": stream, "source": source}))
 
+    @contextmanager
+    def owner_killed(self, topic: str) -> Iterator[int]:
+        """The owner of the topic's first partition, which is back at the end."""
+        owner = self.client.topic(topic).partitions[0].owner
+        place = next(place for place in range(3) if self.three.id(place) == owner)
+        self.three.nodes[place].kill()
+        try:
+            yield owner
+        finally:
+            self.three.nodes[place].start()
+            self.three.until_whole()
+
     def end(self, topic: str) -> int:
         """Wait for the scenario; compare the topic with what Spark wanted to write. Rows."""
         readable, _, _ = select.select([self._spark.lines], [], [], TIMEOUT_S)
@@ -88,16 +101,10 @@ def test_an_owner_killed_while_rows_are_staged_at_it(bench: Bench) -> None:
     bench.create("failover", 3)
     bench.begin("waits", "failover")
     until((bench.marks("failover") / "waits").exists, TIMEOUT_S, "a task in its middle")
-    owner = bench.client.topic("failover").partitions[0].owner
-    place = next(place for place in range(3) if bench.three.id(place) == owner)
-    bench.three.nodes[place].kill()
-    try:
+    with bench.owner_killed("failover") as owner:
         until(lambda: bench.client.topic("failover").partitions[0].owner != owner, what="a new owner")
         (bench.marks("failover") / "go").touch()
         assert bench.end("failover") == ROWS
-    finally:
-        bench.three.nodes[place].start()
-        bench.three.until_whole()
 
 
 def test_a_stream_reads_on_while_the_owner_of_what_it_reads_is_killed(bench: Bench) -> None:
@@ -107,19 +114,13 @@ def test_a_stream_reads_on_while_the_owner_of_what_it_reads_is_killed(bench: Ben
     bench.create("read-sink", 3)
     bench.begin("waits", "read-sink", source="read-source")
     until((bench.marks("read-sink") / "waits").exists, TIMEOUT_S, "a task in its middle")
-    owner = bench.client.topic("read-source").partitions[0].owner
-    place = next(place for place in range(3) if bench.three.id(place) == owner)
-    bench.three.nodes[place].kill()
-    try:
+    with bench.owner_killed("read-source") as owner:
         # Two micro-batches more are read with that node gone; the one under way is in its middle.
         (bench.marks("read-sink") / "go").touch()
         assert bench.end("read-sink") == ROWS
         commits = bench.marks("read-sink") / "checkpoint" / "commits"
         assert len(list(commits.glob("[0-9]*"))) >= READS
         assert bench.client.topic("read-source").partitions[0].owner != owner
-    finally:
-        bench.three.nodes[place].start()
-        bench.three.until_whole()
 
 
 def test_a_partition_moves_while_rows_are_staged_in_it(bench: Bench) -> None:
