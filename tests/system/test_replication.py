@@ -14,7 +14,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.runtime import calls
 from ringfence.control.transport.question import put
 from ringfence.native import _node
-from ringfence.native.errors import RingfenceError
+from ringfence.native.errors import DeadlineError, RingfenceError
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
 from tests.system.load import Load
@@ -137,7 +137,7 @@ def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three
         story.send(producer)
         story.send(producer)
         three.nodes[second].kill()
-        with pytest.raises(RingfenceError, match="no try of it can be stored"):
+        with pytest.raises(DeadlineError, match="nothing was stored"):
             story.send(producer)
         with contextlib.suppress(RingfenceError):
             producer.close()
