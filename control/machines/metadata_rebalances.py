@@ -114,8 +114,10 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
     if command.action is Action.ADD_NODE:
         return metadata_ring.eligible_fault(state, command.node)
     fault = node_checks.member_fault(state, command.node)
-    if fault is not None or command.action is Action.DRAIN:
+    if fault is not None:
         return fault
+    if command.action is Action.DRAIN:
+        return _drain_fault(state, command)
     if command.node not in state.ring.members:
         return invalid(f"node {command.node} is not in the ring, version {state.ring.version}")
     left, needed = len(state.ring.members) - 1, max(limit(state, "nodes_min"), replication_max(state))
@@ -124,6 +126,17 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
             f"{left} nodes would be left in the ring, it needs {needed} (`nodes_min`, one a replica)"
         )
     return None
+
+
+def _drain_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
+    """Somebody must be left who takes partitions: those of this node, and those of new topics."""
+    others = [node for node in state.ring.members if node != command.node and not state.nodes[node].draining]
+    if others:
+        return None
+    return invalid(
+        f"no other node takes partitions, so node {command.node} cannot be emptied: let another node join, "
+        "or undrain one"
+    )
 
 
 def move_fault(state: MetadataState, command: StartRebalance | Run, move: PlannedMove) -> Refused | None:

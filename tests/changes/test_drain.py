@@ -9,7 +9,7 @@ from ringfence.control.machines.rebalance_plans import Chosen, left_out, preview
 from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.ids import Index, NodeId, PartitionId
-from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.node_commands import FailNode, SetNode
 from ringfence.control.model.rebalance_commands import AmendMoves, FinishRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
 from tests.changes.lab import END, Lab
@@ -113,6 +113,17 @@ def test_nobody_waits_where_nobody_will_come() -> None:
     leader = Leader(lab)
     leader.until_over(rounds=3)
     assert "nobody else may take 3 partitions" in lab.state.rebalance.why
+
+
+def test_the_last_node_that_takes_partitions_is_not_drained() -> None:
+    lab = Lab(2, partitions=2, replication=1)
+    first, last = lab.nodes
+    lab.must(SetNode(node=NodeId(first), draining=True))
+    refusal = preview(lab.state, Action.DRAIN, NodeId(last)).refusal
+    assert refusal is not None
+    assert "no other node takes partitions" in refusal.message
+    lab.must(SetNode(node=NodeId(first), draining=False))
+    assert preview(lab.state, Action.DRAIN, NodeId(last)).refusal is None
 
 
 def test_a_failover_that_never_ends_is_named_when_the_wait_is_over() -> None:

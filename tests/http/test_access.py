@@ -182,7 +182,7 @@ def test_without_tokens_only_this_machines_own_pages_get_in(tmp_path: Path, monk
         assert (await api("GET", "/admin/status", host=f"localhost:{port}")).status == 200
         foreign = await api("POST", "/admin/nodes/1/drain", origin="http://evil.example")
         assert (foreign.status, foreign.slug) == (403, "foreign-origin")
-        own = await api("POST", "/admin/nodes/1/drain", origin=api.address)
+        own = await api("POST", "/admin/nodes/1/undrain", origin=api.address)
         assert own.status == 200
 
     served(tmp_path, monkeypatch, work)

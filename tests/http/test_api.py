@@ -113,9 +113,12 @@ def test_a_change_for_another_version_is_refused(tmp_path: Path, monkeypatch: Pa
         assert (await api("DELETE", PLACE, if_match="*")).status == 200
         assert (await api("DELETE", PLACE, if_match="*")).status == 412
         node = (await api("GET", "/admin/nodes/1")).headers["etag"]
-        assert (await api("POST", "/admin/nodes/1/drain", if_match=node)).status == 200
-        assert (await api("POST", "/admin/nodes/1/undrain", if_match=node)).status == 412
-        assert (await api.get("/admin/nodes/1"))["draining"] is True
+        assert (await api("POST", "/admin/nodes/1/promote", if_match=node)).status == 200
+        assert (await api("POST", "/admin/nodes/1/auto", if_match=node)).status == 412
+        assert (await api.get("/admin/nodes/1"))["vote"] == "ALWAYS"
+        emptied = await api("POST", "/admin/nodes/1/drain")
+        assert (emptied.status, "no other node takes partitions" in emptied.text) == (422, True)
+        assert (await api.get("/admin/nodes/1"))["draining"] is False
         config = (await api("GET", "/admin/config")).headers["etag"]
         limit = {"values": {"topics_max": 7}}
         assert (await api("PATCH", "/admin/config", limit, if_match=config)).status == 200

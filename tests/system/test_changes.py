@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ringfence
+from ringfence.control.cli.exits import Exit
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
 from tests.system.cluster import Three
@@ -261,6 +262,7 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
 ) -> None:
     """Four nodes, three replicas: with one of them dead, a drained one cannot give anything away."""
     create(three, 4, 3)
+    stranded_drain(three)
     spare = NodeProcess(
         tmp_path / "d", options=("--control", f"tcp://127.0.0.1:{free_port()}", "--join", three.controls[0])
     )
@@ -287,6 +289,16 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
         end = told()
         assert (end["outcome"], end["held"], end["waits"]) == ("DONE", 0, []), end
         assert end["moves"], "it was this run that moved them"
+
+
+def stranded_drain(three: Three) -> None:
+    """Three replicas, three nodes: nobody else may take what a drained one has."""
+    first, door = str(three.id(0)), ("--control", three.controls[0])
+    ended = cli("node", "drain", first, "--wait", "--json", *door)
+    told = json.loads(ended.stdout)
+    assert (ended.returncode, told["outcome"], told["held"]) == (Exit.DEGRADED, "DONE", 4)
+    assert f"node {first} still has 4 replicas\n" in cli("rebalance", "status", *door).stdout
+    assert cli("node", "undrain", first, *door).returncode == 0
 
 
 def life_of(three: Three, number: int) -> str:
