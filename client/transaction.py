@@ -14,12 +14,23 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.native.errors import ClosedError, FencedError, InvalidArgumentError, RingfenceError
+from ringfence.native.errors import (
+    ClosedError,
+    DeadlineError,
+    FencedError,
+    InvalidArgumentError,
+    RerouteError,
+    RingfenceError,
+    UnknownOutcomeError,
+    WaitTimeoutError,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from ringfence.scopes import Scopes
+
+_UNSTAGED = (UnknownOutcomeError, WaitTimeoutError, RerouteError)
 
 
 class Transaction:
@@ -29,6 +40,7 @@ class Transaction:
         epoch: its number within the scope.
         already: True if this epoch, which the caller gave, was committed before: nothing of this block was
             stored. Known for sure after the block.
+        committed: the scope's last committed epoch when this one began; 0 if there was none.
         rows: rows that this block has put into the log; 0 until it is committed.
     """
 
@@ -48,7 +60,8 @@ class Transaction:
         self._begun = scopes.begin(scope)
         self._is_own = epoch is None  # an epoch that the caller counts may be tried again
         self.epoch = self._begun.decided + 1 if epoch is None else epoch
-        self.already = self.epoch <= self._begun.committed
+        self.committed = self._begun.committed
+        self.already = self.epoch <= self.committed
         self.rows = 0
         self._ended = False
         self._attempt = scopes.attempt(
@@ -64,6 +77,7 @@ class Transaction:
 
         Raises:
             BatchError: the rows cannot be stored. RefusedError: an earlier batch was refused.
+            DeadlineError: one was not staged in time; nothing of the transaction is in the log, nor will be.
         """
         name = topic or self._topic
         if name is None:
@@ -73,7 +87,10 @@ class Transaction:
         if self._ended:
             raise ClosedError("the transaction has ended; begin another", topic=name)
         if not self.already:
-            self._attempt.send(name, batch)
+            try:
+                self._attempt.send(name, batch)
+            except _UNSTAGED as error:
+                raise self._unstaged(error) from error
 
     def flush(self) -> None:
         """Wait until everything that was sent is on disk; no reader sees it yet.
@@ -88,8 +105,10 @@ class Transaction:
         """Put all of it into the log. Every row can be read when this returns.
 
         Raises:
-            FencedError: the scope was begun anew since; nothing of this block is stored. RingfenceError: a
-                batch was refused.
+            FencedError: the scope was begun anew since; nothing of this block is stored.
+            DeadlineError: not all was staged in time; nothing of it is stored, either.
+            UnknownOutcomeError: all of it is in the log, or nothing; the scope, begun anew, tells.
+            RingfenceError: a batch was refused.
         """
         if self._ended:
             raise ClosedError("the transaction has ended; begin another", epoch=self.epoch)
@@ -98,6 +117,9 @@ class Transaction:
             return
         try:
             staged = self._attempt.finish()
+        except _UNSTAGED as error:
+            self._expire()
+            raise self._unstaged(error) from error
         except RingfenceError:
             self._expire()
             raise
@@ -117,6 +139,14 @@ class Transaction:
         if not self._ended:
             self._ended = True
             self._expire()
+
+    def _unstaged(self, error: RingfenceError) -> DeadlineError:
+        """What a batch's outcome is does not matter: readers see what a commit names, and none will."""
+        return DeadlineError(
+            f"not all rows of the transaction were staged in time ({error.message}); nothing of it is in "
+            "the log, nor will be: run it again",
+            epoch=self.epoch,
+        )
 
     def _expire(self) -> None:
         if not self._is_own:

@@ -13,7 +13,7 @@ from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
-from ringfence.native.errors import RingfenceError
+from ringfence.native.errors import InvalidArgumentError, RingfenceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ringfence import Appended, Client, Producer
     from ringfence.sending import SendFuture
+    from ringfence.transaction import Transaction
 
 WAITING_MAX = 256
 """Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
@@ -38,6 +39,9 @@ WAITING_MAX = 256
 @click.option(
     "--producer", "name", metavar="NAME", help="Publish as this named producer; fences its predecessor."
 )
+@click.option("--scope", metavar="NAME", help="All rows of all FILEs or none: a transaction of this scope.")
+@click.option("--epoch", type=click.IntRange(1, (1 << 63) - 1), metavar="NUMBER",
+              help="With --scope: this run's number, above earlier ones; repeated, it stores nothing twice.")
 @click.option("--batch-rows", type=click.IntRange(1, 1 << 24), default=BATCH_ROWS, show_default=True,
               help="Rows of one send.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0, show_default=True,
@@ -54,12 +58,16 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     \b
     Example:
       ringfence publish lineitem lineitem.parquet --create --key l_orderkey --partitions 8
+      ringfence publish sales monday.parquet --scope nightly --epoch 20261123
     """  # noqa: D301
+    _check(options)
     began = time.monotonic()
     sent = _Sent(as_json=as_json)
     try:
         wait_s = min(options["timeout_s"], TIMEOUT_DEFAULT_S)
         with connected(address, wait_s, options["token_file"]) as client:
+            if options["scope"] is not None:
+                return _publish_whole(client, topic, files, sent, options, began)
             for place, file in enumerate(files):
                 _publish(client, topic, file, sent, options, first=place == 0)
     except (RingfenceError, click.UsageError) as error:
@@ -71,17 +79,64 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     return Exit.OK
 
 
+def _check(options: dict[str, Any]) -> None:
+    if options["scope"] is None and options["epoch"] is not None:
+        raise click.UsageError("--epoch numbers the runs of a --scope: give that, too")
+    if options["scope"] is not None and options["name"] is not None:
+        raise click.UsageError("--scope and --producer exclude each other: a scope has producers of its own")
+
+
+def _publish_whole(
+    client: Client, topic: str, files: tuple[str, ...], sent: _Sent, options: dict[str, Any], began: float
+) -> int:
+    """All files as one transaction.
+
+    RingfenceError, UsageError: no row is in the log or ever will be; UnknownOutcomeError: all are, or none.
+    """
+    scope, epoch = options["scope"], options["epoch"]
+    with client.transaction(topic, scope=scope, epoch=epoch, timeout_s=options["timeout_s"]) as transaction:
+        _check_epoch(transaction, scope)
+        for place, file in enumerate(() if transaction.already else files):
+            with Source(file, batch_rows=options["batch_rows"]) as source:
+                batches = _begun(client, topic, source, options, first=place == 0)
+                with progress(file, source.rows, quiet=sent.as_json) as bar:
+                    for batch in batches:
+                        transaction.send(batch)
+                        sent.stage(batch)
+                        bar.advance(rows=batch.num_rows, size=batch.nbytes)
+    sent.tell_whole(topic, transaction, time.monotonic() - began)
+    return Exit.OK
+
+
+def _check_epoch(transaction: Transaction, scope: str) -> None:
+    """InvalidArgumentError: one that was passed over would be taken for one that is stored."""
+    if transaction.epoch < transaction.committed:
+        raise InvalidArgumentError(
+            f"scope {scope!r} has committed epoch {transaction.committed} since: whether epoch "
+            f"{transaction.epoch} was stored is not known any more, and nothing is stored now; rows that are "
+            f"not there yet take a number above {transaction.committed}"
+        )
+
+
+def _begun(
+    client: Client, topic: str, source: Source, options: dict[str, Any], *, first: bool
+) -> Iterable[pa.RecordBatch]:
+    """Its batches, once the first can be read; the topic, if it shall be made, is there."""
+    batches = readable(source)
+    if options["create"] and first:
+        keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
+        client.create_topic(
+            topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
+        )
+    return batches
+
+
 def _publish(
     client: Client, topic: str, file: str, sent: _Sent, options: dict[str, Any], *, first: bool
 ) -> None:
     """One file. RingfenceError; UsageError where it cannot be read, or not to its end."""
     with Source(file, batch_rows=options["batch_rows"]) as source:
-        batches = readable(source)
-        if options["create"] and first:
-            keys = [key.strip() for text in options["keys"] for key in text.split(",") if key.strip()]
-            client.create_topic(
-                topic, schema=source.schema, key=keys, partitions=options["partitions"], exist_ok=True
-            )
+        batches = _begun(client, topic, source, options, first=first)
         producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
         with producer, progress(file, source.rows, quiet=sent.as_json) as bar:
             _send(producer, batches, sent, bar)
@@ -136,8 +191,13 @@ class _Sent:
                 self._count_part(future, rows, size)
             else:
                 self._count(future.result(), rows, size)
-        if self.sends and not self.as_json:
+        if self.rows and not self.as_json:
             click.echo(f"{topic}: at least {self.rows:,} rows are on disk", err=True)
+
+    def stage(self, batch: pa.RecordBatch) -> None:
+        """Of a transaction: nothing counts before its commit."""
+        self.size += batch.nbytes
+        self.sends += 1
 
     def _count_part(self, future: SendFuture, rows: int, size: int) -> None:
         """Of a send that failed: what other partitions have of it."""
@@ -151,10 +211,25 @@ class _Sent:
         return PartlyStoredError(
             f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk, the others "
             f"are not ({error.message}); the same command would store these twice: read which are there "
-            "and send the others, or send all into a new topic",
+            "and send the others, or send all into a new topic; with --scope nothing is stored in part",
             rows=self.rows,
             partitions=sorted(self._partitions),
         )
+
+    def tell_whole(self, topic: str, transaction: Transaction, seconds: float) -> None:
+        if self.as_json:
+            emit({
+                "done": True, "topic": topic, "rows": transaction.rows, "bytes": self.size,
+                "sends": self.sends, "seconds": round(seconds, 3), "epoch": transaction.epoch,
+                "already": transaction.already,
+            })  # fmt: skip
+        elif transaction.already:
+            click.echo(f"{topic}: epoch {transaction.epoch} was committed before, nothing is stored again")
+        else:
+            click.echo(
+                f"{topic}: {transaction.rows:,} rows ({shown_bytes(self.size)}) are on disk, all at once as "
+                f"epoch {transaction.epoch}, {seconds:.2f} s"
+            )
 
     def tell(self, topic: str, seconds: float) -> None:
         values = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,3 +231,26 @@ def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
     assert (done.returncode, time.monotonic() - began < 20) == (Exit.UNREACHABLE, True), done.stderr
     dead.restart()
     three.until_whole()
+
+
+def test_a_file_of_a_scope_is_stored_whole_or_not_at_all_and_once_however_often_it_is_sent(
+    three: Three, tmp_path: Path
+) -> None:
+    three.create(0, "whole", partitions=6)
+    file = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_batches([batch(0, 1_000)]), file)
+    alive, dead = three.nodes[0], three.nodes[2]
+
+    def publish() -> subprocess.CompletedProcess[str]:
+        scope = ("--scope", "nightly", "--epoch", "7", "--timeout", "4")
+        return cli("publish", "whole", str(file), *scope, address=alive.address)
+
+    dead.kill()
+    done = publish()
+    assert done.returncode == Exit.UNREACHABLE, done.stderr
+    dead.start()
+    until(lambda: publish().returncode == 0, what="the same command, with all owners back")
+    assert publish().returncode == 0
+    with ringfence.connect(alive.address, timeout_s=30) as client:
+        rows = pa.Table.from_batches(client.read("whole"))
+        assert sorted(rows["id"].to_pylist()) == list(range(1_000))
