@@ -40,8 +40,8 @@ MEANINGS: dict[Exit, str] = {
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
     Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
-    Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; with "
-    "`--scope` nothing is stored in part",
+    Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
+    "with `--scope` nothing is stored in part",
     Exit.INTERRUPTED: "interrupted by Ctrl-C, or a question answered with no",
 }
 
