@@ -239,7 +239,8 @@ class Status(Message):
     """Answer to STATUS; counters are documented in docs/operations.md.
 
     `leader` is the node that leads the metadata in `term`, 0 for nobody; `role` is what this node is there:
-    leader, candidate, voter, learner or none.
+    leader, candidate, voter, learner or none. `members`: nodes of the cluster, as this one knows it;
+    `failed`: those of them that the cluster does without, in ascending order.
     """
 
     cluster: bytes
@@ -258,6 +259,8 @@ class Status(Message):
     leader: int = 0
     term: int = 0
     role: str = "none"
+    members: int = 0
+    failed: list[int] = []
 
 
 def encode(message: Message) -> bytes:

@@ -43,7 +43,9 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
         emit(values)
     else:
         figures = values.pop("counters")
-        reasons = values.pop("reasons")
+        reasons, failed = values.pop("reasons"), _shown(values.pop("failed"))
+        if failed:
+            values["members"] = f"{values['members']}, FAILED: {failed} (`ringfence node list` shows all)"
         show_table("", ("", ""), [[name, _shown(value)] for name, value in values.items()])
         for reason in reasons:
             click.echo(f"! {reason}")
@@ -53,4 +55,4 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
 
 
 def _shown(value: Any) -> Any:
-    return ", ".join(value) if isinstance(value, list) else value
+    return ", ".join(map(str, value)) if isinstance(value, list) else value

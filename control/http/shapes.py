@@ -128,6 +128,8 @@ class Status(BaseModel):
     leader: int = Field(description="the node that leads the metadata, 0 for nobody")
     term: int
     role: str
+    members: int = Field(description="nodes of the cluster, as this one knows it")
+    failed: list[int] = Field(description="nodes that the cluster does without at the moment")
     index: int
     hash: str = Field(description="of the metadata at `hash_index`; equal on all nodes")
     hash_index: int

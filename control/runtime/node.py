@@ -20,6 +20,7 @@ from ringfence.control.model.commands import (
     SetAddresses,
 )
 from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
@@ -228,6 +229,8 @@ class Node:
             leader=replica.leader,
             term=replica.term,
             role=replica.role,
+            members=len(state.nodes),
+            failed=sorted(number for number, node in state.nodes.items() if node.life is Life.FAILED),
         )
 
     # ---- start-up ---------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         topic = created.body["topic"]
         status = await api.get("/admin/status")
         assert (status["leader"], status["role"], status["node"], status["topics"]) == (1, "leader", 1, 1)
+        assert (status["members"], status["failed"]) == (1, [])
         assert status["term"] >= 1
         assert status["index"] == int(created.headers["x-ringfence-index"])
         shown = await api.get(PLACE)
@@ -285,7 +286,7 @@ def test_a_request_has_a_deadline_and_a_defect_costs_one_request(tmp_path: Path,
         assert "secret" not in defect.text
         assert (await api("GET", "/admin/ring")).status == 200
 
-    served(tmp_path, monkeypatch, work, request_ms=500)
+    served(tmp_path, monkeypatch, work, request_ms=2_000)
 
 
 def test_an_order_that_fails_is_told_with_202_and_the_change_stands(

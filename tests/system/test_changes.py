@@ -273,6 +273,8 @@ def test_a_drain_goes_on_when_the_only_node_that_could_take_what_is_left_is_back
         spare.kill()
         until(lambda: life_of(three, number) == "FAILED", what="its failure")
         leader = three.leader()
+        said = cli("status", address=three.nodes[leader].address).stdout
+        assert f" 4, FAILED: {number} (" in said, "any node tells it"
         drained = next(place for place in range(3) if place != leader)
         door = ("--control", three.controls[leader])
         assert cli("node", "drain", str(three.id(drained)), *door).returncode == 0
