@@ -124,6 +124,7 @@ def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Open
         raise StorageError(f"data directory {root} links to {root.readlink()}, which is not there; mount it")
     try:
         root.mkdir(parents=True, exist_ok=True)
+        _check_unlocked(root)
         lock = DirectoryLock(root / "lock")
     except OSError as error:
         raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
@@ -156,9 +157,20 @@ def _check_strangers(root: Path) -> None:
     if strangers:
         raise StorageError(
             f"{root} holds {', '.join(strangers[:5])} but no store.toml: it is no data directory, or its "
-            "identity is "
-            "lost; restore store.toml from a backup, or choose an empty directory"
+            "identity is lost; restore store.toml from a backup, or choose an empty directory"
         )
+
+
+def _check_unlocked(root: Path) -> None:
+    """So that not even a lock file comes into a folder of somebody else's."""
+    identity = root / "store.toml"
+    if identity.exists():
+        return
+    try:
+        _check_strangers(root)
+    except StorageError:
+        if not identity.exists():  # else another process has just begun its store here, and has the lock
+            raise
 
 
 def _make_identity(root: Path) -> None:
