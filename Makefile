@@ -16,7 +16,7 @@ setup:  ## .venv with all packages and ringfence in it; says what is missing
 
 # Two goals at a time, in this order: compilers run beside pip's downloads, what waits runs beside what computes. The
 # output of each goal comes at its end.
-test:  ## everything that CI runs
+test:  ## all tests and checks; CI runs `make chaos MINUTES=5` behind it
 	@$(MAKE) --no-print-directory -j2 --output-sync=target setup clippy compiled waiting rust python types
 
 # What runs there must not take descriptors 3 and 4 for make's job server, as cargo would: they are not open.

@@ -156,7 +156,7 @@ class Client:
             schema: a pyarrow Schema, or anything with `__arrow_c_schema__`.
             key: columns whose values say which partition a row belongs to, a str is one; none: whole batches
                 go to any partition.
-            partitions: 1 .. 65536.
+            partitions: 1 .. 4096.
             replication: copies on different nodes: 1, 3 or 5.
             retention_bytes: of each partition; None keeps all.
             retention_ms: age of the oldest rows; None keeps all.

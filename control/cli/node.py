@@ -111,7 +111,7 @@ _change("promote", "Prefer a node as a voter; the cluster changes its voters whe
 _change("demote", "Let a node only learn; another one votes in its place.")
 _change("auto", "Leave it to the cluster whether a node votes.")
 _change("undrain", "Let a drained node get partitions again; a drain that is under way is cancelled.")
-_change("remove", "Take a node that owns no partitions out of the ring and of the cluster, for good.")
+_change("remove", "Take a node that has no replicas out of the ring and of the cluster, for good.")
 
 
 @command.command("drain")

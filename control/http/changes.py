@@ -139,7 +139,7 @@ def of_nodes(desk: Desk) -> APIRouter:
 
     @admins.delete("/admin/nodes/{number}", operation_id="remove_node", response_model=shapes.Receipt)
     async def remove_node(request: Request, number: shapes.Number) -> Response:
-        """Take a node that owns no partitions out of the ring and of the cluster, for good."""
+        """Take a node that has no replicas out of the ring and of the cluster, for good."""
         return await desk.change(
             request, "node remove", lambda asked: admin.change_node(known(number), "remove", asked),
             resource=f"node/{number}",

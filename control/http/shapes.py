@@ -52,7 +52,7 @@ class TopicGiven(SchemaGiven):
         description="`name`, which stands for `public/default/name`, or `tenant/namespace/name`"
     )
     key: Annotated[list[Name], Field(max_length=64)] = []
-    partitions: Annotated[int, Field(ge=1, le=65_536)] = 1
+    partitions: Annotated[int, Field(ge=1, le=4_096)] = 1
     replication: Annotated[int, Field(ge=1, le=5)] = 1
     retention_bytes: Number | None = None
     retention_ms: Number | None = None
