@@ -28,7 +28,13 @@ from typing import Final
 from ringfence.control.store import records
 from ringfence.control.store.files import sync_directory, write_all, write_atomically
 from ringfence.native._node import crc32c
-from ringfence.native.errors import NewerFormatError, RecordError, StorageError, StoreIdentityError
+from ringfence.native.errors import (
+    NewerFormatError,
+    RecordError,
+    RingfenceError,
+    StorageError,
+    StoreIdentityError,
+)
 
 JOURNAL_FORMAT: Final = 2
 """2 added to 1: hard states and changes of the configuration. A journal of format 1 opens, and is written
@@ -191,8 +197,12 @@ class Journal:
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise
             raise self._fail("rewriting", error) from error
+        try:
+            fresh = Journal(self.path, history=self.history)
+        except (OSError, RingfenceError) as error:
+            # The name is the new file's already: nothing may go into the old one, which is open till `close`.
+            raise self._fail("rewriting", error) from error
         os.close(self._descriptor)
-        fresh = Journal(self.path, history=self.history)
         self._nonce, self.base, self.entries = fresh._nonce, fresh.base, fresh.entries
         self.format, self.hard = fresh.format, fresh.hard
         self._descriptor, self._end = fresh._descriptor, fresh._end
@@ -232,7 +242,7 @@ class Journal:
         if cause.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise self._fail("write", cause) from cause
 
-    def _fail(self, step: str, error: OSError) -> StorageError:
+    def _fail(self, step: str, error: OSError | RingfenceError) -> StorageError:
         self.failed = f"{step} of {self.path} failed: {error}"
         return StorageError(
             f"{self.failed}; the journal takes nothing more: check the disk, then start again"

@@ -319,3 +319,32 @@ def test_a_new_file_whose_folder_was_not_synced_is_made_durable_before_it_is_bel
     monkeypatch.setattr(os, "fsync", noted)
     assert reopened(path).hard == Hard(6, 2, 1)
     assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+
+
+def test_a_journal_whose_new_file_cannot_be_opened_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Found by a simulated cluster (seed 1111393): the new file had its name, its sync failed, and the next
+    # group went to the number of the closed descriptor, which may be another file's by then.
+    path, other = tmp_path / "j", tmp_path / "other"
+    made(path, ENTRIES[:2])
+    journal = Journal(path, history=HISTORY)
+    sync = os.fsync
+
+    def fails_at_the_journal(to: int) -> None:
+        if os.fstat(to).st_ino == path.stat().st_ino:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails_at_the_journal)
+        with pytest.raises(StorageError, match="rewriting"):
+            journal.rewrite(Position(1, 1), [], Hard(6, 2, 1))
+    with other.open("wb"):  # takes the lowest free number
+        with pytest.raises(StorageError, match="takes nothing more"):
+            journal.append(ENTRIES[1:2])
+        with pytest.raises(StorageError, match="takes nothing more"):
+            journal.rewrite(Position(1, 1), [])
+        journal.close()
+    assert other.read_bytes() == b""
+    assert reopened(path).hard == Hard(6, 2, 1)
