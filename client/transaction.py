@@ -117,11 +117,10 @@ class Transaction:
             return
         try:
             staged = self._attempt.finish()
-        except _UNSTAGED as error:
+        except RingfenceError as error:
             self._expire()
-            raise self._unstaged(error) from error
-        except RingfenceError:
-            self._expire()
+            if isinstance(error, _UNSTAGED):
+                raise self._unstaged(error) from error
             raise
         fresh = not staged.already and self._scopes.commit(self._begun, self.epoch, [staged])
         if self._is_own and not fresh:

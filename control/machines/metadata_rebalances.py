@@ -129,7 +129,10 @@ def _node_fault(state: MetadataState, command: StartRebalance) -> Refused | None
 
 
 def _drain_fault(state: MetadataState, command: StartRebalance) -> Refused | None:
-    """Somebody must be left who takes partitions: those of this node, and those of new topics."""
+    """Somebody must be left for the partitions of this node, and those of new topics.
+
+    One that failed counts, which `takes_partitions` does not say: the run waits for it.
+    """
     others = [node for node in state.ring.members if node != command.node and not state.nodes[node].draining]
     if others:
         return None

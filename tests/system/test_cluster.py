@@ -206,15 +206,20 @@ def test_the_demo_of_a_cluster_loses_neither_rows_nor_commands() -> None:
     assert len({seen for scene, seen in scenes.items() if scene.startswith("all rows through")}) == 1
 
 
+def with_a_dead_owner(three: Three, topic: str, folder: Path) -> tuple[Path, NodeProcess, NodeProcess]:
+    """A file of 1,000 rows for a topic over all nodes; one that serves, and one that does not any more."""
+    three.create(0, topic, partitions=6)
+    file = folder / "rows.parquet"
+    pq.write_table(pa.Table.from_batches([batch(0, 1_000)]), file)
+    three.nodes[2].kill()
+    return file, three.nodes[0], three.nodes[2]
+
+
 def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
     three: Three, tmp_path: Path
 ) -> None:
     """The rows of partitions whose owner is gone are not stored; the same command would double the others."""
-    three.create(0, "torn", partitions=6)
-    file = tmp_path / "rows.parquet"
-    pq.write_table(pa.Table.from_batches([batch(0, 1_000)]), file)
-    alive, dead = three.nodes[0], three.nodes[2]
-    dead.kill()
+    file, alive, dead = with_a_dead_owner(three, "torn", tmp_path)
     done = cli("publish", "torn", str(file), "--timeout", "4", address=alive.address)
     assert done.returncode == Exit.PARTLY, done.stderr
     with ringfence.connect(alive.address) as client:
@@ -236,19 +241,15 @@ def test_a_file_that_is_stored_in_part_is_not_said_to_be_worth_another_try(
 def test_a_file_of_a_scope_is_stored_whole_or_not_at_all_and_once_however_often_it_is_sent(
     three: Three, tmp_path: Path
 ) -> None:
-    three.create(0, "whole", partitions=6)
-    file = tmp_path / "rows.parquet"
-    pq.write_table(pa.Table.from_batches([batch(0, 1_000)]), file)
-    alive, dead = three.nodes[0], three.nodes[2]
+    file, alive, dead = with_a_dead_owner(three, "whole", tmp_path)
 
     def publish() -> subprocess.CompletedProcess[str]:
         scope = ("--scope", "nightly", "--epoch", "7", "--timeout", "4")
         return cli("publish", "whole", str(file), *scope, address=alive.address)
 
-    dead.kill()
     done = publish()
     assert done.returncode == Exit.UNREACHABLE, done.stderr
-    dead.start()
+    dead.restart()
     until(lambda: publish().returncode == 0, what="the same command, with all owners back")
     assert publish().returncode == 0
     with ringfence.connect(alive.address, timeout_s=30) as client:
