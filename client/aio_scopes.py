@@ -23,9 +23,9 @@ class Scopes:
     def __init__(self, scopes: SyncScopes) -> None:
         self._scopes = scopes
 
-    async def begin(self, scope: str, instance: bytes = b"") -> Begun:
+    async def begin(self, scope: str, instance: bytes = b"", *, topic: str | None = None) -> Begun:
         """Begin a scope: older drivers of it are fenced."""
-        return await asyncio.to_thread(self._scopes.begin, scope, instance)
+        return await asyncio.to_thread(self._scopes.begin, scope, instance, topic=topic)
 
     def attempt(self, begun: Begun, epoch: int, **options: Any) -> Stager:
         """Stage rows under a token of its own; nothing is sent yet, so there is nothing to await."""

@@ -279,8 +279,9 @@ class Client:
         """Rows that come into the log all at once, or not at all; use it in a `with` block.
 
         Args:
-            topic: where `send` puts rows that name no topic of their own.
-            scope: a name for the writer, 1 to 255 bytes; an earlier writer of this name is fenced.
+            topic: where `send` puts rows that name no topic of their own, and whose scope it is.
+            scope: a name for the writer, 1 to 234 bytes; an earlier writer of this name to this topic is
+                fenced. Without `topic` the scope is one of the cluster.
             epoch: from 1; an epoch that was committed is not written again. Default: one behind the last.
             timeout_s: seconds within which each batch must be staged, retries included.
             bytes_in_flight_max: encoded rows that are not on disk yet; bytes.

@@ -1,6 +1,6 @@
 """Scopes: begin, stage attempts, commit, expire. What transactions and distributed writers are made of.
 
-begun = client.scopes.begin("job-7")                          once, by the driver
+begun = client.scopes.begin("job-7", topic="topic")           once, by the driver
 attempt = client.scopes.attempt(begun, epoch)                 by each task, as often as it is run
 attempt.send("topic", batch); staged = attempt.finish()
 client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all of it, or nothing
@@ -8,10 +8,12 @@ client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
+from ringfence.native.errors import InvalidArgumentError
 from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.stage import Stager
 
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from ringfence.link import Link
     from ringfence.stage import Parts, StagedRows
     from ringfence.tables import Tables
+
+
+SCOPE_BYTES_MAX: Final = 234
+"""Of a topic's scope: a scope's name has up to 255 bytes, and `@` with a topic's id up to 21 of them."""
 
 
 class Begun(NamedTuple):
@@ -39,20 +45,30 @@ class Scopes:
     def __init__(self, link: Link, tables: Tables, admin: Admin) -> None:
         self._link, self._tables, self._admin = link, tables, admin
 
-    def begin(self, scope: str, instance: bytes = b"") -> Begun:
+    def begin(self, scope: str, instance: bytes = b"", *, topic: str | None = None) -> Begun:
         """Begin a scope: older drivers of it are fenced.
 
         Args:
-            scope: its name, 1 to 255 bytes.
+            scope: its name, 1 to 255 bytes; of a topic's 1 to 234.
             instance: up to 64 bytes. The same one again is the same driver, so that many processes of one
                 job may begin; empty: a driver of its own.
+            topic: whose scope it is: the same name at another topic, or at one of this name that is made
+                later, is another scope. None: one of the cluster.
 
         Raises:
-            FencedError: this instance was fenced by a later one.
+            FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
         """
-        message = messages.ScopeBegin(scope=scope, instance=instance)
+        name = scope if topic is None else self._of_topic(scope, topic)
+        message = messages.ScopeBegin(scope=name, instance=instance)
         begun = self._admin.ask(wire.Opcode.BEGIN, message)[0].control(messages.ScopeBegun)
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
+
+    def _of_topic(self, scope: str, topic: str) -> str:
+        if not 0 < len(scope.encode()) <= SCOPE_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"a topic's scope has a name of 1 to {SCOPE_BYTES_MAX} bytes", scope=scope, topic=topic
+            )
+        return f"{scope}@{self._tables.get(topic, time.monotonic() + TIMEOUT_S).topic}"
 
     def attempt(
         self,

@@ -5,8 +5,9 @@
         t.send(other, topic="audit")
     # here every row can be read; after an exception in the block none ever will
 
-The scope names the writer: beginning it anew fences who had it before. Its committed epochs ascend, and who
-gives `epoch` itself (the number of a day, say) may run the same block again: the second run changes nothing.
+The scope names the writer to this topic: beginning it anew fences who had it before, and at another topic the
+same name is another writer's. Its committed epochs ascend, and who gives `epoch` itself (the number of a day,
+say) may run the same block again: the second run changes nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Transaction:
         if epoch is not None and epoch < 1:
             raise InvalidArgumentError("an epoch is a whole number of at least 1", epoch=epoch)
         self._scopes, self._topic = scopes, topic
-        self._begun = scopes.begin(scope)
+        self._begun = scopes.begin(scope, topic=topic)
         self._is_own = epoch is None  # an epoch that the caller counts may be tried again
         self.epoch = self._begun.decided + 1 if epoch is None else epoch
         self.committed = self._begun.committed

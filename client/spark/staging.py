@@ -62,9 +62,15 @@ class Target(NamedTuple):
             _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
                          self.topic, begun.scope, epoch, error)  # fmt: skip
 
-    def begin(self, scope: str, instance: bytes = b"") -> Begun:
+    def begin(self, scope: str) -> Begun:
+        """A job's scope: one of its topic."""
         with connect(self.address, token_file=self.token_file) as client:
-            return client.scopes.begin(scope, instance)
+            return client.scopes.begin(scope, topic=self.topic)
+
+    def begin_query(self, query: str, instance: bytes) -> Begun:
+        """A stream's scope goes by its query, which has one checkpoint wherever it writes to."""
+        with connect(self.address, token_file=self.token_file) as client:
+            return client.scopes.begin(query, instance)
 
 
 def target(

@@ -48,7 +48,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, run, batch = (context.getLocalProperty(name) for name in (QUERY, RUN, BATCH))
         if query is None or batch is None:
             raise ProtocolError("Spark does not say which query and batch this is", query=query, batch=batch)
-        begun = self._target.begin(f"spark-query-{query}", (run or "").encode()[:64])
+        begun = self._target.begin_query(f"spark-query-{query}", (run or "").encode()[:64])
         epoch = int(batch) + 1
         if epoch < begun.committed:
             raise InvalidArgumentError(

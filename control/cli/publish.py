@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,8 @@ from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
-from ringfence.native.errors import InvalidArgumentError, RingfenceError
+from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
+from ringfence.scopes import SCOPE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,6 +86,8 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--epoch numbers the runs of a --scope: give that, too")
     if options["scope"] is not None and options["name"] is not None:
         raise click.UsageError("--scope and --producer exclude each other: a scope has producers of its own")
+    if options["scope"] is not None and not 0 < len(options["scope"].encode()) <= SCOPE_BYTES_MAX:
+        raise click.UsageError(f"--scope: a name of 1 to {SCOPE_BYTES_MAX} bytes")
 
 
 def _publish_whole(
@@ -93,19 +97,40 @@ def _publish_whole(
 
     RingfenceError, UsageError: no row is in the log or ever will be; UnknownOutcomeError: all are, or none.
     """
-    scope, epoch = options["scope"], options["epoch"]
-    with client.transaction(topic, scope=scope, epoch=epoch, timeout_s=options["timeout_s"]) as transaction:
-        _check_epoch(transaction, scope)
-        for place, file in enumerate(() if transaction.already else files):
-            with Source(file, batch_rows=options["batch_rows"]) as source:
-                batches = _begun(client, topic, source, options, first=place == 0)
-                with progress(file, source.rows, quiet=sent.as_json) as bar:
-                    for batch in batches:
-                        transaction.send(batch)
-                        sent.stage(batch)
-                        bar.advance(rows=batch.num_rows, size=batch.nbytes)
+    scope, epoch, timeout_s = options["scope"], options["epoch"], options["timeout_s"]
+    with ExitStack() as opened:
+        # A topic that is to be made is made first: the scope is one of the topic.
+        begun = []
+        if options["create"] and not _is_there(client, topic):
+            first = opened.enter_context(Source(files[0], batch_rows=options["batch_rows"]))
+            begun.append((first, _begun(client, topic, first, options, first=True)))
+        with client.transaction(topic, scope=scope, epoch=epoch, timeout_s=timeout_s) as transaction:
+            _check_epoch(transaction, scope)
+            for source, batches in begun:
+                _stage(transaction, source, batches, sent)
+            for file in () if transaction.already else files[len(begun) :]:
+                with Source(file, batch_rows=options["batch_rows"]) as source:
+                    _stage(transaction, source, readable(source), sent)
     sent.tell_whole(topic, transaction, time.monotonic() - began)
     return Exit.OK
+
+
+def _is_there(client: Client, topic: str) -> bool:
+    try:
+        client.topic(topic)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _stage(
+    transaction: Transaction, source: Source, batches: Iterable[pa.RecordBatch], sent: _Sent
+) -> None:
+    with progress(source.path, source.rows, quiet=sent.as_json) as bar:
+        for batch in batches:
+            transaction.send(batch)
+            sent.stage(batch)
+            bar.advance(rows=batch.num_rows, size=batch.nbytes)
 
 
 def _check_epoch(transaction: Transaction, scope: str) -> None:

@@ -84,7 +84,10 @@ def begun_anew(node: NodeProcess, scope: str, at: int, df: DataFrame) -> DataFra
                 assert context is not None
                 query = context.getLocalProperty("sql.streaming.queryId")
                 with ringfence.connect(address) as other:
-                    other.scopes.begin(scope if query is None else f"spark-query-{query}")
+                    if query is None:
+                        other.scopes.begin(scope, topic="anew")
+                    else:
+                        other.scopes.begin(f"spark-query-{query}")
             yield batch
 
     return df.mapInArrow(step, df.schema)

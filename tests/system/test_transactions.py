@@ -169,9 +169,11 @@ def test_rows_that_do_not_fit_are_refused_and_end_the_transaction(client: ringfe
         transaction.send(wrong)
         pytest.fail("text is no number")
     assert client.count("typed") == 0
-    transaction = client.transaction("missing", scope="typed")
     with pytest.raises(ringfence.NotFoundError):
-        transaction.send(rows(0, 10))
+        client.transaction("missing", scope="typed")
+    transaction = client.transaction(scope="typed")
+    with pytest.raises(ringfence.NotFoundError):
+        transaction.send(rows(0, 10), topic="missing")
 
 
 def test_cut_connections_lose_and_double_nothing(node: NodeProcess, client: ringfence.Client) -> None:
