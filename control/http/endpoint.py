@@ -17,6 +17,7 @@ import uvicorn
 
 from ringfence.control.http.application import application
 from ringfence.control.http.audit import Audit
+from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
 from ringfence.control.runtime.addresses import http_place, is_loopback
 from ringfence.control.runtime.errors import RequestRefused
@@ -28,9 +29,8 @@ GRACE_S: Final = 2.0
 """How long requests under way may still take at a stop; what is committed is applied without them."""
 HEAD_BYTES_MAX: Final = 16_384
 """Request line and headers together."""
-CONNECTIONS_MAX: Final = 1_024
-"""Open at once; idle ones are closed after KEEP_ALIVE_S."""
 KEEP_ALIVE_S: Final = 5
+"""Behind an answer."""
 WATCH_S: Final = 0.2
 """How often it is looked who leads, for the stream of events."""
 ADDRESS_AGAIN_S: Final = 2.0
@@ -70,14 +70,13 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
 def _config(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]  # uvicorn's own type of an application is narrower than Starlette's
-        http="h11",
+        http=Connection,
         ws="none",
         loop="none",
         log_config=None,
         access_log=False,
         lifespan="off",
         server_header=False,
-        limit_concurrency=CONNECTIONS_MAX,
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=int(GRACE_S),

@@ -12,8 +12,9 @@ from typing import Final
 import structlog
 
 _LOG = structlog.get_logger("ringfence.node")
-RESERVED: Final = 256
-"""For everything else: files of up to 64 shards, 16 of the reader, sockets of the control plane and HTTP."""
+RESERVED: Final = 384
+"""For everything else: files of up to 64 shards, 16 of the reader, sockets of the control plane; a third is
+for connections of the admin API, which serves 64 requests at a time and 32 streams of events."""
 
 
 def room_for(connections_max: int) -> int:
@@ -34,6 +35,12 @@ def room_for(connections_max: int) -> int:
             way_out="raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)",
         )
     return room
+
+
+def http_room() -> int:
+    """Connections of the admin API that may be open at once."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, (RESERVED if soft == resource.RLIM_INFINITY else min(RESERVED, soft // 2)) // 3)
 
 
 def share(open_files: int, connections_max: int) -> int:
