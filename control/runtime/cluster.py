@@ -81,7 +81,7 @@ class Cluster:
         self._answers: Answers | None = None
         self._changes: ChangeLeader | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
-        self._settled = False
+        self._started = Index(0)
         self._waits = Waits()
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
@@ -125,7 +125,7 @@ class Cluster:
         peers.know((number, node.control) for number, node in known.nodes.items())
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
-            silence_ms=self.hub.silence_ms, figures=self._counted,
+            silence_ms=self.hub.silence_ms, figures=self._counted, started=lambda: self._started,
         )  # fmt: skip
         self._answers = Answers(self.proposer, self._members, event_files)
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
@@ -283,12 +283,12 @@ class Cluster:
 
     def _other_start(self, command: RestartNode, index: Index) -> None:
         """A start of this node that this process did not propose, while it serves: another one took over."""
-        if self._settled and command.node == self.hub.node:
+        if self._started and command.node == self.hub.node:
             self._fenced(f"entry {index} of the log starts it with addresses {', '.join(command.addresses)}")
 
-    def settled(self) -> None:
-        """This process has started the node by an entry: who starts it by a later one takes it over."""
-        self._settled = True
+    def settled(self, started: Index) -> None:
+        """This process has started the node by this entry: who starts it by a later one takes it over."""
+        self._started = started
 
     def _fenced(self, why: str) -> None:
         self._on_failed(

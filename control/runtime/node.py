@@ -288,7 +288,7 @@ class Node:
         restarted = (await self._cluster.commit(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
-        self._cluster.settled()
+        self._cluster.settled(Index(restarted.epoch))
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
