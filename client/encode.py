@@ -218,14 +218,19 @@ class TopicEncoder:
             BatchError: the columns do not fit (SchemaError), or a row alone is too large.
         """
         extension = note_extension(note) if extension is None else extension
-        if self._exact:
-            batch = in_exact_types(self.schema, batch, self._exact)
-        if not self._key:
-            return self._whole(batch, extension, bytes_max, None)
-        if len(self._partitions) == 1 and not keep_order:
-            # The owner checks the slots in any case; with one partition there is nothing to choose.
-            return self._whole(batch, extension, bytes_max, self._partitions[0])
-        return self._gather(batch, extension, bytes_max, keep_order=keep_order)
+        try:
+            if self._exact:
+                batch = in_exact_types(self.schema, batch, self._exact)
+            if not self._key:
+                return self._whole(batch, extension, bytes_max, None)
+            if len(self._partitions) == 1 and not keep_order:
+                # The owner checks the slots in any case; with one partition there is nothing to choose.
+                return self._whole(batch, extension, bytes_max, self._partitions[0])
+            return self._gather(batch, extension, bytes_max, keep_order=keep_order)
+        except RingfenceError:
+            raise
+        except BaseException as error:
+            raise _unsound(error, self.layout.name) from error
 
     def check(self, schema: pa.Schema) -> None:
         """Could rows of this schema be sent? Tells before the first row comes.
@@ -304,3 +309,17 @@ class TopicEncoder:
                 bytes=size,
                 bytes_max=bytes_max,
             )
+
+
+def _unsound(error: BaseException, topic: str) -> BaseException:
+    """What the rows' own fault is, as one; anything else as it is.
+
+    `pa.RecordBatch.validate` looks at few offsets and at no views, so what an array says of itself may be
+    found untrue only where it is used: by pyarrow, or by a panic of the native encoder, which is no `Exception`.
+    """
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        why = f"{type(error).__name__}: {error}"
+        return BatchError(
+            f"the rows cannot be encoded; is an offset, view or length in them unsound? {why}", topic=topic
+        )
+    return error
