@@ -145,6 +145,42 @@ def test_a_client_that_never_reads_harms_nobody_else(tmp_path: Path) -> None:
         deaf.close()
 
 
+def test_bodies_that_trickle_in_hold_up_no_reads(tmp_path: Path) -> None:
+    """Six that together announce most of the pool, and send enough never to be silent."""
+    node = NodeProcess(tmp_path / "data", options=("--budget-bytes", str(64 * MIB)))
+    stop = threading.Event()
+    with node, ringfence.connect(node.address, timeout_s=20) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
+        fill(client, "t", 20)
+        slow = [greeted(node.port) for _ in range(6)]
+        with RawClient(node.address) as raw:
+            head = raw.frames(wire.Opcode.PUBLISH, body_bytes=8 * MIB)[0]
+        for one in slow:
+            one.sendall(b"\x01\x80" + head + b"\x02" + (8 * MIB).to_bytes(8, "big") + bytes(100_000))
+
+        def trickle() -> None:
+            while not stop.wait(0.2):
+                for one in slow:
+                    one.sendall(bytes(1_000))
+
+        thread = threading.Thread(target=trickle, daemon=True)
+        thread.start()
+        until(lambda: client.status().counters["pool_free_bytes"] < 40 * MIB, 20, "their blocks are taken")
+        time.sleep(1)  # for those that come later
+        assert sum(part.num_rows for part in client.read("t")) == 10_000
+        fill(client, "t", 20, rows=400)
+        assert client.count("t") == 18_000
+        counters = client.status().counters
+        assert counters["waiting_bodies"] == 3
+        assert counters["arriving_bytes"] <= 28 * MIB
+        stop.set()
+        thread.join(20)
+        for one in slow:
+            one.close()
+        until(lambda: client.status().counters["arriving_bytes"] == 0, 20, "their blocks are back")
+        assert client.status().counters["waiting_bodies"] == 0
+
+
 def test_connections_leave_descriptors_for_the_log(tmp_path: Path) -> None:
     """More open connections than the system allows files: the next segment finds one all the same."""
     node = NodeProcess(tmp_path / "data", options=("--segment-bytes", str(MIB)), open_files=200)

@@ -88,6 +88,12 @@ impl Reads {
         self.polls.len()
     }
 
+    /// Of the pool, for the read that waits longest; 0: none does, or it waits for its turn with the reader.
+    pub fn wanted_bytes(&self) -> usize {
+        let next = self.queued.front().filter(|_| self.under_way.len() < UNDER_WAY_MAX);
+        next.map_or(0, |fetch| fetch.bytes)
+    }
+
     pub fn under_way(&self) -> usize {
         self.under_way.len() + self.queued.len()
     }

@@ -46,6 +46,11 @@ impl Engine {
         self.counters.inflated_bytes
     }
 
+    /// Bytes of the pool that a read waits for; 0: none does.
+    pub fn reads_want_bytes(&self) -> usize {
+        self.reads.wanted_bytes()
+    }
+
     /// Memory of the largest partition, for tests of what an idle one takes.
     pub fn partition_bytes_max(&self) -> usize {
         self.partitions.iter().map(Partition::memory_bytes).max().unwrap_or(0)

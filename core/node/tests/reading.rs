@@ -249,6 +249,23 @@ fn a_fetch_of_more_than_the_pool_can_spare_is_answered_all_the_same() {
     }
 }
 
+/// What the transport ends overdue bodies for.
+#[test]
+fn a_read_that_waits_for_a_block_says_how_much_it_wants() {
+    let mut world = world();
+    append(&mut world, 0, 10);
+    let others = world.pool.take(world.pool.free_bytes() - (1 << 20)).expect("one run");
+    let fetch = RequestHeader { send: 2 << 20, ..world.fetch_header(0, 0, 0) };
+    world.send(&fetch, &[]);
+    world.run();
+    assert!(world.answers.is_empty());
+    assert_eq!(world.engine.reads_want_bytes(), 2 << 20);
+    drop(others);
+    world.pass(100);
+    assert_eq!(world.answer_to(fetch.request_id).header.rows, 10);
+    assert_eq!(world.engine.reads_want_bytes(), 0);
+}
+
 #[test]
 fn a_partition_that_is_read_comes_back_when_the_read_has_ended() {
     let mut world = world();

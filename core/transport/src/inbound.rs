@@ -3,6 +3,7 @@
 use ringfence_buffer::Pool;
 use ringfence_wire::{HEADER_BYTES, Opcode, RECORD_HEADER_BYTES};
 
+use crate::bodies::{Turns, Wanted};
 use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, End, GREETING_BYTES, read_command, read_frame, read_greeting};
 use crate::{Inbound, Payload};
 
@@ -34,6 +35,16 @@ impl Receiving {
     pub fn fill(&mut self, bytes: usize) -> bool {
         self.filled += bytes;
         self.filled == self.payload.bytes
+    }
+
+    /// Bytes of the body.
+    pub fn bytes(&self) -> usize {
+        self.payload.bytes
+    }
+
+    /// Bytes of the pool that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.payload.block.len()
     }
 
     /// The message, once it is whole.
@@ -71,7 +82,7 @@ pub enum Step<'a> {
     /// Not whole yet.
     More,
     /// A large body, and no block for it now: come back when the pool has room.
-    NoRoom,
+    NoRoom(Wanted),
 }
 
 /// The first step in `bytes`, and how many of them it used up.
@@ -82,7 +93,7 @@ pub fn step<'a>(
     stage: Stage,
     theirs: End,
     bytes: &'a [u8],
-    max: usize,
+    limits: &Turns,
     pool: &mut Pool,
 ) -> Result<(Step<'a>, usize), Broken> {
     if stage == Stage::Greeting {
@@ -112,7 +123,7 @@ pub fn step<'a>(
     if !frame.more {
         return Ok((Step::Message { header, body: Inbound::Small(&[]) }, header_end));
     }
-    on_body(header, header_end, bytes, max, pool)
+    on_body(theirs, header, header_end, bytes, limits, pool)
 }
 
 fn on_command(stage: Stage, theirs: End, body: &[u8]) -> Result<Step<'_>, Broken> {
@@ -136,10 +147,11 @@ pub fn body_bytes_max(header: &[u8; HEADER_BYTES], max: usize) -> usize {
 }
 
 fn on_body<'a>(
+    theirs: End,
     header: &'a [u8; HEADER_BYTES],
     header_end: usize,
     bytes: &'a [u8],
-    max: usize,
+    limits: &Turns,
     pool: &mut Pool,
 ) -> Result<(Step<'a>, usize), Broken> {
     let Some(frame) = read_frame(&bytes[header_end..])? else { return Ok((Step::More, 0)) };
@@ -148,7 +160,7 @@ fn on_body<'a>(
     }
     // Records between nodes bring their own headers: no room in front.
     let at = if is_records(header) { 0 } else { RECORD_HEADER_BYTES };
-    if frame.bytes > body_bytes_max(header, max) {
+    if frame.bytes > body_bytes_max(header, limits.message_bytes) {
         return Err(Broken("a body above the limit"));
     }
     let start = header_end + frame.head;
@@ -159,8 +171,13 @@ fn on_body<'a>(
     if at + frame.bytes > pool.budget_bytes() {
         return Err(Broken("a body that the whole pool does not hold")); // it would wait for ever
     }
-    let Some(mut block) = pool.take(at + frame.bytes) else { return Ok((Step::NoRoom, 0)) };
     let here = &bytes[start..bytes.len().min(start + frame.bytes)];
+    let wanted = Wanted { bytes: at + frame.bytes, is_of_node: is_records(header) || theirs == End::Router };
+    // What is whole already never stands in the pool half arrived.
+    let may = here.len() == frame.bytes || wanted.may_begin(limits.arriving_bytes, pool.budget_bytes());
+    let Some(mut block) = may.then(|| pool.take(wanted.bytes)).flatten() else {
+        return Ok((Step::NoRoom(wanted), 0));
+    };
     block[at..at + here.len()].copy_from_slice(here);
     let mut receiving = Receiving { header: *header, payload: Payload { block, at, bytes: frame.bytes }, filled: 0 };
     let step = if receiving.fill(here.len()) {

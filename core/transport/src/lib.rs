@@ -8,12 +8,13 @@
 //! A node also connects to others, as a DEALER ([`Transport::connect`]): the same two frames, the other way round.
 //!
 //! Two implementations pass the same tests (tests/): [`NativeTransport`], our own ZMTP over epoll, and `ZmqTransport`,
-//! libzmq as the reference (feature `libzmq`). `zmtp`, `inbound` and `outbound` are bytes in, values out; `peer`, `slots`
+//! libzmq as the reference (feature `libzmq`). `zmtp`, `inbound`, `bodies` and `outbound` are values alone; `peer`, `slots`
 //! and `listeners` are sockets; `native` is the loop over them.
 
 #![deny(unsafe_code)] // allowed in zmq_ffi alone; without the feature there is none
 
 mod address;
+mod bodies;
 mod dial;
 mod inbound;
 mod listeners;
@@ -134,12 +135,23 @@ pub struct Limits {
     /// Answers waiting on all connections, an equal share each (libzmq: on each one); a connection that passes its
     /// share is no longer read, and closed after `stalled_ms` without progress (a client that never reads).
     pub outbound_bytes: usize,
-    /// Also how long a body may be on its way while others find no room in the pool for theirs.
+    /// Also, beside a second for each MiB, how long a body may be on its way while others wait for its room.
     pub stalled_ms: u64,
     /// A peer must finish its handshake within this.
     pub handshake_ms: u64,
     /// Silence after which a ZMTP PING is sent; a peer silent for three of them is closed.
     pub heartbeat_ms: u64,
+}
+
+/// Large bodies and the room that they have in the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bodies {
+    /// In the blocks of those that are still arriving.
+    pub arriving_bytes: usize,
+    /// Connections whose next body waits for room.
+    pub waiting: usize,
+    /// Connections that were ended because theirs was overdue while others waited.
+    pub cut: u64,
 }
 
 pub trait Transport {
@@ -174,6 +186,15 @@ pub trait Transport {
 
     /// Close a connection after what is queued was written, or at once.
     fn close(&mut self, connection: Connection, at_once: bool);
+
+    /// So many bytes of the pool are waited for outside of the transport (0: none), and bodies that are overdue give way
+    /// to it as they do to other bodies. Where messages are handed over whole, none is ever half arrived.
+    fn others_want(&mut self, _bytes: usize) {}
+
+    /// What stands in status.
+    fn bodies(&self) -> Bodies {
+        Bodies::default()
+    }
 
     fn waker(&self) -> std::sync::Arc<dyn Waker>;
 

@@ -16,13 +16,14 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::bodies::Turns;
 use crate::dial::dial;
 use crate::inbound::Stage;
 use crate::listeners::{Accepted, LISTENER, Listeners};
-use crate::peer::{Reading, Turn, Turns, Watched};
+use crate::peer::{Reading, Turn, Watched};
 use crate::slots::{SLOT_BITS, Slots};
 use crate::waker::EventWaker;
-use crate::{Connection, Incoming, Limits, Outbound, Take, Transport, Waker};
+use crate::{Bodies, Connection, Incoming, Limits, Outbound, Take, Transport, Waker};
 
 /// Shared by all connections: at least a small message with its heads twice; one receive brings some hundred rows.
 const SCRATCH_BYTES: usize = 128 * 1024;
@@ -50,6 +51,12 @@ pub struct NativeTransport {
     ended: Vec<Connection>,
     /// Not read until the pool has room, longest waiting first.
     starved: Vec<usize>,
+    /// In the blocks of bodies that are still arriving, on all connections.
+    arriving_bytes: usize,
+    /// Bytes of the pool that somebody waits for who has no connection here; 0: nobody.
+    wanted_bytes: usize,
+    /// Connections ended because of an overdue body.
+    cut: u64,
     /// Not read until the others have had as many turns as their last message was worth.
     resting: Vec<usize>,
     scratch: Box<[u8]>,
@@ -75,6 +82,9 @@ impl NativeTransport {
             dirty: Vec::new(),
             ended: Vec::new(),
             starved: Vec::new(),
+            arriving_bytes: 0,
+            wanted_bytes: 0,
+            cut: 0,
             resting: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES].into(),
             ready: Vec::with_capacity(EVENTS_MAX),
@@ -138,8 +148,10 @@ impl NativeTransport {
     }
 
     fn read(&mut self, slot: usize, pool: &mut Pool, take: Take<'_>) {
-        let turns = Turns { message_bytes: self.limits.message_bytes, now_ms: self.now_ms() };
+        let (message_bytes, now_ms) = (self.limits.message_bytes, self.now_ms());
         let Some(peer) = self.slots.get(slot) else { return };
+        let arriving_bytes = self.arriving_bytes - peer.arriving_bytes();
+        let turns = Turns { message_bytes, now_ms, arriving_bytes };
         let mut turn = Turn::Done;
         if peer.reading != Reading::Yes {
             turn = peer.resume(&mut self.scratch, &turns, pool, take);
@@ -147,6 +159,7 @@ impl NativeTransport {
         if turn == Turn::Done {
             turn = peer.read(&mut self.scratch, &turns, pool, take);
         }
+        self.arriving_bytes = arriving_bytes + peer.arriving_bytes();
         match turn {
             Turn::Done => {}
             Turn::NoRoom => self.starved.push(slot),
@@ -159,8 +172,13 @@ impl NativeTransport {
     /// Connections that waited for room in the pool try again.
     fn feed(&mut self, pool: &mut Pool, take: Take<'_>) {
         for slot in std::mem::take(&mut self.starved) {
-            if self.slots.get(slot).is_some_and(|peer| peer.reading == Reading::Starved) {
+            let Some(Reading::Starved(wanted)) = self.slots.get(slot).map(|peer| peer.reading) else { continue };
+            // Each round: many that wait must cost less than what they hold here already.
+            let may = wanted.may_begin(self.arriving_bytes, pool.budget_bytes());
+            if may && wanted.bytes <= pool.free_bytes() {
                 self.read(slot, pool, take);
+            } else {
+                self.starved.push(slot);
             }
         }
     }
@@ -189,6 +207,7 @@ impl NativeTransport {
     /// Forget a connection at once. What was queued for it is lost, which is no outcome for its client.
     fn end(&mut self, slot: usize) {
         if let Some(peer) = self.slots.remove(slot) {
+            self.arriving_bytes -= peer.arriving_bytes();
             let _closed_with_the_socket = epoll::delete(&self.epoll, &peer.socket);
             if peer.stage == Stage::Open || peer.connection.is_outgoing() {
                 self.ended.push(peer.connection);
@@ -203,15 +222,49 @@ impl NativeTransport {
         self.swept_ms = now_ms;
         self.listeners.tick(&self.epoll, now_ms);
         self.slots.trim_unproven();
-        let is_short = !self.starved.is_empty();
+        self.make_room(now_ms);
         for slot in 0..self.slots.len() {
             let Some(peer) = self.slots.get(slot) else { continue };
-            if peer.tick(&self.limits, now_ms, is_short).is_err() {
+            if peer.tick(&self.limits, now_ms).is_err() {
                 self.end(slot);
             } else if peer.queue.waiting_bytes() > 0 {
                 self.dirty.push(slot);
             }
         }
+    }
+
+    /// Bodies that are overdue give way to who waits, the latest first, and no more of them than it takes: their
+    /// senders begin anew, and would for ever if each one that waits ended them all.
+    fn make_room(&mut self, now_ms: u64) {
+        let wanted_bytes = self.starved_first().max(self.wanted_bytes);
+        if wanted_bytes == 0 {
+            return;
+        }
+        let mut overdue = Vec::new();
+        for slot in 0..self.slots.len() {
+            let Some(peer) = self.slots.get(slot) else { continue };
+            overdue.extend(peer.overdue_ms(&self.limits, now_ms).map(|late_ms| (late_ms, slot, peer.arriving_bytes())));
+        }
+        overdue.sort_unstable_by(|one, other| other.cmp(one));
+        let mut freed_bytes = 0;
+        for (_, slot, bytes) in overdue {
+            if freed_bytes >= wanted_bytes {
+                break;
+            }
+            freed_bytes += bytes;
+            self.cut += 1;
+            self.end(slot);
+        }
+    }
+
+    /// Bytes that the connection wants which waits longest; 0: none waits.
+    fn starved_first(&mut self) -> usize {
+        let slots = &mut self.slots;
+        let mut wanted = self.starved.iter().filter_map(|slot| match slots.get(*slot)?.reading {
+            Reading::Starved(wanted) => Some(wanted.bytes),
+            _ => None,
+        });
+        wanted.next().unwrap_or(0)
     }
 
     /// Tell epoll what to watch: reading stops while answers pile up or the pool has no room.
@@ -315,6 +368,14 @@ impl Transport for NativeTransport {
             peer.reading = Reading::Closing;
             self.dirty.push(slot);
         }
+    }
+
+    fn others_want(&mut self, bytes: usize) {
+        self.wanted_bytes = bytes;
+    }
+
+    fn bodies(&self) -> Bodies {
+        Bodies { arriving_bytes: self.arriving_bytes, waiting: self.starved.len(), cut: self.cut }
     }
 
     fn waker(&self) -> Arc<dyn Waker> {

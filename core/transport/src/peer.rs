@@ -7,6 +7,7 @@ use ringfence_buffer::Pool;
 use rustix::io::{Errno, readv};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
 
+use crate::bodies::{Turns, Wanted, overdue_ms};
 use crate::inbound::{Receiving, Stage, Step, step};
 use crate::outbound::{Queue, SLICES_MAX};
 use crate::zmtp::{Broken, End, greeting, ping, pong, ready};
@@ -40,7 +41,7 @@ pub enum Turn {
 pub enum Reading {
     Yes,
     /// Not until the pool has room for the next body.
-    Starved,
+    Starved(Wanted),
     /// Not until its work is paid off.
     Resting,
     /// No more: it ends when its answers are written.
@@ -70,7 +71,7 @@ pub struct Peer {
     pub reading: Reading,
     leftover: Vec<u8>,
     receiving: Option<Receiving>,
-    /// When the body under way began.
+    /// When the body under way got its block.
     receiving_ms: u64,
     after_large: bool,
     /// Work of what it handed in, beyond the bytes, that no turn has paid for.
@@ -199,13 +200,13 @@ impl Peer {
                 outcome = Err(Turn::Spent);
                 break;
             }
-            let (step, used) = step(self.stage, self.theirs(), &bytes[at..], limits.message_bytes, pool)
-                .map_err(|Broken(why)| Turn::Closed(why))?;
+            let (step, used) =
+                step(self.stage, self.theirs(), &bytes[at..], limits, pool).map_err(|Broken(why)| Turn::Closed(why))?;
             at += used;
             match step {
                 Step::More => break,
-                Step::NoRoom => {
-                    self.reading = Reading::Starved;
+                Step::NoRoom(wanted) => {
+                    self.reading = Reading::Starved(wanted);
                     outcome = Err(Turn::NoRoom);
                     break;
                 }
@@ -254,17 +255,25 @@ impl Peer {
         true
     }
 
-    /// Time has passed; `is_short`: others wait for room in the pool. `Err`: the connection must end, and why.
-    pub fn tick(&mut self, limits: &Limits, now_ms: u64, is_short: bool) -> Result<(), &'static str> {
+    /// Bytes of the pool in the block of the body under way.
+    pub fn arriving_bytes(&self) -> usize {
+        self.receiving.as_ref().map_or(0, Receiving::held_bytes)
+    }
+
+    /// How long the body under way is overdue for those who wait for room.
+    pub fn overdue_ms(&self, limits: &Limits, now_ms: u64) -> Option<u64> {
+        let receiving = self.receiving.as_ref()?;
+        overdue_ms(receiving.bytes(), now_ms.saturating_sub(self.receiving_ms), limits)
+    }
+
+    /// Time has passed. `Err`: the connection must end, and why.
+    pub fn tick(&mut self, limits: &Limits, now_ms: u64) -> Result<(), &'static str> {
         let since = |then: u64| now_ms.saturating_sub(then);
         if self.stage != Stage::Open {
             return if since(self.opened_ms) > limits.handshake_ms { Err("no handshake in time") } else { Ok(()) };
         }
         if self.queue.waiting_bytes() > 0 && since(self.progress_ms) > limits.stalled_ms {
             return Err("the peer does not read");
-        }
-        if is_short && self.receiving.is_some() && since(self.receiving_ms) > limits.stalled_ms {
-            return Err("a body that does not come, and others wait for its room");
         }
         if !self.watched.reads {
             self.heard_ms = now_ms; // a peer whose socket we do not read may well have spoken
@@ -285,12 +294,6 @@ impl Peer {
             Ok(())
         }
     }
-}
-
-/// What holds for one round of reading.
-pub struct Turns {
-    pub message_bytes: usize,
-    pub now_ms: u64,
 }
 
 fn received(outcome: Result<usize, Errno>) -> Result<usize, Turn> {

@@ -218,6 +218,7 @@ impl EngineLoop {
             wait_ms = 0;
         }
         let wait_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
+        self.transport.others_want(self.core.engine.reads_want_bytes());
         let core = &mut self.core;
         let polled = self.transport.poll(wait_ms, &mut self.pool, &mut |incoming, pool| core.incoming(incoming, pool));
         if let Err(error) = polled {
@@ -278,7 +279,14 @@ impl EngineLoop {
 
     fn snapshot(&self) -> Snapshot {
         let mut counters = self.core.engine.counter_list();
+        let bodies = self.transport.bodies();
         counters.extend([
+            // bytes of the pool taken for large bodies that are still arriving: half of it at most
+            ("arriving_bytes", bodies.arriving_bytes as u64),
+            // connections whose next large body waits for room in the pool
+            ("waiting_bodies", bodies.waiting as u64),
+            // connections ended since the start because a body took too long while others waited for its room
+            ("bodies_cut", bodies.cut),
             // bytes of the pool that bodies, groups and reads are in
             ("pool_bytes", self.pool.budget_bytes() as u64),
             // bytes of it that are free now

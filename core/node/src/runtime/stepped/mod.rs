@@ -430,6 +430,8 @@ impl Stepped {
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Some(life) = &self.life else { return Vec::new() };
         let mut counters = life.engine.counter_list();
+        // A simulated body comes whole: none is ever under way.
+        counters.extend([("arriving_bytes", 0), ("waiting_bodies", 0), ("bodies_cut", 0)]);
         counters.push(("pool_bytes", life.pool.budget_bytes() as u64));
         counters.push(("pool_free_bytes", life.pool.free_bytes() as u64));
         counters
