@@ -315,7 +315,7 @@ def _unsound(error: BaseException, topic: str) -> BaseException:
     """What the rows' own fault is, as one; anything else as it is.
 
     `pa.RecordBatch.validate` looks at few offsets and at no views, so what an array says of itself may be
-    found untrue only where it is used: by pyarrow, or by a panic of the native encoder, which is no `Exception`.
+    found untrue only where it is used: by pyarrow, or by a panic of the native encoder (no `Exception`).
     """
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
         why = f"{type(error).__name__}: {error}"
