@@ -8,7 +8,7 @@ import click
 
 from ringfence.compact import ROWS_A_FILE, compact
 from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exits import Exit, output_at
 from ringfence.control.cli.output import emit, json_option, shown_bytes
 
 
@@ -38,7 +38,7 @@ def command(
       duckdb -c "select count(*) from './events-parquet/*/*.parquet'"
     """  # noqa: D301 - click's \b keeps the lines
     sort = [name.strip() for name in options["sort"].split(",") if name.strip()]
-    with connected(address, timeout_s, options["token_file"]) as client:
+    with connected(address, timeout_s, options["token_file"]) as client, output_at(directory):
         done = compact(
             client,
             topic,

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,27 +43,9 @@ def embedded_node(*options: str, data: Path | None = None) -> Iterator[str]:
                 start_new_session=True,
             )
         try:
-            with _ended_in_order():
-                yield _address(process, log)
+            yield _address(process, log)
         finally:
             _stop(process)
-
-
-@contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """SIGTERM ends what is done with the node as Ctrl-C does: neither node nor folder stays behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # no other thread gets signals
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -33,16 +36,17 @@ MEANINGS: dict[Exit, str] = {
     Exit.USAGE: "wrong arguments, an unknown or unsound setting, or an unreadable file",
     Exit.REFUSED: "the node refused; the same command will be refused again",
     Exit.UNREACHABLE: "no node answered, or it cannot serve now; the same command may succeed later",
-    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node went away before it answered",
+    Exit.UNKNOWN_OUTCOME: "rows may or may not be stored: the node went away before it answered, or Ctrl-C "
+    "or SIGTERM came",
     Exit.DAMAGE: "a stored record is damaged",
     Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, of a newer program, "
     "or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
-    Exit.OUTPUT: "the output cannot be written: no space, or an error of its disk",
+    Exit.OUTPUT: "the output cannot be written: no space, no right to, or an error of its disk",
     Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
-    "with `--scope` nothing is stored in part",
-    Exit.INTERRUPTED: "interrupted by Ctrl-C, or a question answered with no",
+    "also after Ctrl-C or SIGTERM; with `--scope` nothing is stored in part",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C or SIGTERM, or a question answered with no",
 }
 
 
@@ -58,9 +62,14 @@ class PartlyStoredError(errors.UnknownOutcomeError):
     """What would be worth another try, but for the rows that are stored: look before sending again."""
 
 
+class OutputFailedError(Exception):
+    """Where our output goes takes no more."""
+
+
 _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (KeyboardInterrupt, Exit.INTERRUPTED),
     (PartlyStoredError, Exit.PARTLY),
+    (OutputFailedError, Exit.OUTPUT),
     (errors.ConfigError, Exit.USAGE),
     (errors.UnknownOutcomeError, Exit.UNKNOWN_OUTCOME),
     (errors.WaitTimeoutError, Exit.UNKNOWN_OUTCOME),
@@ -100,6 +109,50 @@ def data_directory(root: Path, *, alone: bool = False) -> Iterator[None]:
         raise errors.StorageError(
             f"data directory {root}: {error.strerror}{at}; {way_out or 'check its disk'}"
         ) from error
+
+
+OUTPUT_WAYS_OUT = {
+    errno.EACCES: "name a place that you may write to",
+    errno.EPERM: "name a place that you may write to",
+    errno.EROFS: "name a place that can be written",
+    errno.EISDIR: "it is a folder: name a file",
+    errno.ENOSPC: "free some, or name another place",
+    errno.EDQUOT: "free some, or name another place",
+}
+
+
+@contextmanager
+def output_at(where: str) -> Iterator[None]:
+    """What the files of an output refuse is its fault; nothing but their calls belongs in here."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # who reads a pipe has enough
+    except OSError as error:
+        code = error.errno or 0
+        # pyarrow's errors have its own words around the system's.
+        why = os.strerror(code) if code else str(error)
+        at = "" if error.filename in {None, where} else f" ({error.filename})"
+        way_out = OUTPUT_WAYS_OUT.get(code, "name another place")
+        raise OutputFailedError(f"the output {where} cannot be written: {why}{at}; {way_out}") from error
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """SIGTERM ends what is done meanwhile as Ctrl-C does: files are whole or gone, what is stored is told."""
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread gets signals
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def table() -> str:

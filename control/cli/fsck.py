@@ -16,6 +16,7 @@ from ringfence.control.invariants import metadata as invariants
 from ringfence.control.model.words import counted
 from ringfence.control.runtime.recovery import check_age, check_log, holds_files, unread
 from ringfence.control.store.directory import open_existing
+from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
 from ringfence.native.errors import RecordError, StorageError
@@ -77,6 +78,7 @@ def one(data_dir: Path, *, as_json: bool) -> int:
         metadata, damage = _metadata(directory)
         report: dict[str, Any] = {}
         if holds_files(directory.log):
+            check_segments(directory.log, directory.identity)
             report = _node.fsck(os.fspath(directory.log))
             damage += [
                 {"file": os.fspath(directory.log / name), "position": 0, "why": f"it {why}"}

@@ -23,6 +23,7 @@ from ringfence.control.runtime import calls
 from ringfence.control.runtime.inspections import shown
 from ringfence.control.runtime.recovery import holds_files
 from ringfence.control.store.directory import DataDirectory, open_existing
+from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node
 from ringfence.native.errors import ConfigError, RecordError
@@ -79,6 +80,7 @@ def _of(directory: DataDirectory) -> tuple[Seen, tuple[int, MetadataState] | Non
     broken, at, state = _metadata(directory)
     parts: dict[tuple[int, int], dict[str, Any]] = {}
     if holds_files(directory.log):
+        check_segments(directory.log, directory.identity)
         report = _node.fsck(os.fspath(directory.log))
         parts = {(int(one["topic"]), int(one["partition"])): dict(one) for one in report["partitions"]}
         for damage in report["damage"]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit, exit_of, table
+from ringfence.control.cli.exits import Exit, OutputFailedError, ended_in_order, exit_of, table
 from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -49,10 +49,6 @@ NO_ARGUMENTS: tuple[type[click.UsageError], ...] = tuple(
 
 class OutputClosedError(Exception):
     """Who read our output has enough."""
-
-
-class OutputFailedError(Exception):
-    """Where our output goes takes no more."""
 
 
 @contextmanager
@@ -140,7 +136,8 @@ def run(arguments: list[str]) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="surrogateescape")  # names that are no text come out as they are
     try:
-        code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
+        with ended_in_order():
+            code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.exceptions.Abort, KeyboardInterrupt):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +14,12 @@ from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
-from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
+from ringfence.native.errors import (
+    InvalidArgumentError,
+    NotFoundError,
+    RingfenceError,
+    UnknownOutcomeError,
+)
 from ringfence.scopes import SCOPE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 
 WAITING_MAX = 256
 """Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
+INTERRUPTED_S = 10.0
+"""How long an interrupt waits for the answers that are under way: as long as Python's end does."""
 
 
 @click.command()
@@ -55,7 +62,8 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
     """Send the rows of Parquet or Arrow FILEs to TOPIC; `-` is an Arrow stream on stdin.
 
     Returns when every row is on the node's disk. With --json each acknowledged send is a line, and the last
-    line is the sum.
+    line is the sum. Ctrl-C and SIGTERM wait up to 10 s for the answers that are under way; with rows on disk
+    the exit code is then 11, for the same command would store those twice, unless it has a --scope.
 
     \b
     Example:
@@ -76,6 +84,10 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
         sent.tell_early(topic)
         if sent.rows and isinstance(error, RingfenceError) and exit_of(error) is Exit.UNREACHABLE:
             raise sent.partly(error) from error
+        raise
+    except KeyboardInterrupt as interrupt:
+        if options["scope"] is None and (stored := sent.interrupted()) is not None:
+            raise stored from interrupt
         raise
     sent.tell(topic, time.monotonic() - began)
     return Exit.OK
@@ -164,18 +176,39 @@ def _publish(
         batches = _begun(client, topic, source, options, first=first)
         producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
         with producer, progress(file, source.rows, quiet=sent.as_json) as bar:
-            _send(producer, batches, sent, bar)
+            try:
+                _send(producer, batches, sent, bar)
+            except KeyboardInterrupt:
+                _end_early(producer)
+                raise
+
+
+def _end_early(producer: Producer) -> None:
+    """Take the answers that are under way; at a second interrupt those that are there."""
+    with suppress(RingfenceError):  # each send has its own
+        try:
+            producer.close(INTERRUPTED_S)
+        except KeyboardInterrupt:
+            producer.close(0)
 
 
 def _send(producer: Producer, batches: Iterable[pa.RecordBatch], sent: _Sent, bar: Progress) -> None:
     """Send all of them; outcomes are taken as they come, so that a failure ends the work early."""
     waiting = sent.waiting
     for batch in batches:
+        sent.rows_at_send = batch.num_rows  # an interrupt may come when they are on their way
         waiting.append((producer.send(batch), batch.num_rows, batch.nbytes))
+        sent.rows_at_send = 0
         while waiting and (waiting[0][0].done() or len(waiting) > WAITING_MAX):
-            sent.take(*waiting.popleft(), bar)
+            sent.take(bar)
     while waiting:
-        sent.take(*waiting.popleft(), bar)
+        sent.take(bar)
+
+
+_AGAIN = (
+    "the same command would store these twice: read which are there and send the others, or send all into a "
+    "new topic; with --scope nothing is stored in part"
+)
 
 
 class _Sent:
@@ -183,11 +216,14 @@ class _Sent:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.rows = self.size = self.sends = 0
+        self.rows = self.size = self.sends = self.rows_at_send = 0
         self.waiting: deque[tuple[SendFuture, int, int]] = deque()
         self._partitions: Counter[int] = Counter()
 
-    def take(self, future: SendFuture, rows: int, size: int, bar: Progress) -> None:
+    def take(self, bar: Progress) -> None:
+        """The oldest send's outcome; while it is not there, an interrupt leaves the send in the list."""
+        self.waiting[0][0].exception()
+        future, rows, size = self.waiting.popleft()
         try:
             appended = future.result()
         except RingfenceError:
@@ -211,13 +247,40 @@ class _Sent:
 
     def tell_early(self, topic: str) -> None:
         """What a failure leaves behind. The producer is closed: what waited has its outcome."""
-        for future, rows, size in self.waiting:
-            if not future.done() or future.exception() is not None:
-                self._count_part(future, rows, size)
-            else:
-                self._count(future.result(), rows, size)
+        self._count_waiting()
         if self.rows and not self.as_json:
             click.echo(f"{topic}: at least {self.rows:,} rows are on disk", err=True)
+
+    def _count_waiting(self) -> int:
+        """Count what waited; how many rows nobody knows of."""
+        unknown = 0
+        while self.waiting:
+            future, rows, size = self.waiting.popleft()
+            error = future.exception() if future.done() else None
+            if future.done() and error is None:
+                self._count(future.result(), rows, size)
+                continue
+            self._count_part(future, rows, size)
+            if not future.done() or isinstance(error, UnknownOutcomeError):
+                unknown += rows - sum(part.rows for part in future.appended)
+        return unknown
+
+    def interrupted(self) -> UnknownOutcomeError | None:
+        """What Ctrl-C leaves behind; None: not a row of this run is on disk."""
+        unknown = self._count_waiting() + self.rows_at_send
+        values: dict[str, Any] = {
+            "rows": self.rows, "rows_unknown": unknown, "partitions": sorted(self._partitions)
+        }  # fmt: skip
+        may_be = f"{unknown:,} without an answer may be"
+        if self.rows:
+            stored = f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk"
+            stored += f", {may_be}" if unknown else ", the others are not"
+            return PartlyStoredError(f"interrupted: {stored}; {_AGAIN}", **values)
+        if unknown:
+            return UnknownOutcomeError(
+                f"interrupted: no row was acknowledged, {may_be} on disk; {_AGAIN}", **values
+            )
+        return None
 
     def stage(self, batch: pa.RecordBatch) -> None:
         """Of a transaction: nothing counts before its commit."""
@@ -235,8 +298,7 @@ class _Sent:
         """Not "try again": that would store these rows twice."""
         return PartlyStoredError(
             f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk, the others "
-            f"are not ({error.message}); the same command would store these twice: read which are there "
-            "and send the others, or send all into a new topic; with --scope nothing is stored in part",
+            f"are not ({error.message}); {_AGAIN}",
             rows=self.rows,
             partitions=sorted(self._partitions),
         )

@@ -28,7 +28,7 @@ ROWS_AT_ONCE = 1000
 @click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
 @click.option("--start", metavar="OFFSET|TIME|earliest|latest", default="earliest", show_default=True,
               help="Where to begin; an offset needs one --partition, a time its zone.")  # fmt: skip
-@click.option("--follow", is_flag=True, help="Go on with new rows until interrupted.")
+@click.option("--follow", is_flag=True, help="Go on with new rows until Ctrl-C or SIGTERM.")
 @click.option("--limit", type=click.IntRange(min=1), help="End after so many rows.")
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")
 @click.option(
@@ -141,7 +141,7 @@ def _to_file(batches: Iterator[pa.RecordBatch], schema: pa.Schema, sink: Sink, t
                 bar.advance(rows=batch.num_rows, size=batch.nbytes)
         whole = True
     except KeyboardInterrupt:
-        # Following ends by Ctrl-C, and what was read until then is a file.
+        # Following ends by Ctrl-C or SIGTERM, and what was read until then is a file.
         whole = rows > 0
         raise
     finally:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -15,8 +16,10 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ringfence.control.cli.exits import output_at
 from ringfence.control.cli.output import refuse_binary_to_terminal
 
+_STREAM = ".arrows"
 _ARROW = (".arrow", ".ipc", ".feather")
 _PARQUET = (".parquet", ".pq")
 _FILE_MAGIC = b"ARROW1"
@@ -63,20 +66,21 @@ class Source:
                 raise click.UsageError("-: stdin is closed; it takes an Arrow stream")
             self._read_stream(sys.stdin.buffer)
         elif Path(self.path).suffix.lower() in _PARQUET:
-            source = _openable(self.path, self._stack, "rb")
+            source = _openable(self.path, self._stack)
             # Where the writer made checksums: else a flipped bit may be read as another value.
             file = self._stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
             self._schema, self.rows = file.schema_arrow, file.metadata.num_rows
             if self._columns is not None:
                 self._schema = pa.schema([self._schema.field(name) for name in self._columns])
             self._batches = file.iter_batches(self._batch_rows, columns=self._columns)
-        elif Path(self.path).suffix.lower() in _ARROW:
-            source = _openable(self.path, self._stack, "rb")
+        elif Path(self.path).suffix.lower() in (*_ARROW, _STREAM):
+            source = _openable(self.path, self._stack)
             mapped = pa.memory_map(source) if isinstance(source, str) else pa.PythonFile(source, mode="r")
             self._read_arrow(self._stack.enter_context(mapped))
         else:
             Path(self.path).stat()  # a missing file is told as one, whatever it is called
-            raise click.UsageError(f"{self.path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
+            known = ", ".join((*_PARQUET, *_ARROW, _STREAM))
+            raise click.UsageError(f"{self.path}: the suffix is none of {known}")
 
     def _read_arrow(self, mapped: Any) -> None:
         if mapped.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
@@ -106,12 +110,12 @@ class Source:
             yield plain.slice(start, self._batch_rows)
 
 
-def _openable(path: str, stack: ExitStack, mode: str) -> str | BinaryIO:
+def _openable(path: str, stack: ExitStack) -> str | BinaryIO:
     """The path, or the open file where its name is not UTF-8: pyarrow takes no such names."""
     try:
         path.encode()
     except UnicodeEncodeError:
-        return cast("BinaryIO", stack.enter_context(Path(path).open(mode)))
+        return cast("BinaryIO", stack.enter_context(Path(path).open("rb")))
     return path
 
 
@@ -120,7 +124,7 @@ def _why(path: str, error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return os.strerror(error.errno)
     if path == "-":
-        return f"stdin is no Arrow IPC stream ({error}); a Parquet file is named by its path"
+        return f"stdin is no Arrow IPC stream ({error}); a Parquet or Arrow file is named by its path"
     return str(error)
 
 
@@ -144,9 +148,13 @@ class Sink:
     """
 
     def __init__(self, path: str) -> None:
-        """`-` is stdout, which must not be a terminal. UsageError for another suffix."""
+        """`-` is stdout, which must not be a terminal.
+
+        UsageError for another suffix; OutputFailedError, from the other methods, too, where it is not taken.
+        """
         self.path = path
         self._writer: Any = None
+        self._is_begun = False
         self._stack = ExitStack()
         suffix = Path(path).suffix.lower()
         if path == "-":
@@ -155,6 +163,9 @@ class Sink:
             raise click.UsageError(f"--output {path}: the suffix is none of {', '.join(_PARQUET + _ARROW)}")
         elif not Path(path).absolute().parent.is_dir():
             raise click.UsageError(f"--output {path}: the folder does not exist")
+        elif Path(path).is_dir():  # else only the whole file would meet it
+            with output_at(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         self._part = Path(path + ".part")
         self._is_parquet = suffix in _PARQUET
 
@@ -163,25 +174,39 @@ class Sink:
         if self.path == "-":
             self._writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
             return
-        target = _openable(str(self._part), self._stack, "wb")
-        if self._is_parquet:
-            self._writer = pq.ParquetWriter(target, schema, compression="zstd")
-        else:
-            file = pa.OSFile(target, "wb") if isinstance(target, str) else pa.PythonFile(target, mode="w")
-            self._writer = pa.ipc.new_file(self._stack.enter_context(file), schema)
+        with output_at(self.path):
+            # Opened here, for pyarrow takes no name that is not UTF-8.
+            file = self._stack.enter_context(self._part.open("wb"))
+            self._is_begun = True
+            if self._is_parquet:
+                self._writer = pq.ParquetWriter(file, schema, compression="zstd")
+            else:
+                self._writer = pa.ipc.new_file(file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert self._writer is not None, "begin first"
-        self._writer.write_batch(batch)
+        with output_at(self.path) if self.path != "-" else nullcontext():
+            self._writer.write_batch(batch)
 
     def end(self, *, whole: bool) -> None:
         """Close; a part that is not whole is removed."""
-        if self._writer is not None and (whole or self.path != "-"):
-            self._writer.close()
-        self._stack.close()
         if self.path == "-":
+            if self._writer is not None and whole:
+                self._writer.close()
             sys.stdout.buffer.flush()
-        elif whole:
-            self._part.replace(self.path)
-        else:
-            self._part.unlink(missing_ok=True)
+            return
+        with output_at(self.path):
+            try:
+                self._close()
+                if whole:
+                    self._part.replace(self.path)
+            finally:
+                if self._is_begun:
+                    self._part.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        try:
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._stack.close()

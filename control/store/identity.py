@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from ringfence.control.model.ids import UUID_BYTES
 from ringfence.control.store.files import write_atomically
-from ringfence.native.errors import NewerFormatError, StorageError
+from ringfence.native._node import crc32c
+from ringfence.native.errors import NewerFormatError, StorageError, StoreIdentityError
+from ringfence.native.wire import BLOCK_ALIGN_BYTES, FILE_MAGIC
 
 IDENTITY_FORMAT: Final = 1
 
@@ -63,6 +65,29 @@ def read(path: Path) -> Identity:
         store=_uuid(path, values, "store"),
         node=node,
     )
+
+
+def check_segments(log: Path, identity: Identity) -> None:
+    """Compare with what the segments say of themselves (core/log/src/file_header.rs), if they are sound.
+
+    Raises:
+        StoreIdentityError: rows of another cluster, history or store. OSError.
+    """
+    for path in sorted(log.glob("*.seg")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        with path.open("rb") as file:
+            block = file.read(BLOCK_ALIGN_BYTES)
+        magic, crc = (int.from_bytes(block[at : at + 4], "little") for at in (0, 4))
+        if len(block) != BLOCK_ALIGN_BYTES or magic != FILE_MAGIC or crc != crc32c(block[8:]):
+            continue
+        for at, key in ((16, "cluster"), (32, "history"), (48, "store")):
+            found, ours = block[at : at + UUID_BYTES], getattr(identity, key)
+            if found != ours:
+                raise StoreIdentityError(
+                    f"{path} is of another {key} than store.toml beside it: {found.hex()}, not {ours.hex()}; "
+                    "restore whichever is not this node's. Nothing was changed"
+                )
 
 
 def _uuid(path: Path, values: dict[str, Any], key: str) -> bytes:

@@ -290,9 +290,9 @@ def test_columns_and_times_are_typed_as_people_do() -> None:
 ROWS = pa.table({"id": pa.array(range(1000)), "text": pa.array([f"row {n}" for n in range(1000)])})
 
 
-@pytest.mark.parametrize("kind", ["parquet", "file", "stream"])
+@pytest.mark.parametrize("kind", ["parquet", "file", "stream", "arrows"])
 def test_files_of_every_kind_give_the_same_rows(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / ("rows.parquet" if kind == "parquet" else "rows.arrow")
+    path = tmp_path / f"rows.{kind if kind in {'parquet', 'arrows'} else 'arrow'}"
     if kind == "parquet":
         pq.write_table(ROWS, path)
     else:

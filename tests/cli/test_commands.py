@@ -150,6 +150,18 @@ def test_a_stream_that_is_not_taken_whole_says_so_and_what_is_on_disk(
     assert "more follows" in why
 
 
+def test_an_arrow_file_on_stdin_is_told_to_be_named(node: NodeProcess) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, ROWS.schema) as writer:
+        writer.write_table(ROWS)
+    done = subprocess.run(
+        [str(PROGRAM), "publish", "no-stream", "-", "--create", "--address", node.address],
+        input=sink.getvalue().to_pybytes(), capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.USAGE
+    assert b"a Parquet or Arrow file is named by its path" in done.stderr
+
+
 def test_a_closed_stdin_is_no_stream(node: NodeProcess) -> None:
     command = ["bash", "-c", '"$@" <&-', "bash", str(PROGRAM), "publish", "t", "-", "--address", node.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -87,3 +87,52 @@ def test_dev_ends_with_8_when_no_node_is_left(tmp_path: Path) -> None:
     finally:
         dev.kill()
         dev.communicate()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with NodeProcess(tmp_path_factory.mktemp("outputs") / "data") as running:
+        made = cli("topic", "create", "t", "--column", "id:int64", address=running.address)
+        assert made.returncode == 0, made.stderr
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("read", "t", "--output", "ro/x.parquet"), "ro/x.parquet cannot be written: Permission denied"),
+        (("read", "t", "--output", "ro/x.arrow"), "ro/x.arrow cannot be written: Permission denied"),
+        (("read", "t", "--output", "folder.parquet"), "folder.parquet cannot be written: Is a directory"),
+        (("compact", "t", "ro/files"), "ro/files cannot be written: Permission denied"),
+    ],
+)
+def test_an_output_that_may_not_be_written_is_named(
+    node: NodeProcess, tmp_path: Path, command: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "ro").mkdir(mode=0o555)
+    (tmp_path / "folder.parquet").mkdir()
+    done = subprocess.run(
+        [*(OBEDIENT if os.geteuid() == 0 else ()), str(PROGRAM), *command, "--address", node.address],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == Exit.OUTPUT, line
+    assert f"the output {says}" in line
+    assert "name a" in line.rpartition("; ")[2]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["folder.parquet", "ro"]
+
+
+@pytest.mark.parametrize("key", ["cluster", "history", "store"])
+@pytest.mark.parametrize("command", [("serve",), ("fsck",), ("fsck", "--cluster")])
+def test_rows_of_another_store_are_told_by_all_alike(
+    command: tuple[str, ...], key: str, stopped: Path
+) -> None:
+    path = stopped / "store.toml"
+    before = path.read_text()
+    digit = before.index(f'{key} = "') + len(key) + 4
+    path.write_text(before[:digit] + ("1" if before[digit] == "0" else "0") + before[digit + 1 :])
+    try:
+        line = refused(*command, "--data", str(stopped))
+        assert ("metadata/journal is of history" if key == "history" else f"is of another {key}") in line
+    finally:
+        path.write_text(before)
