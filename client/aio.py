@@ -10,8 +10,8 @@
 The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits
 (requests, room in the producer) waits in a worker thread; a reader takes one only to decode what has come. An
 `await` that is cancelled goes on there: rows that were sent stay sent. For many sends at once:
-`outcome = await producer.submit(batch)` waits for room only, and `parts = await outcome` gives what `send` would
-have given. Arguments and errors are those of `ringfence.client`.
+`outcome = await producer.submit(batch)` waits for room only, and `parts = await outcome` gives what `send`
+would have given. Arguments and errors are those of `ringfence.client`.
 """
 
 from __future__ import annotations
