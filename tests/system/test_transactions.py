@@ -304,3 +304,39 @@ def test_a_commit_of_rows_that_nobody_staged_is_told_until_its_topic_is_gone(
     assert client.count("short") == 0, "no part of it can be read"
     client.delete_topic("short")
     until(lambda: not told(), 60)
+
+
+def test_bytes_of_a_topic_count_what_transactions_committed_and_retention_goes_by_them(
+    client: ringfence.Client,
+) -> None:
+    def size(topic: str) -> int:
+        return sum(part.bytes for part in client.topic(topic).partitions)
+
+    batches = [rows(start, 2_000) for start in range(0, 20_000, 2_000)]
+    for topic in ("plain", "atomic"):
+        client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=2, retention_bytes=64 << 20)
+    client.create_topic("bounded", schema=SCHEMA, retention_bytes=1)
+    with client.producer("plain") as producer:
+        for batch in batches:
+            producer.send(batch)
+    with contextlib.suppress(RuntimeError), client.transaction("atomic", scope="gone") as failed:
+        for batch in batches:
+            failed.send(batch)
+        raise RuntimeError("the application fails")
+    before = size("atomic")
+    assert before < size("plain") / 10, "rows that nobody can read do not count"
+    with client.transaction("atomic", scope="kept") as transaction:
+        for batch in batches:
+            transaction.send(batch)
+    assert 0.8 < (size("atomic") - before) / size("plain") < 1.2
+    ends = 0
+    for _ in range(3):
+        with client.transaction("bounded", scope="bounded") as transaction:
+            for batch in batches:
+                transaction.send(batch)
+        ends += transaction.rows
+        # What was committed last stays as a whole, whatever retention says.
+        until(lambda: client.count("bounded") == len(batches) * 2_000)
+        [kept] = client.end_offsets("bounded").values()
+        assert (kept.start, kept.end) == (ends - 20_000, ends)
+        assert size("bounded") > size("plain") / 4

@@ -3,6 +3,9 @@
 //! Sparse: an entry each [`INTERVAL_BYTES`] of the partition's own bytes; between two entries a reader walks,
 //! forward over the file or back along `previous_position`. Dense: the last [`TAIL_MAX`] records, where most reads
 //! are. Both are bounded: when a partition has very many entries every second one goes and the interval doubles.
+//!
+//! Bytes are counted twice: as they lie in files, for reads, and as readers get rows, for sizes and retention. Staged
+//! records lie before the record that publishes them, and count there or never.
 
 use std::collections::VecDeque;
 
@@ -13,9 +16,9 @@ use crate::position::Position;
 
 /// One entry per 64 KiB: 100 GiB of one partition are 1.6 million entries before thinning, 16 thousand after.
 pub const INTERVAL_BYTES: u64 = 64 << 10;
-/// 640 KiB for a partition at most.
+/// 768 KiB for a partition at most.
 const SPARSE_MAX: usize = 16_384;
-/// 2 KiB for a partition at most.
+/// 2.25 KiB for a partition at most.
 const TAIL_MAX: usize = 48;
 
 /// A record whose place is known.
@@ -28,6 +31,9 @@ pub struct Entry {
     pub time_ms: u64,
     /// Bytes of the partition before it, counted from the first record that this index ever saw.
     pub bytes: u64,
+    /// Bytes that rows before it take, counted from there as well, each row's where its offset is. Without padding: the
+    /// same on every replica and after every start.
+    pub rows_bytes: u64,
 }
 
 /// Sparse entries and a dense tail.
@@ -38,30 +44,44 @@ pub struct Index {
     tail: VecDeque<Entry>,
     interval_bytes: u64,
     bytes: u64,
+    rows_bytes: u64,
     /// The next record begins a sparse entry: a walk must not cross a cut or a gap.
     cut: bool,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Self { sparse: VecDeque::new(), tail: VecDeque::new(), interval_bytes: INTERVAL_BYTES, bytes: 0, cut: true }
+        Self {
+            sparse: VecDeque::new(),
+            tail: VecDeque::new(),
+            interval_bytes: INTERVAL_BYTES,
+            bytes: 0,
+            rows_bytes: 0,
+            cut: true,
+        }
     }
 }
 
 impl Index {
-    /// Take in the next log record.
-    pub fn add(&mut self, header: &RecordHeader, position: Position) {
+    /// Take in the next log record. `rows_bytes`: what it adds to the bytes of rows.
+    pub fn add(&mut self, header: &RecordHeader, position: Position, rows_bytes: u64) {
         let entry = Entry {
             record: header.record_number,
             offset: header.first_offset,
             position,
             time_ms: header.time_ms,
             bytes: self.bytes,
+            rows_bytes: self.rows_bytes,
         };
-        let since = self.sparse.back().map_or(u64::MAX, |last| self.bytes - last.bytes);
+        let since = self
+            .sparse
+            .back()
+            .map_or(u64::MAX, |last| (self.bytes - last.bytes).max(self.rows_bytes - last.rows_bytes));
+        // A large publish begins an entry, and so does what follows it: its bytes come or go as a whole.
+        let is_large = rows_bytes >= self.interval_bytes && rows_bytes > u64::from(header.span_bytes);
         // One in each file, so that no file is kept for want of an entry behind the log start.
         let other_file = self.sparse.back().is_some_and(|last| last.position.file() != position.file());
-        if self.cut || other_file || since >= self.interval_bytes {
+        if self.cut || other_file || is_large || since >= self.interval_bytes {
             self.sparse.push_back(entry);
             self.cut = false;
             self.thin();
@@ -71,6 +91,7 @@ impl Index {
         }
         self.tail.push_back(entry);
         self.bytes += u64::from(header.span_bytes);
+        self.rows_bytes += rows_bytes;
         debug_assert!(offsets_of(header) == 0 || header.rows > 0);
     }
 
@@ -90,13 +111,15 @@ impl Index {
 
     /// Records from this number on are gone; the next one may lie anywhere.
     pub fn truncate(&mut self, next_record: u64) {
-        let mut bytes = self.bytes;
+        let (mut bytes, mut rows_bytes) = (self.bytes, self.rows_bytes);
         for list in [&mut self.sparse, &mut self.tail] {
             let kept = list.partition_point(|entry| entry.record < next_record);
-            bytes = list.get(kept).map_or(bytes, |first| bytes.min(first.bytes));
+            if let Some(first) = list.get(kept) {
+                (bytes, rows_bytes) = (bytes.min(first.bytes), rows_bytes.min(first.rows_bytes));
+            }
             list.truncate(kept);
         }
-        self.bytes = bytes;
+        (self.bytes, self.rows_bytes) = (bytes, rows_bytes);
         self.cut = true;
     }
 
@@ -122,7 +145,8 @@ impl Index {
 
     /// Forget everything: no record before the next one can be read.
     pub fn clear(&mut self) {
-        *self = Self { bytes: self.bytes, interval_bytes: self.interval_bytes, ..Self::default() };
+        let (bytes, rows_bytes, interval_bytes) = (self.bytes, self.rows_bytes, self.interval_bytes);
+        *self = Self { interval_bytes, bytes, rows_bytes, ..Self::default() };
     }
 
     /// File of the first record that can be found.
@@ -145,10 +169,10 @@ impl Index {
         self.bytes
     }
 
-    /// Bytes from the entry that holds `offset` to the end.
-    pub fn bytes_from(&self, offset: u64) -> u64 {
+    /// Bytes of rows from the entry that holds `offset` to the end.
+    pub fn rows_bytes_from(&self, offset: u64) -> u64 {
         let from = self.sparse.partition_point(|entry| entry.offset <= offset).saturating_sub(1);
-        self.sparse.get(from).map_or(0, |entry| self.bytes - entry.bytes)
+        self.sparse.get(from).map_or(0, |entry| self.rows_bytes - entry.rows_bytes)
     }
 
     /// Known records, the first one at or before what `before` is true for, in order, each with the bytes up to the
@@ -172,10 +196,17 @@ impl Index {
         self.sparse.get(at).map(|entry| entry.offset)
     }
 
-    /// Start of the first interval from which at most so many bytes lead to the end; the last interval always stays.
+    /// Start of the first interval from which at most so many bytes of rows lead to the end; the last interval always
+    /// stays, and of a publish that does not fit all: its rows would go, and their disk space only with the last of them.
     pub fn first_within(&self, bytes_max: u64) -> Option<u64> {
-        let at = self.sparse.partition_point(|entry| self.bytes - entry.bytes > bytes_max);
-        self.sparse.get(at).or(self.sparse.back()).map(|entry| entry.offset)
+        let at = self.sparse.partition_point(|entry| self.rows_bytes - entry.rows_bytes > bytes_max);
+        let before = at.checked_sub(1).and_then(|before| self.sparse.get(before));
+        let fitting = self.sparse.get(at);
+        let (bytes, rows_bytes) =
+            fitting.map_or((self.bytes, self.rows_bytes), |entry| (entry.bytes, entry.rows_bytes));
+        // More rows than bytes: some of them lie further ahead.
+        let publish = before.filter(|entry| rows_bytes - entry.rows_bytes > bytes - entry.bytes);
+        publish.or(fitting).or(self.sparse.back()).map(|entry| entry.offset)
     }
 
     /// True if a record of this number can stand at `position`: between the known ones before and behind it.
@@ -222,6 +253,7 @@ impl Index {
                     && one.offset <= next.offset
                     && one.position < next.position
                     && one.bytes <= next.bytes
+                    && one.rows_bytes <= next.rows_bytes
             });
             assert!(is_sorted, "{name}: the index is out of order");
             assert!(list.back().is_none_or(|last| last.record < next_record), "{name}: the index is ahead of its log");
@@ -255,7 +287,7 @@ mod tests {
                 span_bytes: span,
                 ..Default::default()
             };
-            index.add(&header, Position::new(1, 4096 + number * u64::from(span)));
+            index.add(&header, Position::new(1, 4096 + number * u64::from(span)), u64::from(span));
         }
         index
     }
@@ -286,7 +318,7 @@ mod tests {
         assert!(found <= 50_001 && found > 49_900, "{found}");
         index.shrink(16);
         index.check("test", 100_000);
-        assert!(index.memory_bytes() <= 3000, "{}", index.memory_bytes());
+        assert!(index.memory_bytes() <= 3072, "{}", index.memory_bytes());
         assert!(first(&index, |entry| entry.record <= 50_001).is_some_and(|record| record <= 50_001));
     }
 
@@ -304,7 +336,7 @@ mod tests {
             span_bytes: 64,
             ..Default::default()
         };
-        index.add(&header, Position::new(2, 4096));
+        index.add(&header, Position::new(2, 4096), 64);
         index.check("test", 991);
         assert_eq!(first(&index, |entry| entry.record <= 990), Some(990));
         assert!(index.sparse.back().is_some_and(|last| last.record == 990), "the record behind the cut is indexed");
@@ -314,7 +346,8 @@ mod tests {
     fn retention_finds_the_interval_that_still_counts() {
         let index = filled(10_000, 640);
         let start = index.first_within(1_000_000).unwrap();
-        assert!(index.bytes_from(start) <= 1_000_000 && index.bytes_from(start) > 1_000_000 - 70_000);
+        let kept = index.rows_bytes_from(start);
+        assert!(kept <= 1_000_000 && kept > 1_000_000 - 70_000, "{kept}");
         let since = index.first_since(5_000).unwrap();
         assert!(since <= 50_000 && since > 48_000, "{since}");
     }

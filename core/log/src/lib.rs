@@ -72,6 +72,7 @@ mod scrub;
 mod seeded;
 mod shard;
 mod space;
+mod staged;
 mod state;
 mod storage;
 mod stream;

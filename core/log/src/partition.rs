@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfence_wire::{RecordHeader, RecordKind};
+use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up};
 
 use crate::files::FilePin;
 use crate::head::{Mismatch, PartitionHead};
@@ -10,6 +10,7 @@ use crate::index::Index;
 use crate::position::Position;
 use crate::report::{Damage, PartitionReport};
 use crate::retain::Retention;
+use crate::staged::StagedBytes;
 use crate::state::LogState;
 
 /// Everything about one partition that is not on disk. At most 4 KiB while it is idle.
@@ -21,6 +22,7 @@ pub struct PartitionLog {
     pub(crate) start_offset: u64,
     /// The log keeps every record from this number on, whatever its log start says: staged rows. `u64::MAX` = none.
     pub(crate) stage_floor: u64,
+    staged: StagedBytes,
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
     /// Recovery lacks something of it that only another start can find: mended bytes alone do not end the quarantine.
@@ -74,6 +76,7 @@ impl PartitionLog {
             index: Index::default(),
             start_offset: 0,
             stage_floor: u64::MAX,
+            staged: StagedBytes::default(),
             fence: 0,
             damage: None,
             is_torn: false,
@@ -113,9 +116,10 @@ impl PartitionLog {
         self.fence
     }
 
-    /// Bytes that its records between log start and end take on disk, exact to one index interval.
+    /// Bytes of the rows from log start to end and of what lies between them, exact to one index interval. Staged rows
+    /// count from their publish on, those that never get one not at all.
     pub fn bytes(&self) -> u64 {
-        self.index.bytes_from(self.start_offset)
+        if self.start_offset < self.head.next_offset { self.index.rows_bytes_from(self.start_offset) } else { 0 }
     }
 
     /// Set while the partition must not be served.
@@ -175,6 +179,7 @@ impl PartitionLog {
     /// Give back memory that an idle partition does not need; reads stay as they are.
     pub fn rest(&mut self) {
         self.index.rest();
+        self.staged.rest();
         self.touches.shrink_to_fit();
         self.states.shrink_to_fit();
         self.starts.shrink_to_fit();
@@ -182,8 +187,9 @@ impl PartitionLog {
 
     /// Give back nearly all of the index, at the price of longer walks for reads: for when memory is short.
     pub fn shrink(&mut self) {
-        // 16 entries of 40 bytes, next to at most 48 of the tail: below 3 KiB with the rest.
+        // 16 entries of 48 bytes, next to at most 48 of the tail: 3 KiB.
         self.index.shrink(16);
+        self.staged.rest();
         self.touches.shrink_to_fit();
         self.states.shrink_to_fit();
         self.starts.shrink_to_fit();
@@ -193,6 +199,7 @@ impl PartitionLog {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.index.memory_bytes()
+            + self.staged.memory_bytes()
             + self.touches.capacity() * size_of::<Touch>()
             + (self.states.capacity() + self.starts.capacity()) * 16
     }
@@ -271,6 +278,24 @@ impl PartitionLog {
         self.stage_floor = record.unwrap_or(u64::MAX);
     }
 
+    /// No staged record before this one will be published; `None`: none that is here.
+    pub fn forget_staged(&mut self, before: Option<u64>) {
+        self.staged.forget(before);
+    }
+
+    /// What a log record adds to the bytes of rows; `listed`: the records that a publish lists.
+    pub(crate) fn rows_bytes(&mut self, header: &RecordHeader, listed: &[u64]) -> u64 {
+        let own = align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64) as u64;
+        match RecordKind::from_number(header.kind) {
+            Some(RecordKind::Staged) => {
+                self.staged.stage(header.record_number, own);
+                0
+            }
+            Some(RecordKind::Publish) => own + self.staged.publish(header.record_number, listed),
+            _ => own,
+        }
+    }
+
     /// A staged record has no offset yet: it stays until somebody says that it may go.
     pub(crate) fn see_staged(&mut self, header: &RecordHeader) {
         if header.kind == RecordKind::Staged as u8 {
@@ -292,18 +317,20 @@ impl PartitionLog {
         }
     }
 
-    /// Take in a log record that is placed.
-    pub(crate) fn take(&mut self, header: &RecordHeader, position: Position) {
+    /// Take in a log record that is placed; `listed` as in [`Self::rows_bytes`].
+    pub(crate) fn take(&mut self, header: &RecordHeader, position: Position, listed: &[u64]) {
         self.see_staged(header);
         self.anchored &= !crate::head::is_log(header.kind);
         self.head.advance(header, position);
-        self.index.add(header, position);
+        let rows_bytes = self.rows_bytes(header, listed);
+        self.index.add(header, position, rows_bytes);
     }
 
     /// The log ends at this head; the truncate record that says so lies in the file that was touched last.
     pub(crate) fn cut_to(&mut self, head: PartitionHead) {
         self.head = head;
         self.index.truncate(head.next_record);
+        self.staged.cut(head.next_record);
         self.start_offset = self.start_offset.min(head.next_offset);
         if let Some(last) = self.touches.last_mut() {
             last.has_cut = true;
@@ -321,6 +348,7 @@ impl PartitionLog {
         self.dropped = true;
         self.damage = None;
         self.index.clear();
+        self.staged = StagedBytes::default();
         self.start_offset = self.head.next_offset;
     }
 

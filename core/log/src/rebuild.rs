@@ -275,7 +275,10 @@ impl Part {
         if is_body_bad {
             log.index.gap();
         } else {
-            log.index.add(header, position);
+            let listed =
+                if header.kind == RecordKind::Publish as u8 { crate::staged::listed(kept) } else { Vec::new() };
+            let rows_bytes = log.rows_bytes(header, &listed);
+            log.index.add(header, position, rows_bytes);
         }
         context.visitor.record(header, if is_body_bad { &[] } else { kept });
         problem

@@ -16,6 +16,7 @@ use crate::job::Job;
 use crate::partition::{PartitionLog, Place};
 use crate::position::Position;
 use crate::space::{NoRoom, Space};
+use crate::staged::listed;
 use crate::terms::{Body, Options, Placed, Refusal, Refused};
 
 /// One writer's files and groups.
@@ -111,9 +112,10 @@ impl Shard {
         (header.topic, header.partition) = (log.topic, log.partition);
         header.previous_position = log.head.last_position.0;
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
+        let listed = if header.kind == RecordKind::Publish as u8 { listed(&body.bytes()) } else { Vec::new() };
         let position = self.put(pool, log, &mut header, body, is_rows)?;
         let placed = self.placed(log, &header, position);
-        log.take(&header, placed.position);
+        log.take(&header, placed.position, &listed);
         Ok(placed)
     }
 

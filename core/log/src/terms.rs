@@ -1,6 +1,7 @@
 //! What callers of a shard say and hear.
 
 use ringfence_buffer::Block;
+use ringfence_wire::RECORD_HEADER_BYTES;
 
 use crate::file_header::Identity;
 use crate::head::Mismatch;
@@ -42,6 +43,16 @@ pub enum Body<'a> {
     /// A body that lies at `RECORD_HEADER_BYTES` in its block, `bytes` long. A large one is written from where it
     /// lies; a small one is copied and its block goes back to the pool at once.
     Block { block: Block, bytes: usize },
+}
+
+impl Body<'_> {
+    /// A copy of it, as one piece.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Copy(parts) => parts.concat(),
+            Self::Block { block, bytes } => block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].to_vec(),
+        }
+    }
 }
 
 /// Where an appended record will lie. It is durable once `group <= shard.durable_group()`.

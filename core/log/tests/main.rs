@@ -11,4 +11,5 @@ mod file_numbers;
 mod recycled_end;
 mod retention;
 mod scrub;
+mod staged_bytes;
 mod support;

@@ -49,9 +49,9 @@ impl Rebuild {
             let mut partition = Partition::new(log, shard);
             found.epochs.forget_below(partition.log.start_offset());
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
-            partition.settle_stages();
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = found.known_upto;
+            partition.settle_stages();
             partition
         };
         logs.into_iter().map(build).collect()

@@ -123,9 +123,13 @@ fn until(end_offset: u64, now: Now) -> Then {
 pub(crate) const PUBLISH_WAIT_MS: u64 = 2_000;
 
 impl Partition {
-    /// Tell the log from which record on staged rows are needed.
+    /// Tell the log from which record on staged rows are needed, and which ones may still be published.
     pub(crate) fn settle_stages(&mut self) {
         self.stages.start_at(self.log.start_offset());
         self.log.keep_from(self.stages.floor());
+        // A table that is ahead of its log knows of publishes that are still to come.
+        if !self.is_incomplete() {
+            self.log.forget_staged(self.stages.first_open());
+        }
     }
 }

@@ -243,8 +243,12 @@ impl Stages {
 
     /// The first record that the log must keep for staged rows; `None` = any may go.
     pub fn floor(&self) -> Option<u64> {
-        let open = self.open.values().filter_map(|attempt| attempt.batches.first()).map(|batch| batch.record);
-        open.chain(self.kept.iter().map(|kept| kept.first_record)).min()
+        self.first_open().into_iter().chain(self.kept.iter().map(|kept| kept.first_record)).min()
+    }
+
+    /// The first record that is staged and not published; `None` = there is none.
+    pub fn first_open(&self) -> Option<u64> {
+        self.open.values().filter_map(|attempt| attempt.batches.first()).map(|batch| batch.record).min()
     }
 
     /// Rows below this offset are given up.

@@ -257,3 +257,36 @@ fn an_epoch_that_no_commit_takes_is_refused_before_anything_is_stored() {
     }
     staged(&mut world, SCOPE_EPOCH_MAX, token(1), 0, 0);
 }
+
+#[test]
+fn bytes_are_those_of_rows_that_readers_get_before_and_after_a_restart() {
+    let shape = Shape::default();
+    let (mut world, mut plain) = (World::new(4, shape), World::new(4, shape));
+    let bytes = |world: &World| world.engine.partition_list()[0].bytes;
+    begin(&mut world);
+    for sequence in 0..100 {
+        send_rows(&mut plain, sequence, 0);
+        staged(&mut world, 1, token(1), sequence, 0);
+        staged(&mut world, 1, token(9), sequence, 500);
+    }
+    let sent = bytes(&plain);
+    assert_eq!(bytes(&world), 0, "nothing can be read");
+    // The state record lies between what is staged and its publish, as it may.
+    (0..20).for_each(|_| world.pass(5000));
+    let mut world = world.crash(shape);
+    world.install(1);
+    world.open_partition();
+    begin(&mut world);
+    publish(&mut world, 1, &[token(1)], 1000).unwrap();
+    let published = bytes(&world);
+    // A staged batch names its stage, and the publish record lists it.
+    assert!((sent..sent + 100 * 128 + 4096).contains(&published), "{published} published, {sent} sent");
+    staged(&mut world, 2, token(2), 0, 0);
+    assert_eq!(bytes(&world), published);
+    let mut world = world.crash(shape);
+    assert_eq!(bytes(&world), published, "a start finds what was");
+    world.install(1);
+    world.open_partition();
+    world.ordered(Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX }).unwrap();
+    assert_eq!(bytes(&world), 0, "nothing is left to read");
+}
