@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ringfence.control.machines.change_orders import Synced
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.machines.holdings import replicas_of
@@ -151,10 +152,18 @@ class Rebalances:
         }  # fmt: skip
         seen = self._coordinator.progress(move.partition)
         if seen is not None and seen.syncs and move.state is MoveState.DUAL_WRITE:
-            rows, size = sum(sync.rows for _, sync in seen.syncs), sum(sync.bytes for _, sync in seen.syncs)
-            gap = sum(sync.gap for _, sync in seen.syncs)
-            shown |= {"state": str(MoveState.COPYING), "rows": rows, "bytes": size, "gap_records": gap}
+            shown |= shown_copy(move, [(target.node, sync) for target, sync in seen.syncs])
         return shown
+
+
+def shown_copy(move: MoveRecord, syncs: list[tuple[NodeId, Synced]]) -> dict[str, Any]:
+    """How far copies are. What holds one up now is of more use than why an earlier try failed."""
+    held_up = "; ".join(f"to node {node}: {sync.why}" for node, sync in syncs if sync.why)
+    return {
+        "state": str(MoveState.COPYING), "rows": sum(sync.rows for _, sync in syncs),
+        "bytes": sum(sync.bytes for _, sync in syncs), "gap_records": sum(sync.gap for _, sync in syncs),
+        "error": held_up or move.error,
+    }  # fmt: skip
 
 
 def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:

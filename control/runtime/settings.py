@@ -129,7 +129,8 @@ class Settings(BaseSettings):
     )  # fmt: skip
     message_bytes: Size = _setting(
         MESSAGE_BYTES_MAX,
-        "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds",
+        "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds; "
+        "equal on all nodes, as these two are",
         ge=4096,
         le=MESSAGE_BYTES_MAX,
     )

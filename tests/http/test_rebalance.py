@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ringfence.control.machines.change_orders import Synced, SyncState
 from ringfence.control.machines.loads import Told
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.change_commands import (
@@ -26,7 +27,7 @@ from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.rebalance_requests import shown_run
+from ringfence.control.runtime.rebalance_requests import shown_copy, shown_run
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
 
@@ -195,6 +196,20 @@ def test_a_failed_move_that_is_tried_again_does_not_look_final() -> None:
     assert shown_run(state, state.rebalance)["counts"] == {"FAILED": 1, "RETRYING": 1}
     ends = replace(state, rebalance=replace(state.rebalance, state=RunState.CANCELLING))
     assert shown_run(ends, ends.rebalance)["counts"] == {"FAILED": 2}
+
+
+def test_a_copy_that_is_held_up_says_by_what_and_else_why_the_try_before_failed() -> None:
+    move = MoveRecord(
+        TopicId(1), PartitionId(65_536), (NodeId(1),), (NodeId(3),),
+        state=MoveState.DUAL_WRITE, attempts=1, error="the try before",
+    )  # fmt: skip
+    sync = Synced(state=SyncState.COPYING, rows=7, bytes=900, gap=3, why="node 3 says disk_full")
+    shown = shown_copy(move, [(NodeId(3), sync), (NodeId(4), Synced(state=SyncState.CONTIGUOUS, rows=10))])
+    assert shown == {
+        "state": "COPYING", "rows": 17, "bytes": 900, "gap_records": 3,
+        "error": "to node 3: node 3 says disk_full",
+    }  # fmt: skip
+    assert shown_copy(move, [(NodeId(3), replace(sync, why=""))])["error"] == "the try before"
 
 
 def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -12,6 +12,8 @@ mod cluster;
 mod comes_back;
 #[path = "replication/copies.rs"]
 mod copies;
+#[path = "replication/futile.rs"]
+mod futile;
 #[path = "replication/late.rs"]
 mod late;
 #[path = "replication/learner.rs"]

@@ -1,7 +1,7 @@
 //! Where one connection stands in what it receives: greeting, handshake, then messages. No I/O: bytes in, steps out.
 
 use ringfence_buffer::Pool;
-use ringfence_wire::{HEADER_BYTES, Opcode, RECORD_HEADER_BYTES};
+use ringfence_wire::{HEADER_BYTES, MESSAGE_BYTES_MAX, Opcode, RECORD_HEADER_BYTES};
 
 use crate::bodies::{Turns, Wanted};
 use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, End, GREETING_BYTES, read_command, read_frame, read_greeting};
@@ -10,8 +10,7 @@ use crate::{Inbound, Payload};
 /// Bodies from here on are received straight into a block of their own; below, copying is cheaper than a block.
 pub const LARGE_BODY_BYTES: usize = 32 * 1024;
 
-/// Records that a node sends to another in one body, however small the bodies are that the other takes of clients. One
-/// that is larger is alone.
+/// Small records that a node sends to another in one body. One that is larger is alone.
 pub const RECORDS_BYTES: usize = 2 << 20;
 
 /// Where a header names its opcode.
@@ -140,10 +139,15 @@ fn is_records(header: &[u8; HEADER_BYTES]) -> bool {
     header[OPCODE_AT] == Opcode::Replicate as u8
 }
 
-/// The longest body behind this header where clients' bodies have at most `max` bytes.
+/// The longest body behind this header where clients' bodies have at most `max` bytes. Between nodes travels what was
+/// stored when the limit was another, and a partition's tables, which no body of a client bounds: there the pool does.
+/// Half of it, because a body must find a block beside what is under way.
 #[must_use]
-pub fn body_bytes_max(header: &[u8; HEADER_BYTES], max: usize) -> usize {
-    if is_records(header) { max.max(RECORDS_BYTES) + RECORD_HEADER_BYTES } else { max }
+pub fn body_bytes_max(header: &[u8; HEADER_BYTES], max: usize, pool_bytes: usize) -> usize {
+    if !is_records(header) {
+        return max;
+    }
+    MESSAGE_BYTES_MAX.min(pool_bytes / 2).max(RECORDS_BYTES).max(max) + RECORD_HEADER_BYTES
 }
 
 fn on_body<'a>(
@@ -160,7 +164,7 @@ fn on_body<'a>(
     }
     // Records between nodes bring their own headers: no room in front.
     let at = if is_records(header) { 0 } else { RECORD_HEADER_BYTES };
-    if frame.bytes > body_bytes_max(header, limits.message_bytes) {
+    if frame.bytes > body_bytes_max(header, limits.message_bytes, pool.budget_bytes()) {
         return Err(Broken("a body above the limit"));
     }
     let start = header_end + frame.head;

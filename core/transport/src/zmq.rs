@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringfence_buffer::Pool;
-use ringfence_wire::{HEADER_BYTES, RECORD_HEADER_BYTES};
+use ringfence_wire::{HEADER_BYTES, MESSAGE_BYTES_MAX, RECORD_HEADER_BYTES};
 
-use crate::inbound::{LARGE_BODY_BYTES, RECORDS_BYTES, body_bytes_max};
+use crate::inbound::{LARGE_BODY_BYTES, body_bytes_max};
 use crate::waker::EventWaker;
 use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
@@ -136,6 +136,7 @@ impl ZmqTransport {
     ) {
         // A body that the whole pool does not hold would wait for ever.
         let most_bytes = pool.budget_bytes() - RECORD_HEADER_BYTES;
+        let allowed = |header| most_bytes.min(body_bytes_max(header, self.limits.message_bytes, pool.budget_bytes()));
         let Some(peer) = self.peers.get(connection) else { return };
         if peer.source.is_none() {
             peer.source = first.source();
@@ -147,7 +148,7 @@ impl ZmqTransport {
             return;
         }
         match <&[u8; HEADER_BYTES]>::try_from(&**first) {
-            Ok(header) if whole && body.len() <= most_bytes.min(body_bytes_max(header, self.limits.message_bytes)) => {
+            Ok(header) if whole && body.len() <= allowed(header) => {
                 self.held = deliver(Held { connection, header: *header, body }, pool, take);
             }
             _ => self.peers.shut(connection),
@@ -249,10 +250,10 @@ fn configure(router: &Router, limits: &Limits) -> io::Result<()> {
     const HEARTBEAT_TIMEOUT: c_int = 77;
     const ROUTER_NOTIFY: c_int = 97;
     let int = |value: u64| c_int::try_from(value).unwrap_or(c_int::MAX);
-    let queue_messages =
-        (RECEIVE_QUEUE_BYTES / limits.message_bytes.max(1)).clamp(*QUEUE_MESSAGES.start(), *QUEUE_MESSAGES.end());
+    // Of any opcode: which one it is, is seen when the message is whole.
+    let most_bytes = limits.message_bytes.max(MESSAGE_BYTES_MAX) + RECORD_HEADER_BYTES;
+    let queue_messages = (RECEIVE_QUEUE_BYTES / most_bytes).clamp(*QUEUE_MESSAGES.start(), *QUEUE_MESSAGES.end());
     let heartbeat_ms = limits.heartbeat_ms;
-    let most_bytes = limits.message_bytes.max(RECORDS_BYTES) + RECORD_HEADER_BYTES;
     router.set_i64(MAXMSGSIZE, i64::try_from(most_bytes).unwrap_or(i64::MAX))?;
     // ZMQ_HEARTBEAT_TTL is sent in tenths of a second in 16 bits.
     let ttl_ms = (3 * heartbeat_ms).min(6_553_500);

@@ -83,7 +83,9 @@ impl Engine {
         let sync = &mut owner.syncs[index];
         (sync.anew, sync.next, sync.told) = (false, number, 0);
         sync.stage = Stage::Copying;
-        sync.bytes += frame.len() as u64;
+        if number > sync.counted {
+            (sync.bytes, sync.counted) = (sync.bytes + frame.len() as u64, number);
+        }
         let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: frame.len() };
         let node = sync.place.node;
         self.counters.replicated_bytes += frame.len() as u64;

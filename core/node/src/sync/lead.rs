@@ -15,7 +15,7 @@ use crate::park::bytes_of;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
 
-/// It said no: a disk that is full, a queue that is. Not worth more than a question a second.
+/// Another store is there: the control plane hears of it by the node's heartbeats.
 const RETRY_LATE_MS: u64 = 500;
 
 impl Owner {
@@ -48,7 +48,7 @@ impl Engine {
     }
 
     pub(crate) fn peer_closed(&mut self, node: u64, now: Now, effects: &mut Effects) {
-        self.sync.peers.closed(node, now);
+        let lost = self.sync.peers.closed(node, now);
         self.copy_lost(now);
         for at in 0..self.partitions.places() {
             let Some((partition, _)) = self.owner(at) else { continue };
@@ -56,7 +56,7 @@ impl Engine {
             let mut any = false;
             for sync in owner.syncs.iter_mut().filter(|sync| sync.place.node == node) {
                 any = true;
-                sync.end_session(0, "no connection");
+                sync.lost_link(lost.as_ref(), now.mono_ms);
             }
             if any {
                 self.trim(at);
@@ -116,7 +116,7 @@ impl Engine {
             if matches!(code, Some(Code::Ahead | Code::Unauthorized)) {
                 self.ask_again(sent.at, index, &why, now);
             } else {
-                owner.syncs[index].end_session(now.mono_ms + RETRY_LATE_MS, &why);
+                owner.syncs[index].was_refused(now.mono_ms, &why);
             }
             self.has_business(sent.at);
             self.tell_syncs(sent.at, effects);
@@ -131,7 +131,7 @@ impl Engine {
             sync.stage = Stage::Copying;
         }
         sync.unanswered_bytes = sync.unanswered_bytes.saturating_sub(sent.bytes);
-        sync.durable = sync.durable.max(header.sequence);
+        sync.reached(header.sequence);
         sync.heard = sync.heard.max(header.request_id);
         sync.lagged = 0;
         self.advance(sent.at, effects);
@@ -347,7 +347,7 @@ fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
         attempt: sync.attempt,
         node: sync.place.node,
         state: sync.state(),
-        why: sync.why.clone(),
+        why: if sync.level { String::new() } else { sync.why.clone() },
         records: sync.durable,
         gap: head.next_record.saturating_sub(sync.durable),
         bytes: sync.bytes,

@@ -72,6 +72,8 @@ pub struct Sync {
     pub why: String,
     /// Questions in a row that it refused because it was not told of this epoch yet.
     pub lagged: u32,
+    /// Sessions in a row that ended before anything more was durable there (`futile.rs`).
+    pub futile: u32,
     /// Answers to an older session are stale. Unique in a run.
     pub session: u64,
     /// Number of the newest request that it has answered.
@@ -98,8 +100,11 @@ pub struct Sync {
     /// The mark that it was told, as an offset.
     pub told: u64,
     pub throttle: Throttle,
+    /// Sent to it, each record once.
     pub bytes: u64,
     pub rows: u64,
+    /// Records below this number are in the two.
+    pub counted: u64,
 }
 
 /// How much may be copied: what was there when the sync began. What came later is not held back, else a slow copy would
@@ -155,6 +160,7 @@ impl Sync {
             stage: Stage::Down { retry_at_ms: 0 },
             why: String::new(),
             lagged: 0,
+            futile: 0,
             session: 0,
             heard: 0,
             next: 0,
@@ -170,6 +176,7 @@ impl Sync {
             throttle,
             bytes: 0,
             rows: 0,
+            counted: 0,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Connections to other nodes' data planes, and what is under way on them. Pure: the runtime (or a simulator) connects.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use ringfence_routing::IdMap;
@@ -38,6 +39,14 @@ pub struct Sent {
     pub bytes: usize,
 }
 
+/// What was on its way when a connection broke.
+#[derive(Clone, Copy, Debug)]
+pub struct Lost {
+    pub sent: Sent,
+    /// Of its first record.
+    pub number: u64,
+}
+
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Link {
     #[default]
@@ -55,7 +64,7 @@ struct Peer {
     retry_at_ms: u64,
     retry_ms: u64,
     /// By request id.
-    sent: IdMap<Sent>,
+    sent: IdMap<Lost>,
     sent_bytes: usize,
     /// When an answer came last, or when the first of those that wait for one went out.
     heard_ms: u64,
@@ -110,15 +119,20 @@ impl Peers {
         (peer.link, peer.retry_ms, peer.heard_ms) = (Link::Up, 0, now.mono_ms);
     }
 
-    pub fn closed(&mut self, node: u64, now: Now) {
+    /// The largest of the records that were under way, if any were.
+    pub fn closed(&mut self, node: u64, now: Now) -> Option<Lost> {
         let peer = self.list.entry(node).or_default();
         peer.link = Link::Down;
         peer.turn = peer.turn.wrapping_add(1);
         peer.retry_ms = (peer.retry_ms * 2).clamp(RETRY_MS_MIN, RETRY_MS_MAX);
         peer.retry_at_ms = now.mono_ms + peer.retry_ms;
-        peer.sent.clear();
+        let records = peer.sent.drain().map(|(_, lost)| lost);
+        let records = records.filter(|lost| lost.sent.opcode == Opcode::Replicate && lost.sent.bytes > 0);
+        // Of equal ones the first: the order of a map is not that of the next run.
+        let lost = records.max_by_key(|lost| (lost.sent.bytes, Reverse((lost.sent.at, lost.number))));
         peer.starved.clear();
         peer.sent_bytes = 0;
+        lost
     }
 
     /// True if more may be sent to it now.
@@ -169,7 +183,7 @@ impl Peers {
         if peer.sent.is_empty() {
             peer.heard_ms = now.mono_ms;
         }
-        peer.sent.insert(request_id, sent);
+        peer.sent.insert(request_id, Lost { sent, number: header.sequence });
         peer.sent_bytes += sent.bytes;
         let header = RequestHeader { request_id, opcode: sent.opcode as u8, ..header };
         effects.peers.push(ToPeer::Send { node, header: header.seal(), body });
@@ -204,7 +218,7 @@ impl Peers {
     pub fn answered(&mut self, node: u64, request_id: u64, now: Now) -> Option<Sent> {
         let peer = self.list.get_mut(&node)?;
         peer.heard_ms = now.mono_ms;
-        let sent = peer.sent.remove(&request_id)?;
+        let Lost { sent, .. } = peer.sent.remove(&request_id)?;
         peer.sent_bytes -= sent.bytes;
         Some(sent)
     }

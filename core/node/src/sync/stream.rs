@@ -9,7 +9,7 @@ use ringfence_transport::{LARGE_BODY_BYTES, Outbound, RECORDS_BYTES};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
 use super::Role;
-use super::owner::Stage;
+use super::owner::{Stage, Sync};
 use super::peers::Sent;
 use super::tail::{Body, Piece};
 use crate::answers::length;
@@ -153,8 +153,7 @@ impl Engine {
             }
             let (node, is_next) = (sync.place.node, sync.stage == Stage::Live && sync.next >= piece.first);
             if is_next && self.sync.peers.has_room(node) {
-                let (piece, body) = from(piece, &body, sync.next);
-                self.replicate_to(at, index, piece, body, now, effects);
+                self.replicate_to(at, index, piece, body.outbound(piece.bytes), now, effects);
                 continue;
             }
             lacks = true;
@@ -193,7 +192,7 @@ impl Engine {
             if !self.sync.peers.has_room(sync.place.node) {
                 return self.sync.peers.starve(sync.place.node, at);
             }
-            let (piece, body) = from(piece, body, sync.next);
+            let body = body.outbound(piece.bytes);
             self.counters.tail_bytes += piece.bytes as u64;
             self.replicate_to(at, index, piece, body, now, effects);
         }
@@ -221,14 +220,41 @@ impl Engine {
         (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
         (header.body_bytes, header.body_crc) = (length(piece.bytes), piece.crc);
         let sync = &mut owner.syncs[index];
+        sync.count(piece, body.bytes());
         (sync.next, sync.told) = (piece.next, mark);
-        sync.bytes += piece.bytes as u64;
         sync.unanswered_bytes += piece.bytes;
-        sync.rows += piece.rows;
         self.counters.replicated_bytes += piece.bytes as u64;
         let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: piece.bytes };
         self.sync.peers.send(sync.place.node, header, body, sent, now, effects);
     }
+}
+
+impl Sync {
+    /// Before `next` passes it: what was sent before, or was there before, is no progress.
+    fn count(&mut self, piece: Piece, records: &[u8]) {
+        let known = self.counted.max(self.next);
+        if piece.next <= known {
+            return;
+        }
+        let (rows, bytes) = if piece.first < known { before(&records[..piece.bytes], known) } else { (0, 0) };
+        self.rows += piece.rows - rows;
+        self.bytes += (piece.bytes - bytes) as u64;
+        self.counted = piece.next;
+    }
+}
+
+/// Rows and bytes of the records below this number.
+fn before(records: &[u8], number: u64) -> (u64, usize) {
+    let (mut rows, mut place) = (0, 0);
+    while place < records.len() {
+        let header = header_at(records, place);
+        if header.record_number >= number {
+            break;
+        }
+        rows += u64::from(header.rows);
+        place += ringfence_wire::align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64);
+    }
+    (rows, place)
 }
 
 fn append(run: &mut Run, header: &RecordHeader, record: &[u8]) {
@@ -240,20 +266,6 @@ fn append(run: &mut Run, header: &RecordHeader, record: &[u8]) {
     run.bytes[from..from + RECORD_HEADER_BYTES].copy_from_slice(&alone.seal());
     run.next = header.record_number + 1;
     run.rows += u64::from(header.rows);
-}
-
-/// The piece for a replica that goes on at this number: it passes over what it has, and only the rest counts as sent.
-fn from(piece: Piece, body: &Body, number: u64) -> (Piece, Outbound) {
-    let (mut place, mut known) = (0, 0);
-    while piece.first < number && place < piece.bytes {
-        let header = header_at(body.bytes(), place);
-        if header.record_number >= number {
-            break;
-        }
-        known += u64::from(header.rows);
-        place += ringfence_wire::align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64);
-    }
-    (Piece { rows: piece.rows - known, ..piece }, body.outbound(piece.bytes))
 }
 
 pub(super) fn header_at(block: &[u8], at: usize) -> RecordHeader {

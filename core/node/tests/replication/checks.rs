@@ -6,6 +6,44 @@ use crate::cluster::{CLIENT, Cluster, NODES};
 use crate::support::{PARTITION, TOPIC, records_in};
 
 impl Cluster {
+    /// Ask the owner something that has no body.
+    pub fn ask(&mut self, opcode: Opcode, sequence: u64, deadline_ms: u32) {
+        self.next_request += 1;
+        let header = RequestHeader {
+            opcode: opcode as u8,
+            request_id: self.next_request,
+            topic: TOPIC,
+            partition: PARTITION,
+            sequence,
+            deadline_ms,
+            ..RequestHeader::default()
+        };
+        let owner = self.owner;
+        self.sites[owner].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        self.collect(owner);
+    }
+
+    /// The answer to a FETCH at a site, if it gives one by itself.
+    pub fn fetch(&mut self, at: usize, offset: u64) -> Option<AnswerHeader> {
+        self.next_request += 1;
+        let header = RequestHeader {
+            opcode: Opcode::Fetch as u8,
+            request_id: self.next_request,
+            topic: TOPIC,
+            partition: PARTITION,
+            layout_version: 1,
+            sequence: offset,
+            ..RequestHeader::default()
+        };
+        self.sites[at].node.request(CLIENT, &header.seal(), &[]).unwrap();
+        for _ in 0..10 {
+            self.collect(at);
+            self.work(at);
+        }
+        self.collect(at);
+        self.others.remove(&header.request_id)
+    }
+
     /// 0 where the node is down.
     pub fn counter_of(&self, at: usize, wanted: &str) -> u64 {
         if !self.sites[at].up {

@@ -54,6 +54,9 @@ pub struct Cluster {
     pub told: Vec<AnswerHeader>,
     pub outcomes: Vec<(usize, Outcome)>,
     pub is_open: bool,
+    /// A node closes the connection on which a larger body comes, by site; and how often each did.
+    pub takes_bytes: [usize; NODES],
+    pub closed: [u32; NODES],
 }
 
 pub fn store_of(site: usize) -> [u8; 16] {
@@ -109,6 +112,8 @@ impl Cluster {
             told: Vec::new(),
             outcomes: Vec::new(),
             is_open: false,
+            takes_bytes: [usize::MAX; NODES],
+            closed: [0; NODES],
         };
         for at in 0..NODES {
             cluster.start(at);
@@ -358,6 +363,11 @@ impl Cluster {
             let Some((connection, wire)) = self.wires.get_mut(&way) else { return false };
             let connection = *connection;
             let Some((header, body)) = wire.pop_front() else { return false };
+            if body.len() > self.takes_bytes[to] {
+                self.closed[to] += 1;
+                self.cut(from, to);
+                return true;
+            }
             if !self.sites[to].node.request(connection, &header, &body).unwrap() {
                 let (_, wire) = self.wires.get_mut(&way).unwrap();
                 wire.push_front((header, body));
@@ -399,23 +409,6 @@ impl Cluster {
         for sequence in self.first_open()..self.sent.len() as u64 {
             self.send(sequence);
         }
-    }
-
-    /// Ask the owner something that has no body.
-    pub fn ask(&mut self, opcode: Opcode, sequence: u64, deadline_ms: u32) {
-        self.next_request += 1;
-        let header = RequestHeader {
-            opcode: opcode as u8,
-            request_id: self.next_request,
-            topic: TOPIC,
-            partition: PARTITION,
-            sequence,
-            deadline_ms,
-            ..RequestHeader::default()
-        };
-        let owner = self.owner;
-        self.sites[owner].node.request(CLIENT, &header.seal(), &[]).unwrap();
-        self.collect(owner);
     }
 
     pub fn send(&mut self, sequence: u64) {
@@ -461,27 +454,6 @@ impl Cluster {
         } else {
             *self.refused.entry(header.code).or_default() += 1;
         }
-    }
-
-    /// The answer to a FETCH at a site, if it gives one by itself.
-    pub fn fetch(&mut self, at: usize, offset: u64) -> Option<AnswerHeader> {
-        self.next_request += 1;
-        let header = RequestHeader {
-            opcode: Opcode::Fetch as u8,
-            request_id: self.next_request,
-            topic: TOPIC,
-            partition: PARTITION,
-            layout_version: 1,
-            sequence: offset,
-            ..RequestHeader::default()
-        };
-        self.sites[at].node.request(CLIENT, &header.seal(), &[]).unwrap();
-        for _ in 0..10 {
-            self.collect(at);
-            self.work(at);
-        }
-        self.collect(at);
-        self.others.remove(&header.request_id)
     }
 
     /// Everything goes well for a while: messages arrive, disks work, time passes.

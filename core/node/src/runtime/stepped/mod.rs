@@ -211,7 +211,8 @@ impl Stepped {
     /// # Errors
     /// [`NodeError::State`]: the connection is not open, or the transport would close it because of the body's size.
     pub fn request(&mut self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<bool, NodeError> {
-        let bytes_max = body_bytes_max(header, limits_of(&self.config).message_bytes);
+        let pool_bytes = settings_of(&self.config).pool_bytes;
+        let bytes_max = body_bytes_max(header, limits_of(&self.config).message_bytes, pool_bytes);
         let life = self.life()?;
         if !life.connections.contains(&connection) {
             return Err(NodeError::State(format!("connection {connection} is not open; connect it first")));

@@ -1,0 +1,121 @@
+//! When an owner tries again to bring forward a replica that does not get on: its disk is full, or it takes no body of
+//! that size and closes the connection, with all other partitions' sessions. Pure.
+
+use super::owner::{Stage, Sync};
+use super::peers::Lost;
+
+/// It said no: a disk that is full, a queue that is. Not worth more than a question a second, and less if that stays.
+const REFUSED_MS: u64 = 500;
+/// A connection that broke once is there again as soon as the node is.
+const BROKE_MS: u64 = 50;
+/// Whoever gave it room waits no longer than that. A largest record each time is 13 MB/s.
+const PAUSE_MS_MAX: u64 = 5_000;
+/// A copy that counts for nobody gives up then, after 16 s at least: its change tries again or ends, and says why.
+const BREAKS_MAX: u32 = 9;
+
+/// After so many tries in a row that brought nothing.
+fn pause_ms(least_ms: u64, tries: u32) -> u64 {
+    least_ms.saturating_mul(1 << tries.min(16)).min(PAUSE_MS_MAX)
+}
+
+impl Sync {
+    /// The replica has everything below this number. What it could not take before, it has taken.
+    pub fn reached(&mut self, record: u64) {
+        if record > self.durable {
+            (self.durable, self.futile) = (record, 0);
+            self.why.clear();
+        }
+    }
+
+    /// It answered that it does not take what it was sent.
+    pub fn was_refused(&mut self, now_ms: u64, why: &str) {
+        let pause_ms = pause_ms(REFUSED_MS, self.futile);
+        self.futile = self.futile.saturating_add(1);
+        self.end_session(now_ms + pause_ms, why);
+    }
+
+    /// The connection to its node broke. `lost`: the largest body that was on its way. Of several sessions only that
+    /// one's waits: the receiver closes for a body's size, and the others go on beside the pause.
+    pub fn lost_link(&mut self, lost: Option<&Lost>, now_ms: u64) {
+        let own = lost.filter(|lost| self.session != 0 && lost.sent.session == self.session);
+        let Some(Lost { sent, number }) = own else {
+            let (why, retry_at_ms) = match self.stage {
+                Stage::Down { retry_at_ms } if self.futile > 0 => (std::mem::take(&mut self.why), retry_at_ms),
+                _ if self.futile > 0 => (std::mem::take(&mut self.why), 0),
+                _ => ("no connection".to_owned(), 0),
+            };
+            return self.end_session(retry_at_ms, &why);
+        };
+        let pause_ms = pause_ms(BROKE_MS, self.futile);
+        self.futile = self.futile.saturating_add(1);
+        if self.futile == 1 {
+            return self.end_session(now_ms + pause_ms, "no connection");
+        }
+        let why = format!(
+            "the connection to node {} broke {} times while record {number} of {} bytes was on its way: its message_bytes, \
+             budget_bytes or segment_bytes may be smaller than here, or it is too slow to answer",
+            self.place.node, self.futile, sent.bytes
+        );
+        self.end_session(now_ms + pause_ms, &why);
+        if !self.counts() && self.futile >= BREAKS_MAX {
+            self.stage = Stage::Failed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::owner::Throttle;
+    use super::super::peers::Sent;
+    use super::*;
+    use crate::order::Place;
+    use ringfence_wire::Opcode;
+
+    fn sync(change: u64) -> Sync {
+        Sync::new(Place { node: 2, store: [0; 16] }, (change, 1), Throttle::default())
+    }
+
+    /// Until when it pauses after this break, and whether it gave up.
+    fn breaks(sync: &mut Sync, session: u64, now_ms: u64) -> Option<u64> {
+        sync.begin_session(session);
+        let sent = Sent { at: 0, session, opcode: Opcode::Replicate, bytes: 9_000_000 };
+        sync.lost_link(Some(&Lost { sent, number: 7 }), now_ms);
+        if let Stage::Down { retry_at_ms } = sync.stage { Some(retry_at_ms - now_ms) } else { None }
+    }
+
+    #[test]
+    fn a_replica_of_the_set_is_tried_ever_more_rarely_and_a_learner_gives_up() {
+        let (mut replica, mut learner) = (sync(0), sync(5));
+        let pauses: Vec<_> = (1..=10).map(|session| breaks(&mut replica, session, 1_000)).collect();
+        let expected = [50, 100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000, 5_000].map(Some);
+        assert_eq!(pauses, expected);
+        let gone: Vec<_> = (1..=9).map(|session| breaks(&mut learner, session, 1_000).is_none()).collect();
+        assert_eq!(gone.iter().filter(|gone| **gone).count(), 1, "{gone:?}");
+        assert!(gone[8] && learner.why.contains("broke 9 times while record 7 of 9000000 bytes"), "{}", learner.why);
+    }
+
+    #[test]
+    fn what_was_taken_ends_the_pauses_and_anothers_break_does_not_shorten_them() {
+        let mut sync = sync(0);
+        for session in 1..=6 {
+            breaks(&mut sync, session, 1_000);
+        }
+        sync.lost_link(None, 1_100);
+        assert_eq!(sync.stage, Stage::Down { retry_at_ms: 2_600 });
+        assert!(sync.why.contains("6 times"), "{}", sync.why);
+        sync.begin_session(7);
+        // Of two sessions whose bodies were under way the one with the larger waits.
+        let mut other = self::sync(0);
+        other.begin_session(70);
+        let sent = Sent { at: 0, session: 7, opcode: Opcode::Replicate, bytes: 9_000_000 };
+        other.lost_link(Some(&Lost { sent, number: 7 }), 1_200);
+        assert_eq!((other.stage, other.futile), (Stage::Down { retry_at_ms: 0 }, 0));
+        sync.reached(0);
+        assert_eq!(sync.futile, 6, "nothing new");
+        sync.reached(8);
+        assert_eq!((sync.futile, sync.why.as_str()), (0, ""));
+        assert_eq!(breaks(&mut sync, 8, 5_000), Some(50));
+        sync.was_refused(6_000, "node 2 says disk_full");
+        assert_eq!(sync.stage, Stage::Down { retry_at_ms: 7_000 });
+    }
+}
