@@ -23,9 +23,11 @@ class Scopes:
     def __init__(self, scopes: SyncScopes) -> None:
         self._scopes = scopes
 
-    async def begin(self, scope: str, instance: bytes = b"", *, topic: str | None = None) -> Begun:
+    async def begin(
+        self, scope: str, instance: bytes = b"", *, topic: str | None = None, one_off: bool = False
+    ) -> Begun:
         """Begin a scope: older drivers of it are fenced."""
-        return await asyncio.to_thread(self._scopes.begin, scope, instance, topic=topic)
+        return await asyncio.to_thread(self._scopes.begin, scope, instance, topic=topic, one_off=one_off)
 
     def attempt(self, begun: Begun, epoch: int, **options: Any) -> Stager:
         """Stage rows under a token of its own; nothing is sent yet, so there is nothing to await."""

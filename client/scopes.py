@@ -45,7 +45,9 @@ class Scopes:
     def __init__(self, link: Link, tables: Tables, admin: Admin) -> None:
         self._link, self._tables, self._admin = link, tables, admin
 
-    def begin(self, scope: str, instance: bytes = b"", *, topic: str | None = None) -> Begun:
+    def begin(
+        self, scope: str, instance: bytes = b"", *, topic: str | None = None, one_off: bool = False
+    ) -> Begun:
         """Begin a scope: older drivers of it are fenced.
 
         Args:
@@ -54,12 +56,14 @@ class Scopes:
                 job may begin; empty: a driver of its own.
             topic: whose scope it is: the same name at another topic, or at one of this name that is made
                 later, is another scope. None: one of the cluster.
+            one_off: nobody will begin this name anew. Where there are more than `scopes_max` such scopes are
+                forgotten first; a named one that is forgotten knows its committed epochs no more.
 
         Raises:
             FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
         """
         name = scope if topic is None else self._of_topic(scope, topic)
-        message = messages.ScopeBegin(scope=name, instance=instance)
+        message = messages.ScopeBegin(scope=name, instance=instance, one_off=one_off)
         begun = self._admin.ask(wire.Opcode.BEGIN, message)[0].control(messages.ScopeBegun)
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 

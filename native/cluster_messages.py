@@ -103,10 +103,14 @@ class Order(Message):
 
 
 class ScopeBegin(Message):
-    """BEGIN: the same `instance` (up to 64 bytes) again is the same driver; without one each BEGIN is new."""
+    """BEGIN: the same `instance` (up to 64 bytes) again is the same driver; without one each BEGIN is new.
+
+    `one_off`: nobody will begin it anew; it is forgotten before others.
+    """
 
     scope: str
     instance: bytes = b""
+    one_off: bool = False
 
 
 class ScopeBegun(Message):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -42,7 +41,7 @@ class BatchWriter(DataSourceArrowWriter):
         check_scope(scope, epoch)
         self._target = target_of(options, schema)
         self._is_own = scope is None
-        self._begun = self._target.begin(scope or f"spark-batch-{uuid.uuid4()}")
+        self._begun = self._target.begin(scope, "spark-batch")
         self._epoch = 1 if epoch is None else epoch
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:

@@ -7,6 +7,7 @@ attempts that Spark kept, so rows of all others never come.
 from __future__ import annotations
 
 import logging
+import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.client import connect
@@ -62,10 +63,11 @@ class Target(NamedTuple):
             _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
                          self.topic, begun.scope, epoch, error)  # fmt: skip
 
-    def begin(self, scope: str) -> Begun:
-        """A job's scope: one of its topic."""
+    def begin(self, scope: str | None, kind: str) -> Begun:
+        """A job's scope: one of its topic. None: one that no other run ever asks for."""
+        name = f"{kind}-{uuid.uuid4()}" if scope is None else scope
         with connect(self.address, token_file=self.token_file) as client:
-            return client.scopes.begin(scope, topic=self.topic)
+            return client.scopes.begin(name, topic=self.topic, one_off=scope is None)
 
     def begin_query(self, query: str, instance: bytes) -> Begun:
         """A stream's scope goes by its query, which has one checkpoint wherever it writes to."""

@@ -7,7 +7,6 @@ returns; if it raises, none ever can.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,7 +127,7 @@ def write(
         key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
-    begun = place.begin(scope or f"spark-write-{uuid.uuid4()}")
+    begun = place.begin(scope, "spark-write")
     number = 1 if epoch is None else epoch
     if number <= begun.committed:
         return WriteResult(place.topic, (), already=True)

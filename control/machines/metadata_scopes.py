@@ -86,13 +86,27 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
     if known is None:
         state = _with_room(state)
         known = ScopeId(drawn(index, 0))
-        scope = Scope(scope=known, name=command.name, driver=index, used=index, instance=command.instance)
+        scope = Scope(
+            scope=known,
+            name=command.name,
+            driver=index,
+            used=index,
+            instance=command.instance,
+            one_off=command.one_off,
+        )
         state = replace(state, scope_names={**state.scope_names, command.name: known})
     else:
         scope = state.scopes[known]
         if not command.instance or command.instance != scope.instance:
             fenced = (*scope.fenced, scope.instance)[-FENCED_MAX:] if scope.instance else scope.fenced
-            scope = replace(scope, driver=index, used=index, instance=command.instance, fenced=fenced)
+            scope = replace(
+                scope,
+                driver=index,
+                used=index,
+                instance=command.instance,
+                fenced=fenced,
+                one_off=scope.one_off and command.one_off,
+            )
     decided = max(scope.committed, scope.expired)
     result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
     return _with(state, scope), result
@@ -111,6 +125,8 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
         return invalid(f"a commit of {found}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
     if any(len(token) != TOKEN_BYTES for token in command.tokens):
         return invalid(f"a token has {TOKEN_BYTES} bytes")
+    if len(set(command.tokens)) != len(command.tokens):
+        return invalid("tokens: each once; its rows would be counted and published twice")
     places = {(part.topic, part.partition) for part in command.parts}
     if len(places) != len(command.parts) or any(part.rows < 1 for part in command.parts):
         return invalid("parts: each partition once, with at least one row")
@@ -176,12 +192,18 @@ def _with(state: MetadataState, scope: Scope) -> MetadataState:
 
 
 def _with_room(state: MetadataState) -> MetadataState:
-    """Forget the scopes that were used longest ago, an eighth at once: their copies cost less then."""
+    """Forget scopes that were used longest ago, an eighth at once: their copies cost less then.
+
+    Named ones only when no other is left: the epochs of one that is forgotten would be committed again. Of
+    one-off ones half stay: the newest may be under way.
+    """
     most = limit(state, "scopes_max")
     if len(state.scopes) < most:
         return state
     idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
-    gone = {number for _, number in idle[: max(1, most // 8)]}
+    eighth = max(1, most // 8)
+    one_off = [number for _, number in idle if state.scopes[number].one_off]
+    gone = set(one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]])
     return replace(
         state,
         scopes={number: scope for number, scope in state.scopes.items() if number not in gone},

@@ -29,7 +29,10 @@ class PendingCommit(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """`driver` is the index of the BEGIN that fenced older drivers; `instance` names who begun it."""
+    """`driver` is the index of the BEGIN that fenced older drivers; `instance` names who begun it.
+
+    `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published.
+    """
 
     scope: ScopeId
     name: str
@@ -40,6 +43,7 @@ class Scope(msgspec.Struct, frozen=True):
     committed: int = 0
     expired: int = 0
     pending: tuple[PendingCommit, ...] = ()
+    one_off: bool = False
 
 
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
@@ -47,6 +51,7 @@ class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
 
     name: str
     instance: bytes = b""
+    one_off: bool = False
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):

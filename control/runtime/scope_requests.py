@@ -43,6 +43,8 @@ AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
 PARTS_AT_ONCE: Final = 256
 """Publish orders under way; they share commit groups, and half of the driver's places stay free."""
+NAMES_TOLD_MAX: Final = 20
+"""Of a line of the log: enough to find whose they are; an eighth of `scopes_max` may go at once."""
 
 Rule = tuple[int, int, int, int, list[int]]
 
@@ -85,7 +87,9 @@ class ScopeRequests:
 
     async def begin(self, request: messages.ScopeBegin) -> messages.ScopeBegun:
         """A driver of a scope; its stages are taken here when this returns."""
-        applied = await self._proposer.propose(BeginScope(name=request.scope, instance=request.instance))
+        applied = await self._proposer.propose(
+            BeginScope(name=request.scope, instance=request.instance, one_off=request.one_off)
+        )
         begun = applied.result
         assert isinstance(begun, ScopeBegun), begun
         async with self._changed:
@@ -146,6 +150,7 @@ class ScopeRequests:
     def follow(self, state: MetadataState) -> None:
         """The state after an entry. Called in the order of indexes."""
         before, self._state = self._state, state
+        tell_forgotten(before, state)
         if before.scopes is not state.scopes or (before.topics is not state.topics and self._has_pending()):
             self._wake.set()
 
@@ -180,7 +185,8 @@ class ScopeRequests:
         if state.scopes is self._installed.scopes:
             return
         first = self._installed is EMPTY
-        whole = first or state.scopes_gone != self._installed.scopes_gone
+        # What goes may have a lower id than one that went before: `scopes_gone` is the same then.
+        whole = first or not self._installed.scopes.keys() <= state.scopes.keys()
         known = {} if whole else self._installed.scopes
         rules = [rule_of(scope) for number, scope in state.scopes.items() if known.get(number) is not scope]
         gone = state.scopes_gone if whole else None
@@ -247,6 +253,24 @@ class ScopeRequests:
         except RequestRefused as refusal:
             return refusal.code == Code.INVALID_ARGUMENT  # the scope is gone: nothing is left to confirm
         return True
+
+
+def tell_forgotten(before: MetadataState, after: MetadataState) -> None:
+    """Of scopes that somebody named: begun anew, they know nothing of what they committed."""
+    if after.scope_names is before.scope_names:
+        return
+    names = sorted(
+        scope.name
+        for number, scope in before.scopes.items()
+        if number not in after.scopes and not scope.one_off
+    )
+    if names:
+        _LOG.warning(
+            "named scopes forgotten",
+            scopes=len(names),
+            names=names[:NAMES_TOLD_MAX],
+            why="more scopes than `scopes_max`; an epoch of them that is written again is stored again",
+        )
 
 
 def rule_of(scope: Scope) -> Rule:

@@ -227,6 +227,7 @@ def scope_commands(state: MetadataState) -> st.SearchStrategy[Command]:
             BeginScope,
             name=st.sampled_from(["s", "t", ""]),
             instance=st.sampled_from([b"", b"1", b"2", b"x" * 65]),
+            one_off=st.booleans(),
         ),
         st.builds(CommitScope, scope=scopes, driver=drivers, epoch=epochs, tokens=tokens, parts=parts),
         st.builds(ExpireScope, scope=scopes, epoch=epochs),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog.testing
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
@@ -21,7 +22,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.scope_requests import due_of, rule_of
+from ringfence.control.runtime.scope_requests import due_of, rule_of, tell_forgotten
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
@@ -49,8 +50,8 @@ class Log:
         assert self.state is before, "a refusal changes nothing (I15)"
         return result
 
-    def begun(self, name: str = "s", instance: bytes = b"") -> ScopeBegun:
-        result = self.do(BeginScope(name=name, instance=instance))
+    def begun(self, name: str = "s", instance: bytes = b"", *, one_off: bool = False) -> ScopeBegun:
+        result = self.do(BeginScope(name=name, instance=instance, one_off=one_off))
         assert isinstance(result, ScopeBegun), result
         return result
 
@@ -120,7 +121,8 @@ def test_commits_are_bounded_and_sound() -> None:
     for bad in (
         replace(good, epoch=0),
         replace(good, tokens=(b"short",)),
-        replace(good, tokens=(TOKEN,) * 16_385),
+        replace(good, tokens=tuple(b"%016d" % number for number in range(16_385))),
+        replace(good, tokens=(TOKEN, TOKEN)),
         replace(good, parts=(*good.parts, *good.parts)),
         replace(good, parts=(StagedPart(TOPIC, log.partition, 0),)),
         replace(good, scope=ScopeId(99)),
@@ -157,6 +159,57 @@ def test_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
     assert "forgotten" in log.refused(log.commit(begun[1], 1)).message
     assert log.begun("s1").scope > Index(begun[1].scope), "begun anew it is another scope"
     assert set(log.state.scope_names.values()) == set(log.state.scopes)
+
+
+def test_a_named_scope_is_forgotten_only_when_no_one_off_is_left() -> None:
+    log = Log()
+    log.do(SetConfig(values={"scopes_max": 16}))
+    nightly = log.begun("nightly")
+    log.do(log.commit(nightly, 7))
+    log.do(log.confirm(nightly, 7))
+    for number in range(100):
+        one = log.begun(f"run-{number}", one_off=True)
+        assert one.scope in log.state.scopes
+        log.do(log.commit(one, 1))
+        log.do(log.confirm(one, 1))
+    assert log.begun("nightly").committed == 7
+    for number in range(15):
+        before = log.state
+        log.begun(f"named-{number}")
+        assert log.begun("nightly").committed == 7, number
+        gone = before.scopes.keys() - log.state.scopes.keys()
+        assert all(before.scopes[scope].one_off for scope in gone)
+    log.begun("one-more")
+    assert "named-0" not in log.state.scope_names, "all are named: the longest unused goes"
+
+
+def test_a_one_off_scope_that_waits_for_its_publish_is_kept_before_an_idle_named_one() -> None:
+    log = Log()
+    log.do(SetConfig(values={"scopes_max": 16}))
+    waiting = [log.begun(f"run-{number}", one_off=True) for number in range(15)]
+    for one in waiting:
+        log.do(log.commit(one, 1))
+    log.begun("idle")
+    log.begun("new")
+    assert "idle" not in log.state.scope_names
+    assert all(one.scope in log.state.scopes for one in waiting)
+
+
+def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:
+    log = Log()
+    log.do(SetConfig(values={"scopes_max": 16}))
+    with structlog.testing.capture_logs() as lines:
+        for number, one_off in enumerate([True] * 2 + [False] * 16):
+            before = log.state
+            log.begun(f"s{number}", one_off=one_off)
+            tell_forgotten(before, log.state)
+    told = [line["names"] for line in lines if line["event"] == "named scopes forgotten"]
+    assert told == []
+    with structlog.testing.capture_logs() as lines:
+        before = log.state
+        log.begun("new")
+        tell_forgotten(before, log.state)
+    assert [line["names"] for line in lines] == [["s2", "s3"]]
 
 
 def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> None:
