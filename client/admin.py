@@ -10,13 +10,23 @@ from ringfence.ask import Ask
 from ringfence.codec import column_names, control_body
 from ringfence.native import messages, wire
 from ringfence.native._node import schema_message
-from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from ringfence.native.errors import (
+    AlreadyExistsError,
+    FencedError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    RefusedError,
+    RingfenceError,
+    UnknownOutcomeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringfence.codec import Answer
     from ringfence.link import Link
+    from ringfence.native.cluster_messages import ScopeCommit
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
@@ -44,18 +54,44 @@ class Admin:
         self, opcode: wire.Opcode, message: messages.Message | None, *, topic: str | None = None
     ) -> tuple[Answer, int]:
         """One request; the answer, and how many tries were never answered (they may have been served)."""
-        body = b"" if message is None else control_body(message)
-        if len(body) > wire.CONTROL_BYTES_MAX:
-            raise InvalidArgumentError(
-                "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
-            )
-        ask = Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+        ask = self._ask(opcode, message, topic)
         try:
             return self._link.ask(ask).result(), ask.tries_lost
         except (NotFoundError, AlreadyExistsError) as error:
             if ask.tries_lost:
                 error.details["tries_lost"] = ask.tries_lost
             raise
+
+    def _ask(self, opcode: wire.Opcode, message: messages.Message | None, topic: str | None = None) -> Ask:
+        body = b"" if message is None else control_body(message)
+        if len(body) > wire.CONTROL_BYTES_MAX:
+            raise InvalidArgumentError(
+                "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
+            )
+        return Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+
+    def commit(self, message: ScopeCommit) -> tuple[Answer, int]:
+        """As `ask`.
+
+        Raises:
+            UnknownOutcomeError: a try of it may have been served, and no answer says so.
+        """
+        ask = self._ask(wire.Opcode.COMMIT, message)
+        try:
+            return self._link.ask(ask).result(), ask.tries_lost
+        except (FencedError, UnknownOutcomeError):
+            raise  # what is committed is told to anybody, before it is asked who wants to know
+        except RingfenceError as error:
+            # A refusal that may be tried again came in time or too late: the entry may stand in the log.
+            is_final = isinstance(error, RefusedError) and not isinstance(error, ProtocolError)
+            if not ask.sent or (is_final and not ask.tries_lost + ask.refusals):
+                raise
+            raise UnknownOutcomeError(
+                f"whether the commit was served is not known ({error.message}): all of its rows are in the "
+                "log, or none; the scope, begun anew, tells: if it has committed this epoch, they are",
+                scope=message.scope_id,
+                epoch=message.epoch,
+            ) from error
 
     def create_topic(
         self,

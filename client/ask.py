@@ -32,7 +32,7 @@ DONE = frozenset({wire.Status.OK, wire.Status.STAGED, wire.Status.ALREADY_COMMIT
 class Ask:
     """A request on its way. `future` gets the answer (status OK, STAGED or ALREADY_COMMITTED) or the error.
 
-    `tries_lost` may have been served.
+    `tries_lost` may have been served. Unless `sent`, no node has heard of it.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Ask:
             self.fields["flags"] = wire.RequestFlags.CONTROL
         self.future: Future[Answer] = Future()
         self.future.set_running_or_notify_cancel()
+        self.sent = False
         self.tries_lost = 0
         self.refusals = 0
         self.last_error: RingfenceError | None = None
@@ -130,5 +131,7 @@ def send_waiting(link: Link, peer: Peer) -> None:
         try:
             if not connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
                 peer.waiting.append(ask)
+            else:
+                ask.sent = True
         except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
             ask.future.set_exception(error)

@@ -109,8 +109,12 @@ class Scopes:
             False if the epoch was committed before: then nothing of these attempts ever comes.
 
         Raises:
-            FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired.
+            FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired, or an
+                attempt is not one of this scope and epoch, or is there twice.
+            UnknownOutcomeError: no answer came: all of it is in the log, or nothing; begin the scope anew.
         """
+        staged = list(staged)
+        _check_staged(begun, epoch, staged)
         tokens: list[bytes] = []
         parts: Parts = {}
         for attempt in staged:
@@ -125,10 +129,27 @@ class Scopes:
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
         )
-        answer, tries_lost = self._admin.ask(wire.Opcode.COMMIT, message)
+        answer, tries_lost = self._admin.commit(message)
         # After a lost answer "already" may tell of this very commit.
         return answer.header.status != wire.Status.ALREADY_COMMITTED or tries_lost > 0
 
     def expire(self, begun: Begun, epoch: int) -> None:
         """Give up what is staged in the epoch, and before it. An epoch that is committed stays."""
         self._admin.ask(wire.Opcode.EXPIRE, messages.ScopeExpire(scope_id=begun.scope, epoch=epoch))
+
+
+def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:
+    """A commit that names rows which are staged elsewhere, or twice, is never published, and never ends."""
+    seen: set[bytes] = set()
+    for attempt in staged:
+        if attempt.token in seen:
+            raise InvalidArgumentError(
+                "an attempt is there twice; name each once", scope=begun.scope, token=attempt.token.hex()
+            )
+        seen.add(attempt.token)
+        if attempt.scope and (attempt.scope, attempt.epoch) != (begun.scope, epoch):
+            raise InvalidArgumentError(
+                f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}: not in this one",
+                scope=begun.scope,
+                epoch=epoch,
+            )

@@ -46,12 +46,15 @@ Parts = dict[tuple[int, int], int]  # (topic id, partition) -> rows
 class StagedRows(NamedTuple):
     """What one attempt staged: all of it is on disk, none of it can be read.
 
-    `already`: the epoch was committed before, so nothing was stored.
+    `already`: the epoch was committed before, so nothing was stored. `scope` and `epoch` say where it is
+    staged; 0: not known.
     """
 
     token: bytes
     parts: Parts
     already: bool
+    scope: int = 0
+    epoch: int = 0
 
     @property
     def rows(self) -> int:
@@ -83,6 +86,7 @@ class Stager:
         """`epoch`: from 1, above the scope's decided one. `writer`: a number for people."""
         self.token = os.urandom(TOKEN_BYTES)
         self._link, self._tables, self._timeout_s = link, tables, timeout_s
+        self._scope, self._epoch = begun.scope, epoch
         identity = IDENTITY.pack(begun.scope, begun.driver, epoch, writer, 0, self.token)
         item = EXTENSION_ITEM.pack(wire.ExtensionKind.STAGE, 0, len(identity)) + identity
         self._extension = item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
@@ -141,7 +145,8 @@ class Stager:
         """
         self._closed = True
         self.flush()
-        return StagedRows(self.token, {} if self._already else dict(self._parts), self._already)
+        parts = {} if self._already else dict(self._parts)
+        return StagedRows(self.token, parts, self._already, self._scope, self._epoch)
 
     def _check(self) -> None:
         if self._error is not None:

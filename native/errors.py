@@ -188,7 +188,8 @@ class ProtocolError(RefusedError):
 class UnknownOutcomeError(RingfenceError):
     """Stored or not; another send may double it. Open the named producer anew and send the same `number`.
 
-    What the producer raises when it must stop before it knows. On the wire the same sequence tells, too.
+    What the producer raises when it must stop before it knows. On the wire the same sequence tells, too. Of a
+    commit: all of it or nothing; its scope, begun anew, tells.
     """
 
 

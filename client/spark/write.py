@@ -2,7 +2,7 @@
 
 **Exactly once**, whatever Spark does: a task that it runs again, or twice at once, stages under another
 token, and only the attempts whose results Spark kept are committed. All rows can be read when `write`
-returns; if it raises, none ever can.
+returns; if it raises, none ever can, unless it is UnknownOutcomeError: then all can, or none.
 """
 
 from __future__ import annotations
@@ -111,9 +111,10 @@ def write(
             for the price of the shuffle.
 
     Raises:
-        NotFoundError: no such topic, and `create` is False. SchemaError: the columns do not fit.
+        NotFoundError: no such topic, and `create` is False. SchemaError: columns do not fit.
         InvalidArgumentError: only one of scope and epoch, an epoch below 1, or a timeout above a day.
         pyspark.errors.PythonException: a task failed as often as Spark tries it; nothing was written.
+        UnknownOutcomeError: all rows are there, or none; with scope and epoch run the write again.
     """
     check_scope(scope, epoch)
     use_this_python()
@@ -131,7 +132,6 @@ def write(
     number = 1 if epoch is None else epoch
     if number <= begun.committed:
         return WriteResult(place.topic, (), already=True)
-
     if repartition:
         with connect(place.address, token_file=token_file) as client:
             df = routed(df, client.layout(place.topic))
@@ -145,7 +145,7 @@ def write(
         if scope is None:
             place.give_up(begun, number)
         raise
-    fresh = place.commit(begun, number, _staged(found))
+    fresh = place.commit(begun, number, _staged(begun, number, found))
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
     return WriteResult(place.topic, tuple(written), already=not fresh)
@@ -169,9 +169,12 @@ def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, 
     )
 
 
-def _staged(rows: Iterable[Any]) -> list[StagedRows]:
+def _staged(begun: Begun, epoch: int, rows: Iterable[Any]) -> list[StagedRows]:
     """The attempts whose reports came."""
     parts: dict[bytes, Parts] = {}
     for row in rows:
         parts.setdefault(bytes(row.token), {})[row.topic, row.partition] = row.rows
-    return [StagedRows(token, found, already=False) for token, found in parts.items()]
+    return [
+        StagedRows(token, found, already=False, scope=begun.scope, epoch=epoch)
+        for token, found in parts.items()
+    ]

@@ -22,6 +22,7 @@ class Proxy:
         self.cuts = 0
         self._pairs: dict[socket.socket, socket.socket] = {}  # client -> node
         self._mute: set[socket.socket] = set()
+        self._mute_new = False
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._stop = threading.Event()
@@ -53,6 +54,11 @@ class Proxy:
             self.cuts += 1
             self._mute |= set(self._pairs)
 
+    def mute_for_good(self) -> None:
+        """From now on every answer is swallowed, of connections that come later, too."""
+        self.cut_answers()
+        self._mute_new = True
+
     def _close(self, client: socket.socket) -> None:
         node = self._pairs.pop(client)
         self._mute.discard(client)
@@ -70,6 +76,8 @@ class Proxy:
         if ready is self._listener:
             client, _ = self._listener.accept()
             self._pairs[client] = socket.create_connection(self._target)
+            if self._mute_new:
+                self._mute.add(client)
             for one in (client, self._pairs[client]):
                 self._selector.register(one, selectors.EVENT_READ)
             return

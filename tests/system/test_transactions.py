@@ -14,6 +14,7 @@ import pytest
 
 import ringfence
 import ringfence.aio
+from ringfence.scopes import Begun
 from ringfence.stage import StagedRows
 from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
@@ -188,6 +189,44 @@ def test_cut_connections_lose_and_double_nothing(node: NodeProcess, client: ring
                 proxy.cut_answers()
         assert proxy.cuts >= 10
     assert sorted(ids_of(client, "cut")) == list(range(500))
+
+
+def test_a_commit_whose_answers_are_lost_is_of_unknown_outcome_and_its_scope_tells(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    client.create_topic("mute", schema=SCHEMA)
+    with Proxy(node.address) as proxy, ringfence.connect(proxy.address, timeout_s=3) as cut:
+        transaction = cut.transaction("mute", scope="mute")
+        transaction.send(rows(0, 10))
+        transaction.flush()
+        proxy.mute_for_good()
+        with pytest.raises(ringfence.UnknownOutcomeError, match="all of its rows are in the log, or none"):
+            transaction.commit()
+    until(lambda: client.count("mute") == 10, 30)
+    assert client.transaction("mute", scope="mute").committed == transaction.epoch
+
+
+def test_a_commit_of_attempts_that_are_not_its_own_is_refused_and_the_scope_goes_on(
+    client: ringfence.Client,
+) -> None:
+    client.create_topic("own", schema=SCHEMA)
+    begun, other = client.scopes.begin("own"), client.scopes.begin("other")
+
+    def staged(begun: Begun, epoch: int, first: int) -> StagedRows:
+        attempt = client.scopes.attempt(begun, epoch)
+        attempt.send("own", rows(first, 10))
+        return attempt.finish()
+
+    good = staged(begun, 2, 0)
+    with pytest.raises(ringfence.InvalidArgumentError, match="twice"):
+        client.scopes.commit(begun, 2, [good, good])
+    with pytest.raises(ringfence.InvalidArgumentError, match="epoch 2"):
+        client.scopes.commit(begun, 1, [good])
+    with pytest.raises(ringfence.InvalidArgumentError, match=f"scope {other.scope}"):
+        client.scopes.commit(begun, 2, [good, staged(other, 2, 90)])
+    assert client.scopes.commit(begun, 2, [good])
+    assert client.scopes.commit(begun, 3, [staged(begun, 3, 10)])
+    assert ids_of(client, "own") == list(range(20))
 
 
 def test_kills_between_stage_commit_and_publish_leave_all_or_nothing(tmp_path: Path) -> None:
