@@ -1,8 +1,13 @@
-"""Which Arrow types are forms of the same: text, or bytes."""
+"""Which Arrow types are forms of the same: text, bytes, or instants."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -19,24 +24,49 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 def without_views(kind: pa.DataType) -> pa.DataType:
     """The same type with 64-bit offsets in place of views, at any depth: pyarrow cannot `take` from views."""
-    types = pa.types
-    if types.is_string_view(kind):
+    return _each_leaf(kind, _without_view)
+
+
+def in_utc(kind: pa.DataType) -> pa.DataType:
+    """The same type with each zone called UTC, at any depth.
+
+    A zone is how an instant is shown: timestamps of one unit are the same numbers in any. One without a zone
+    is no instant, and stays.
+    """
+    return _each_leaf(kind, _in_utc)
+
+
+def has_zone(kind: pa.DataType) -> bool:
+    """Whether it is a timestamp with a zone."""
+    return bool(pa.types.is_timestamp(kind) and kind.tz is not None)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
         return pa.large_string()
-    if types.is_binary_view(kind):
-        return pa.large_binary()
+    return pa.large_binary() if pa.types.is_binary_view(kind) else kind
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, "UTC") if has_zone(kind) else kind
+
+
+def _each_leaf(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The same type with what has no columns of its own, at any depth, as `changed` gives it."""
+
+    def field_of(field: pa.Field) -> pa.Field:
+        return field.with_type(_each_leaf(field.type, changed))
+
+    types = pa.types
     if types.is_struct(kind):
-        fields = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.struct([field.with_type(without_views(field.type)) for field in fields])
+        return pa.struct([field_of(kind.field(place)) for place in range(kind.num_fields)])
     if types.is_map(kind):
-        return pa.map_(without_views(kind.key_type), _field_without_views(kind.item_field))
+        key = _each_leaf(kind.key_type, changed)
+        return pa.map_(key, field_of(kind.item_field), keys_sorted=kind.keys_sorted)
     if types.is_list(kind):
-        return pa.list_(_field_without_views(kind.value_field))
+        return pa.list_(field_of(kind.value_field))
     if types.is_large_list(kind):
-        return pa.large_list(_field_without_views(kind.value_field))
+        return pa.large_list(field_of(kind.value_field))
     if types.is_fixed_size_list(kind):
-        return pa.list_(_field_without_views(kind.value_field), kind.list_size)
-    return kind
-
-
-def _field_without_views(field: pa.Field) -> pa.Field:
-    return field.with_type(without_views(field.type))
+        return pa.list_(field_of(kind.value_field), kind.list_size)
+    return changed(kind)

@@ -1,24 +1,28 @@
-"""Rows in just the topic's types, where the encoder does not convert them itself: beside nested columns."""
+"""Rows in just the topic's types, where the encoder does not convert them itself: nested columns, zones."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from ringfence.kinds import is_bytes, is_text
+from ringfence.kinds import has_zone, in_utc, is_bytes, is_text
 
 
 def exact_columns(schema: pa.Schema) -> tuple[str, ...]:
-    """Names of the columns that need their exact type; none, and no work, in a schema of flat columns."""
-    if not any(field.type.num_fields or pa.types.is_dictionary(field.type) for field in schema):
-        return ()
-    return tuple(field.name for field in schema)
+    """Names of the columns that need their exact type.
+
+    Beside nested columns all of them; in a schema of flat columns those with a zone, or none, and no work.
+    """
+    if any(field.type.num_fields or pa.types.is_dictionary(field.type) for field in schema):
+        return tuple(field.name for field in schema)
+    return tuple(field.name for field in schema if has_zone(field.type))
 
 
 def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, ...]) -> pa.RecordBatch:
     """`batch` with equal values in exactly the types of `schema`, as far as only the form differs.
 
     A list's child is `element` to Parquet, `item` to Arrow and `l` to DuckDB, and Parquet adds field ids as
-    metadata: the same list to everybody but the encoder. Text comes as views from polars.
+    metadata: the same list to everybody but the encoder. Text comes as views from polars, and instants with
+    the zone in which their producer shows them.
 
     Args:
         schema: of the topic.
@@ -47,4 +51,6 @@ def _differs_in_form(given: pa.DataType, stored: pa.DataType) -> bool:
         return given.num_fields > 0 and not given.equals(stored, check_metadata=True)
     if is_text(given):
         return is_text(stored) or is_bytes(stored)
-    return is_bytes(given) and is_bytes(stored)
+    if is_bytes(given):
+        return is_bytes(stored)
+    return bool(in_utc(given) == in_utc(stored))

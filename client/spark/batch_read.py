@@ -1,4 +1,4 @@
-"""`spark.read.format("ringfence")`: the rows of a topic as of the query's planning, in ranges."""
+"""`spark.read.format("ringfence")`: the rows of a topic as of `load`, in ranges."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ringfence.spark.ranges import METADATA, Range, RangeReader, split
 from ringfence.spark.schema import worker_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from ringfence.places import Ends
     from ringfence.spark.options import SourceOptions
 
 
@@ -37,16 +38,20 @@ class RangePartition(InputPartition):
 class BatchReader(DataSourceReader):
     """Plans ranges on the driver, reads one on a worker."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+    def __init__(
+        self, options: SourceOptions, schema: StructType, ends: Mapping[int, Ends] | None = None
+    ) -> None:
+        """`ends`: as of `load`; None where nobody asked for the schema then, for the query gave its own."""
         self._options = options
+        self._ends = ends
         self._pushed = Pushed()
         self._reader = range_reader(options, schema)
 
     def partitions(self) -> list[RangePartition]:
-        """Ranges between `start` and `end` as of now: the same rows at every evaluation of this plan."""
+        """Ranges between `start` and `end` as of `load`: the same rows at every scan of the DataFrame."""
         options, topic = self._options, self._options.topic
         with connect(options.address, token_file=options.token_file) as client:
-            ends = client.end_offsets(topic)
+            ends = self._ends or client.end_offsets(topic)
             start, end = options.text("start") or "earliest", options.text("end") or "latest"
             first, last = window_of(client, topic, ends, start=start, end=end)
             spans = [Range(partition, first[partition], last[partition]) for partition in sorted(ends)]

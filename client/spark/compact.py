@@ -6,6 +6,7 @@ directory must be one that driver and workers see under the same path.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+_PATTERN = re.compile(r"[\\{}\[\]*?]")  # what Hadoop's globs give a meaning; a backslash takes it away
 
 
 class CompactedTable(NamedTuple):
@@ -69,7 +72,7 @@ def compact(
             client, topic, directory, rows_per_file=rows_per_file, sort=sort, compression=compression
         )
     found = (
-        [str(Path(path).resolve()) for path in files(directory)]
+        [_literal(Path(path).resolve()) for path in files(directory)]
         if (Path(directory) / MANIFEST).exists()
         else []
     )
@@ -78,13 +81,18 @@ def compact(
     return CompactedTable(added, spark.read.schema(schema).parquet(*found))
 
 
+def _literal(path: Path) -> str:
+    """The path as Spark takes it for just this file: local, whatever its default file system; no pattern."""
+    return "file://" + _PATTERN.sub(r"\\\g<0>", str(path))
+
+
 def refuse_misread(topic: str, schema: pa.Schema) -> None:
     """Raises SchemaError for columns whose Parquet form Spark does not read, or reads as other values."""
     misread = {field.name: str(field.type) for field in schema if _is_misread(field.type)}
     if misread:
         raise SchemaError(
-            "Spark does not read these columns out of Parquet (half floats, nanoseconds), or as other values "
-            "(durations that are not in microseconds); read the topic itself, or write the files by "
+            "Spark does not read these columns out of Parquet (half floats, times, nanoseconds), or as other "
+            "values (durations that are not in microseconds); read the topic itself, or write the files by "
             "`ringfence compact` for other readers",
             topic=topic,
             columns=misread,
@@ -97,6 +105,6 @@ def _is_misread(kind: pa.DataType) -> bool:
         return _is_misread(kind.value_type)
     if types.is_duration(kind):
         return bool(kind.unit != "us")  # Spark takes the number for microseconds
-    if types.is_float16(kind) or (types.is_timestamp(kind) and kind.unit == "ns"):
+    if types.is_float16(kind) or types.is_time(kind) or (types.is_timestamp(kind) and kind.unit == "ns"):
         return True
     return any(_is_misread(kind.field(index).type) for index in range(kind.num_fields))

@@ -66,6 +66,7 @@ def offsets_of(
     return {
         partition: min(offset, ends[partition].end)
         for partition, offset in client.offsets_at(topic, time).items()
+        if partition in ends  # others are younger than the ends
     }
 
 

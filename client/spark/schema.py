@@ -11,7 +11,7 @@ import pyarrow as pa
 from ringfence.native.errors import SchemaError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
 
@@ -25,20 +25,58 @@ def use_this_python() -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark hands over rows of this type.
+    """The Arrow schema of these rows, instants in UTC: Spark hands them over in the session's zone.
 
     Raises:
-        SchemaError: Spark has no Arrow type for a column.
+        SchemaError: Spark has no Arrow type for a column, or one that only Spark knows from a struct.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    try:
-        return to_arrow_schema(schema)
-    except PySparkException as error:
+    fields: list[pa.Field] = []
+    for field in schema:
+        _refuse_disguised(field.name, field.dataType)
+        try:
+            fields += worker_schema(StructType([field]))
+        except PySparkException as error:
+            raise SchemaError(
+                f'Spark cannot hand over column "{field.name}" as Arrow: {error}; cast it or leave it out',
+                column=field.name,
+                type=field.dataType.simpleString(),
+            ) from error
+    return pa.schema(fields)
+
+
+def _refuse_disguised(column: str, kind: DataType) -> None:
+    """Raises SchemaError for types that Spark hands over as structs, from which nobody makes them again."""
+    from pyspark.sql.types import (  # noqa: PLC0415 - never with `import ringfence`
+        ArrayType,
+        GeographyType,
+        GeometryType,
+        MapType,
+        StructType,
+        VariantType,
+    )
+
+    if isinstance(kind, VariantType | GeometryType | GeographyType):
+        way_out = (
+            "store it as text, to_json(...)"
+            if isinstance(kind, VariantType)
+            else "store its bytes, st_asbinary(...)"
+        )
         raise SchemaError(
-            f"Spark cannot hand over this schema as Arrow: {error}", spark_schema=schema.simpleString()
-        ) from error
+            f'column "{column}" is {kind.simpleString()}, which would come back as a plain struct; '
+            f"{way_out}, or leave it out",
+            column=column,
+        )
+    if isinstance(kind, ArrayType):
+        _refuse_disguised(f"{column}[]", kind.elementType)
+    elif isinstance(kind, MapType):
+        _refuse_disguised(f"{column}.key", kind.keyType)
+        _refuse_disguised(f"{column}.value", kind.valueType)
+    elif isinstance(kind, StructType):
+        for field in kind:
+            _refuse_disguised(f"{column}.{field.name}", field.dataType)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -100,7 +138,10 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def worker_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark wants from a data source's `read` for rows of this type."""
+    """The Arrow schema that Spark wants from a data source's `read` for rows of this type.
+
+    PySpark asserts a zone as soon as there is an instant. Any will do, for it is not looked at.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - never with `import ringfence`
 
     return to_arrow_schema(schema, timezone="UTC")

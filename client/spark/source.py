@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
+    from ringfence.places import Ends
+
 
 class RingfenceSource(DataSource):
     """Topics as tables and streams."""
@@ -38,6 +40,7 @@ class RingfenceSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._options = SourceOptions(options)
+        self._ends: dict[int, Ends] | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -46,6 +49,9 @@ class RingfenceSource(DataSource):
     def schema(self) -> StructType:
         """The topic's newest columns (only `columns`, where given), then the metadata columns if wanted.
 
+        Spark asks once for each `load` and keeps this object: what the topic has now is what every scan of
+        the DataFrame reads, also two of one query.
+
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: no such column, or one that is called as a
             metadata column that is wanted, too. SchemaError: no type in Spark.
@@ -53,6 +59,7 @@ class RingfenceSource(DataSource):
         options = self._options
         with connect(options.address, token_file=options.token_file) as client:
             info = client.topic(options.topic)
+            self._ends = dict(client.end_offsets(options.topic))
         columns = options.names("columns")
         if len(set(columns)) < len(columns):
             raise InvalidArgumentError("columns: each column once", given=columns)
@@ -65,7 +72,7 @@ class RingfenceSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         self._options.check_use(BATCH_READ)
         filters = self._options.flag("filters", default=False)
-        return (FilteringReader if filters else BatchReader)(self._options, schema)
+        return (FilteringReader if filters else BatchReader)(self._options, schema, self._ends)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         self._options.check_use(STREAM_READ)

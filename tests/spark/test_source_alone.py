@@ -79,6 +79,23 @@ def test_filters_that_narrow_nothing_are_no_error(node: NodeProcess, client: rin
     assert {row["id"] for row in read(node, "narrow", [In(("id",), (7, None))])} >= {7}
 
 
+def test_every_scan_of_a_dataframe_has_the_rows_of_its_load(
+    node: NodeProcess, client: ringfence.Client
+) -> None:
+    """A DataFrame that is used twice in one query is scanned twice."""
+    client.create_topic("moment", schema=pa.schema([("id", pa.int64())]), partitions=1)
+    rows = pa.table({"id": [1, 2]})
+    with client.producer("moment") as producer:
+        producer.send(rows).result()
+        source = RingfenceSource({"address": node.address, "topic": "moment"})
+        schema = source.schema()
+        before = [part.span for part in source.reader(schema).partitions()]
+        producer.send(rows).result()
+    assert sum(span.rows for span in before) == 2
+    assert [part.span for part in source.reader(schema).partitions()] == before
+    assert len(read(node, "moment")) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("timeoutSeconds", "inf"), ("timeoutSeconds", "1e300"), ("epoch", "99999999999999999999")],
