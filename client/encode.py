@@ -15,7 +15,7 @@ from ringfence.frames import from_pandas
 from ringfence.keys import in_types_of
 from ringfence.native import wire
 from ringfence.native._node import Encoder
-from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError
+from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError, SchemaError
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
 from ringfence.nested import exact_columns, in_exact_types
@@ -96,6 +96,11 @@ def _sound(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     What looks at them does not know how long the buffers are. A few rows are not worth it: asking pyarrow
     gives the interpreter's lock away.
     """
+    if batches:  # all have one schema
+        names = batches[0].schema.names
+        if len(set(names)) != len(names):
+            twice = next(name for place, name in enumerate(names) if name in names[:place])
+            raise SchemaError(f'two columns are named "{twice}"; rename or drop one', column=twice)
     for batch in batches:
         if batch.num_rows > FEW_ROWS:
             batch.validate()

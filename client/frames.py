@@ -25,6 +25,10 @@ def from_pandas(frame: Any, schema: pa.Schema) -> pa.Table:
             "schema",
             column=str(extra[0]),
         )
-    known = {*frame.columns, *frame.index.names}
+    # pyarrow takes an index whole, or nothing of it.
+    levels = [name for name in frame.index.names if name in schema.names and name not in frame.columns]
+    if levels:
+        frame = frame.reset_index(levels)
+    known = set(frame.columns)
     fields = [field for field in schema if field.name in known]
     return pa.Table.from_pandas(frame, schema=pa.schema(fields), preserve_index=False)

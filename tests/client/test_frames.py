@@ -14,6 +14,9 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.encode import record_batches
+from ringfence.frames import from_pandas
+from ringfence.native.errors import SchemaError
 from tests.system.harness import NodeProcess
 
 FIRST = pa.schema([pa.field("id", pa.int64(), nullable=False)])
@@ -81,3 +84,18 @@ def test_a_tool_has_each_row_and_value_of_a_topic_that_grew(tool: Any, client: r
     ]
     assert tool(client.read("grown", start="latest")) == []
     assert tool(client.read("empty")) == []
+
+
+def test_named_levels_of_an_index_are_columns_where_the_topic_has_them() -> None:
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
+    frame = pd.DataFrame({"k": ["a", "b", "a"], "v": [1, 2, 3]}).groupby("k").sum()
+    assert from_pandas(frame, schema).to_pylist() == [{"k": "a", "v": 4}, {"k": "b", "v": 2}]
+    both = pd.MultiIndex.from_tuples([("x", 1)], names=["k", "other"])
+    assert from_pandas(pd.DataFrame({"v": [5]}, index=both), schema).to_pylist() == [{"k": "x", "v": 5}]
+
+
+@pytest.mark.parametrize("kind", [pa.Table, pa.RecordBatch])
+def test_two_columns_of_one_name_are_refused_by_name(kind: type[pa.Table | pa.RecordBatch]) -> None:
+    rows = kind.from_arrays([pa.array([1]), pa.array([2])], names=["v", "v"])
+    with pytest.raises(SchemaError, match='two columns are named "v"'):
+        record_batches(rows, pa.schema([("v", pa.int64())]))
