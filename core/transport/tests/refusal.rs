@@ -5,7 +5,7 @@ mod support;
 use std::io::Write;
 use std::time::Duration;
 
-use ringfence_wire::RECORD_HEADER_BYTES;
+use ringfence_wire::{MESSAGE_BYTES_MAX, RECORD_HEADER_BYTES};
 use support::client::{Client, Stream, command, frame, greeting, header, message, pattern, ready};
 use support::{CLOSE_AT_ONCE, ECHO, Kind, LIMITS, Server, transport, until};
 
@@ -109,9 +109,10 @@ fn commands_out_of_place_are_refused_by_the_native_transport() {
 
 fn an_oversize_body_is_refused_before_it_is_received(kind: Kind) {
     let server = Server::start(kind);
-    // libzmq has one limit for all messages, and records between nodes bring a header beside the largest body.
-    let beside = if kind == Kind::Native { 0 } else { RECORD_HEADER_BYTES as u64 };
-    for size in [(16_u64 << 20) + beside + 1, 1 << 40, u64::MAX >> 1] {
+    // libzmq has one limit for all messages: that of records between nodes, which bring a header beside the largest body
+    // that the protocol has. A body of a client between the two limits ends its connection once it is whole.
+    let most = if kind == Kind::Native { 16 << 20 } else { MESSAGE_BYTES_MAX + RECORD_HEADER_BYTES };
+    for size in [most as u64 + 1, 1 << 40, u64::MAX >> 1] {
         let mut client = Client::connect(&server.address);
         client.write(&frame(1, &header(ECHO, 0)));
         client.write(&[&[2][..], &size.to_be_bytes()].concat());
