@@ -306,7 +306,7 @@ def test_calls_at_the_very_end_run_or_are_refused() -> None:
 
 
 def test_a_result_that_a_callback_waits_for_is_refused_not_waited_for() -> None:
-    with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
+    with node_with_topic(partitions=1) as (_, client), client.producer("t", linger_ms=1_000) as producer:
         caught: Future[BaseException | None] = Future()
 
         def waits(_: Future[Any]) -> None:
@@ -317,6 +317,7 @@ def test_a_result_that_a_callback_waits_for_is_refused_not_waited_for() -> None:
             else:
                 caught.set_result(None)
 
+        # It lingers: an outcome before the callback is there would be told on this very thread.
         producer.send(rows(0, 1)).add_done_callback(waits)
         error = caught.result(30)
         assert isinstance(error, INVALID)
