@@ -20,6 +20,7 @@ from ringfence.control.http.audit import Audit
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
 from ringfence.control.runtime.addresses import http_place, is_loopback
+from ringfence.control.runtime.descriptors import http_room
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
 from ringfence.native.errors import ConfigError
@@ -31,6 +32,11 @@ HEAD_BYTES_MAX: Final = 16_384
 """Request line and headers together."""
 KEEP_ALIVE_S: Final = 5
 """Behind an answer."""
+ACCEPTED_AT_ONCE_MIN: Final = 4
+"""asyncio takes as many connections in one round of its loop as the backlog says, and they are counted some
+rounds later: a burst must not take the descriptors that a bound on open ones leaves."""
+QUEUE: Final = 128
+"""Connections that wait in the kernel to be taken; they cost no descriptor."""
 WATCH_S: Final = 0.2
 """How often it is looked who leads, for the stream of events."""
 ADDRESS_AGAIN_S: Final = 2.0
@@ -74,6 +80,7 @@ def _config(app: object) -> uvicorn.Config:
         ws="none",
         loop="none",
         log_config=None,
+        backlog=max(ACCEPTED_AT_ONCE_MIN, http_room() // 8),
         access_log=False,
         lifespan="off",
         server_header=False,
@@ -112,7 +119,12 @@ async def _watch(node: Node) -> None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the node has its own."""
+    """uvicorn without its signal handlers, which the node has, and with a queue of its own."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(QUEUE)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

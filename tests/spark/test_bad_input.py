@@ -42,7 +42,7 @@ def test_a_key_or_a_value_that_cannot_be_is_refused_with_its_column_and_nothing_
     refused(df, node, "fresh", "no such key column.*number", createTopic="true", key="number")
     nulls = spark.createDataFrame([(1, "a"), (None, "b")], "id bigint, word string")
     refused(nulls, node, "keyed", 'column "id".*null')
-    refused(df.selectExpr("make_ym_interval(1, 2) AS id"), node, "keyed", "cannot hand over this schema")
+    refused(df.selectExpr("make_ym_interval(1, 2) AS id"), node, "keyed", 'cannot hand over column "id"')
     refused(df.selectExpr("id", "array(word) AS word"), node, "keyed", 'column "word"')
     refused(df.selectExpr("id * 1.5 AS id"), node, "keyed", 'column "id"')
     assert client.count("keyed") == 0
