@@ -273,9 +273,8 @@ class _Sent:
         }  # fmt: skip
         may_be = f"{unknown:,} without an answer may be"
         if self.rows:
-            stored = f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk"
-            stored += f", {may_be}" if unknown else ", the others are not"
-            return PartlyStoredError(f"interrupted: {stored}; {_AGAIN}", **values)
+            others = may_be if unknown else "the others are not"
+            return PartlyStoredError(f"interrupted: {self._stored()}, {others}; {_AGAIN}", **values)
         if unknown:
             return UnknownOutcomeError(
                 f"interrupted: no row was acknowledged, {may_be} on disk; {_AGAIN}", **values
@@ -297,11 +296,13 @@ class _Sent:
     def partly(self, error: RingfenceError) -> PartlyStoredError:
         """Not "try again": that would store these rows twice."""
         return PartlyStoredError(
-            f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk, the others "
-            f"are not ({error.message}); {_AGAIN}",
+            f"{self._stored()}, the others are not ({error.message}); {_AGAIN}",
             rows=self.rows,
             partitions=sorted(self._partitions),
         )
+
+    def _stored(self) -> str:
+        return f"{self.rows:,} rows in {counted(len(self._partitions), 'partition')} are on disk"
 
     def tell_whole(self, topic: str, transaction: Transaction, seconds: float) -> None:
         if self.as_json:

@@ -40,9 +40,14 @@ def room_for(connections_max: int) -> int:
 def http_room() -> int:
     """Connections of the admin API that may be open at once."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, (RESERVED if soft == resource.RLIM_INFINITY else min(RESERVED, soft // 2)) // 3)
+    return max(1, (RESERVED if soft == resource.RLIM_INFINITY else _kept(soft)) // 3)
 
 
 def share(open_files: int, connections_max: int) -> int:
-    """Connections out of a limit of open files; half of a very low one is kept."""
-    return max(1, min(connections_max, open_files - min(RESERVED, open_files // 2)))
+    """Connections out of a limit of open files."""
+    return max(1, min(connections_max, open_files - _kept(open_files)))
+
+
+def _kept(open_files: int) -> int:
+    """Of a limit, for everything else; half of a very low one."""
+    return min(RESERVED, open_files // 2)
