@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ringfence import aio, spark
     from ringfence.client import Client, connect
     from ringfence.decode import Place
+    from ringfence.keys import slots
     from ringfence.native.errors import (
         AlreadyExistsError,
         BatchError,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         WaitTimeoutError,
     )
-    from ringfence.native.slots import slots
     from ringfence.places import Ends, Position
     from ringfence.producer import Producer
     from ringfence.reader import Reader
@@ -109,7 +109,7 @@ _HOMES = {
     "Client": "client",
     "connect": "client",
     "Place": "decode",
-    "slots": "native.slots",
+    "slots": "keys",
     "Ends": "places",
     "Position": "places",
     "Producer": "producer",

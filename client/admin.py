@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from msgspec.structs import replace
+
+from ringfence import sound
 from ringfence.ask import Ask
 from ringfence.codec import column_names, control_body
 from ringfence.native import messages, wire
 from ringfence.native._node import schema_message
+from ringfence.native.cluster_messages import ScopeBegin
 from ringfence.native.errors import (
     AlreadyExistsError,
+    DeadlineError,
     FencedError,
     InvalidArgumentError,
     NotFoundError,
@@ -30,6 +37,14 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
+INSTANCE_BYTES = 8  # tells one BEGIN from the others of its scope; nodes keep the last 16 of them
+
+
+def _message(schema: Any) -> bytes:
+    cut = sound.cut_name(schema) if isinstance(schema, pa.Schema) else None
+    if cut is not None:
+        raise sound.cut_error(cut)
+    return bytes(schema_message(schema))
 
 
 def _properties(given: Any) -> dict[str, str]:
@@ -63,35 +78,46 @@ class Admin:
             raise
 
     def _ask(self, opcode: wire.Opcode, message: messages.Message | None, topic: str | None = None) -> Ask:
+        if isinstance(message, ScopeBegin) and not message.instance:
+            # All tries of it are one driver: one that a silent node serves late would fence the answered one.
+            message = replace(message, instance=os.urandom(INSTANCE_BYTES))
         body = b"" if message is None else control_body(message)
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
             )
-        return Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+        ask = Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+        if isinstance(message, messages.ProducerOpen):
+            ask.harmless_late = message.name is None  # else a late one would fence the producer
+        return ask
 
-    def commit(self, message: ScopeCommit) -> tuple[Answer, int]:
-        """As `ask`.
+    def commit(self, message: ScopeCommit) -> tuple[Answer, bool]:
+        """As `ask`. True: an earlier try may have been served.
 
         Raises:
             UnknownOutcomeError: a try of it may have been served, and no answer says so.
+            DeadlineError: every try was refused before it was decided; nothing is committed.
         """
         ask = self._ask(wire.Opcode.COMMIT, message)
         try:
-            return self._link.ask(ask).result(), ask.tries_lost
+            answer = self._link.ask(ask).result()
         except (FencedError, UnknownOutcomeError):
             raise  # what is committed is told to anybody, before it is asked who wants to know
         except RingfenceError as error:
-            # A refusal that may be tried again came in time or too late: the entry may stand in the log.
-            is_final = isinstance(error, RefusedError) and not isinstance(error, ProtocolError)
-            if not ask.sent or (is_final and not ask.tries_lost + ask.refusals):
+            # A refusal that may be tried again came in time or too late: the entry may stand in the log. But
+            # DEADLINE is said before an entry is proposed, of a try that ends with it.
+            is_final = isinstance(error, (RefusedError, DeadlineError)) and not isinstance(
+                error, ProtocolError
+            )
+            if not ask.sent or (is_final and not ask.may_be_served):
                 raise
             raise UnknownOutcomeError(
                 f"whether the commit was served is not known ({error.message}): all of its rows are in the "
-                "log, or none; the scope, begun anew, tells: if it has committed this epoch, they are",
+                "log, or none; the same commit, asked for again, tells",
                 scope=message.scope_id,
                 epoch=message.epoch,
             ) from error
+        return answer, ask.may_be_served
 
     def create_topic(
         self,
@@ -109,7 +135,7 @@ class Admin:
         """See `Client.create_topic`."""
         message = messages.TopicCreate(
             name=name,
-            schema=schema_message(schema),
+            schema=_message(schema),
             key=column_names("key", key),
             partitions=partitions,
             replication=replication,
@@ -165,7 +191,7 @@ class Admin:
 
     def add_schema(self, name: str, schema: Any) -> int:
         """See `Client.add_schema`."""
-        message = messages.SchemaAdd(name=name, schema=schema_message(schema))
+        message = messages.SchemaAdd(name=name, schema=_message(schema))
         return (
             self.ask(wire.Opcode.SCHEMA_ADD, message, topic=name)[0].control(messages.SchemaAdded).schema_id
         )

@@ -34,8 +34,12 @@ class Scopes:
         return Stager(self._scopes.attempt(begun, epoch, **options))
 
     async def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
-        """Put an epoch into the log; False if it was committed before."""
+        """Put an epoch into the log; False if it was committed with other attempts, or given up."""
         return await asyncio.to_thread(self._scopes.commit, begun, epoch, list(staged))
+
+    async def commit_told(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool | None:
+        """As `commit`; None: the epoch is committed, and whether with these attempts is not known."""
+        return await asyncio.to_thread(self._scopes.commit_told, begun, epoch, list(staged))
 
     async def expire(self, begun: Begun, epoch: int) -> None:
         """Give up what is staged in the epoch, and before it."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from ringfence.connection import Pending
 from ringfence.native import wire
-from ringfence.native.errors import ConnectError, ProtocolError, RetriableError, RingfenceError
+from ringfence.native.errors import ConnectError, DeadlineError, ProtocolError, RetriableError, RingfenceError
 from ringfence.retry import Backoff, deadline_ms
 
 if TYPE_CHECKING:
     from ringfence.codec import Answer
     from ringfence.link import Link
     from ringfence.peer import Peer
+    from ringfence.routing import Layout
 
 ANSWER_GRACE_S = (
     2.0  # a node answers within the request's deadline; this much later the answer counts as lost
@@ -29,10 +30,27 @@ TRY_S_MAX = 30.0  # one try; a long request is asked for again after it
 DONE = frozenset({wire.Status.OK, wire.Status.STAGED, wire.Status.ALREADY_COMMITTED})
 
 
+# What does no harm where a node that stood still serves it long after another one did: while a node is silent
+# the next is asked. Not so for a TRUNCATE, say, whose late copy would take rows that came since: it waits for
+# the node, or for the end of its connection. COMMIT is told its repeats, EXPIRE decides an epoch once.
+HARMLESS_LATE = frozenset(
+    {
+        wire.Opcode.TABLE,
+        wire.Opcode.TOPIC_DESCRIBE,
+        wire.Opcode.TOPIC_LIST,
+        wire.Opcode.STATUS,
+        wire.Opcode.BEGIN,  # with an instance, which `Admin` sees to
+        wire.Opcode.COMMIT,
+        wire.Opcode.EXPIRE,
+    }
+)
+
+
 class Ask:
     """A request on its way. `future` gets the answer (status OK, STAGED or ALREADY_COMMITTED) or the error.
 
-    `tries_lost` may have been served. Unless `sent`, no node has heard of it.
+    `tries_lost` may have been served, and so may `refusals` that were not `unbegun`. Unless `sent`, no node
+    has heard of it.
     """
 
     def __init__(
@@ -54,6 +72,9 @@ class Ask:
         self.held = held
         self.opcode, self.body, self.deadline = opcode, body, deadline
         self.node, self.topic, self.wait_s = node, topic, wait_s
+        self.layout: Layout | None = None  # by which it goes to the owner of `partition`; None: to any node
+        self.partition = 0
+        self.harmless_late = opcode in HARMLESS_LATE
         self.fields = fields or {}
         if body and opcode != wire.Opcode.STAGE:
             self.fields["flags"] = wire.RequestFlags.CONTROL
@@ -61,8 +82,13 @@ class Ask:
         self.future.set_running_or_notify_cancel()
         self.sent = False
         self.tries_lost = 0
-        self.refusals = 0
+        self.refusals = self.unbegun = 0
         self.last_error: RingfenceError | None = None
+
+    @property
+    def may_be_served(self) -> bool:
+        """An earlier try may have done what was asked for."""
+        return self.tries_lost + self.refusals > self.unbegun
 
     def expired_error(self, peer: Peer) -> RingfenceError:
         """What the caller hears when the deadline is over."""
@@ -80,14 +106,15 @@ class Ask:
 class AskPending(Pending):
     """One try of an Ask."""
 
-    __slots__ = ("_ask", "_link", "_peer")
+    __slots__ = ("_link", "_peer", "ask", "polls")
 
     def __init__(self, link: Link, peer: Peer, ask: Ask, give_up_at: float) -> None:
         super().__init__(give_up_at)
-        self._link, self._peer, self._ask = link, peer, ask
+        self._link, self._peer, self.ask = link, peer, ask
+        self.polls = ask.wait_s > 0
 
     def answered(self, answer: Answer) -> None:
-        ask = self._ask
+        ask = self.ask
         if answer.header.status in DONE:
             ask.future.set_result(answer)
             return
@@ -100,12 +127,13 @@ class AskPending(Pending):
             return
         ask.last_error = error
         ask.refusals += 1
+        ask.unbegun += isinstance(error, DeadlineError)  # the code says: nothing was begun, nothing will be
         delay = ASK_BACKOFF.delay_s(ask.refusals, self._link.jitter(), error.retry_after_s)
         self._link.at(self._link.now + delay, lambda: self._link.enqueue(ask))
 
     def lost(self) -> None:
-        self._ask.tries_lost += 1
-        self._link.enqueue(self._ask)
+        self.ask.tries_lost += 1
+        self._link.enqueue(self.ask)
 
 
 ASK_BACKOFF = Backoff(first_s=0.05, cap_s=2.0)

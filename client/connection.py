@@ -19,6 +19,7 @@ from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import BatchError, ConnectError, ProtocolError, RingfenceError
 from ringfence.native.frame import open_answer
+from ringfence.silence import Silence, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +33,7 @@ MESSAGES_MAX = (
 COPY_BYTES_MAX = (
     65536  # below it copying into the message is cheaper than tracking its owner (pyzmq's own figure)
 )
+PROBE_S_MAX = 60.0  # the heartbeat ends the connection before
 LOOK_S = 0.02  # how late a request is given up: looking at 1,024 takes 50 us, more than sending one
 ANSWERS_PER_TURN_MAX = 256  # then others get their turn
 # A fetch answer may be one record of message_bytes_max with its header; anything larger is no answer of a
@@ -69,6 +71,7 @@ class Pending:
     """A request that waits for its answer. Exactly one of `answered` and `lost` is called, once."""
 
     __slots__ = ("body_bytes", "give_up_at")
+    polls: bool = False  # the node may keep it for as long as it likes: no answer means nothing
 
     def __init__(self, give_up_at: float) -> None:
         self.give_up_at = give_up_at
@@ -111,6 +114,8 @@ class Connection:
         self._outgoing: list[tuple[Buffer, Buffer, int]] = []  # until `flush`; bounded by REQUESTS_MAX
         self._next_id = 1
         self._look_at = 0.0
+        self._silence = Silence()
+        self._heard = False  # since the last look
         self.socket = context.socket(zmq.DEALER)
         for option, value in OPTIONS.items():
             self.socket.setsockopt(option, value)
@@ -248,6 +253,7 @@ class Connection:
 
     def _dispatch(self, answer: Answer) -> None:
         header = answer.header
+        self._heard = True
         if header.status == wire.Status.PUSH:
             self._on_push(answer)
             return
@@ -263,11 +269,37 @@ class Connection:
         if now < self._look_at:
             return
         self._look_at = now + LOOK_S
-        late = [number for number, pending in self._pending.items() if pending.give_up_at <= now]
-        for number in late:
-            pending = self._pending.pop(number)
-            self.unanswered_bytes -= pending.body_bytes
+        self.give_up_those(lambda pending: pending.give_up_at <= now)
+
+    def give_up_those(self, which: Callable[[Pending], bool]) -> None:
+        """No answer to these will be taken any more: they are told so."""
+        for pending in self.take_those(which):
             pending.lost()
+
+    def take_those(self, which: Callable[[Pending], bool]) -> list[Pending]:
+        """As `give_up_those`, for who tells them something else."""
+        numbers = [number for number, pending in self._pending.items() if which(pending)]
+        taken = [self._pending.pop(number) for number in numbers]
+        self.unanswered_bytes -= sum(pending.body_bytes for pending in taken)
+        return taken
+
+    def pending(self) -> list[Pending]:
+        """Who waits for an answer."""
+        return list(self._pending.values())
+
+    # ---- silence --------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> Step:
+        """What its silence asks for; see `silence.py`."""
+        if now < self._silence.look_at:
+            return Step.NOTHING
+        heard, self._heard = self._heard, False
+        waits = not heard and not all(pending.polls for pending in self._pending.values())
+        return self._silence.look(now, waits=waits, heard=heard)
+
+    def probe(self, now: float) -> None:
+        """Ask for the table of no topic: a node says at once that there is none."""
+        self.send(wire.Opcode.TABLE, b"", Probe(now + PROBE_S_MAX))
 
     def read_monitor(self) -> None:
         """Take the monitor's events: all but one say that the connection is over."""
@@ -290,6 +322,19 @@ class Connection:
         if self.ended:
             return f"{self.address} refuses connections: check that `ringfence serve` runs there"
         return f"nothing came back from {self.address}: check the host's name and the way there"
+
+
+class Probe(Pending):
+    """Any answer will do: that one comes is all."""
+
+    __slots__ = ()
+    polls = True  # else a probe would ask for the next one
+
+    def answered(self, answer: Answer) -> None:
+        """`look` sees that something was heard."""
+
+    def lost(self) -> None:
+        """So it does if nothing was."""
 
 
 class Greeting(Pending):

@@ -92,11 +92,12 @@ class Decoder:
             if record.kind in WITH_ROWS:
                 yield record, body[start + record.extension_bytes : start + length]
 
-    def batch(self, record: wire.RecordHeader, message: memoryview) -> pa.RecordBatch:
-        """The rows of one record, as `schema`.
+    def batch(self, record: wire.RecordHeader, message: memoryview, offset: int) -> pa.RecordBatch:
+        """The rows of one record, as `schema`; the first one stands at `offset` of its partition.
 
         Raises:
-            ProtocolError: the bytes are no batch of the record's schema.
+            ProtocolError: the bytes are no batch of the record's schema. `offset` and `rows` say which rows
+                cannot be read, `next_offset` where a read can go on.
         """
         schema = self._schemas[record.schema_id]
         try:
@@ -107,12 +108,18 @@ class Decoder:
                 batch = pa.ipc.open_stream(stream).read_next_batch()
             else:
                 batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
-        except (pa.ArrowInvalid, OSError, StopIteration) as error:
+        # Whatever pyarrow makes of bytes that it cannot read; a message that ends early is an EOFError.
+        except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
+            behind = offset + record.rows
             raise ProtocolError(
-                f"a stored batch cannot be decoded: {error}",
+                f"rows {offset} to {behind - 1} are stored as a batch that cannot be decoded ({error}); "
+                f"go on behind them with partition={record.partition}, start={behind}; where more partitions "
+                f"are read from its `positions()`, but partition {record.partition} at {behind}",
                 topic=self._topic,
                 partition=record.partition,
-                offset=record.first_offset,
+                offset=offset,
+                rows=record.rows,
+                next_offset=behind,
             ) from error
         return batch if schema is self.schema else self._fitted(batch)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ringfence import sound
 from ringfence.frames import from_pandas
 from ringfence.keys import in_types_of
 from ringfence.native import wire
@@ -91,19 +92,16 @@ def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
 
 
 def _sound(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Those with rows; pyarrow.ArrowInvalid if places in one point behind its buffers.
-
-    What looks at them does not know how long the buffers are. A few rows are not worth it: asking pyarrow
-    gives the interpreter's lock away.
-    """
+    """Those with rows. BatchError if one is not sound: what reads them next knows no lengths of buffers."""
     if batches:  # all have one schema
         names = batches[0].schema.names
         if len(set(names)) != len(names):
             twice = next(name for place, name in enumerate(names) if name in names[:place])
             raise SchemaError(f'two columns are named "{twice}"; rename or drop one', column=twice)
+        if "\0" in "".join(names):
+            raise sound.cut_error(next(name for name in names if "\0" in name))
     for batch in batches:
-        if batch.num_rows > FEW_ROWS:
-            batch.validate()
+        sound.require(batch)
     return [batch for batch in batches if batch.num_rows]
 
 
@@ -111,6 +109,9 @@ def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Several batches of one schema as one, copied if there are several."""
     if len(batches) == 1:
         return batches[0]
+    for batch in batches:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            sound.require_used(name, column)
     table = pa.Table.from_batches(batches).combine_chunks()
     found = table.to_batches()
     if len(found) != 1:  # a string column above 2 GiB stays in chunks
@@ -196,10 +197,10 @@ class TopicEncoder:
         if not self._split or size <= CHUNK_BYTES_MAX:
             return [(batch, size)]
         step = max(1, rows * CHUNK_BYTES_MAX // size)
-        return [
-            (batch.slice(start, step), size * min(step, rows - start) // rows)
-            for start in range(0, rows, step)
-        ]
+        parts = [batch.slice(start, step) for start in range(0, rows, step)]
+        for part in parts:
+            sound.require(part)  # its last offset is another one
+        return [(part, size * part.num_rows // rows) for part in parts]
 
     def bodies(
         self,
@@ -235,7 +236,7 @@ class TopicEncoder:
         except RingfenceError:
             raise
         except BaseException as error:
-            raise _unsound(error, self.layout.name) from error
+            raise _unsound(error, batch, self.layout.name) from error
 
     def check(self, schema: pa.Schema) -> None:
         """Could rows of this schema be sent? Tells before the first row comes.
@@ -316,13 +317,16 @@ class TopicEncoder:
             )
 
 
-def _unsound(error: BaseException, topic: str) -> BaseException:
+def _unsound(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseException:
     """What the rows' own fault is, as one; anything else as it is.
 
-    `pa.RecordBatch.validate` looks at few offsets and at no views, so what an array says of itself may be
-    found untrue only where it is used: by pyarrow, or by a panic of the native encoder (no `Exception`).
+    What an array says of itself may be found untrue only where it is used: by pyarrow, or by a panic of the
+    native encoder (no `Exception`).
     """
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        found = sound.fault(batch, full=True, topic=topic)
+        if found is not None:
+            return found
         why = f"{type(error).__name__}: {error}"
         return BatchError(
             f"the rows cannot be encoded; is an offset, view or length in them unsound? {why}", topic=topic

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ringfence.native.errors import ClosedError, DeadlineError, RingfenceError, UnknownOutcomeError
+from ringfence.native.errors import (
+    ClosedError,
+    DeadlineError,
+    FencedError,
+    RingfenceError,
+    UnknownOutcomeError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +38,20 @@ def hole_error(topic: str | None, partition: int) -> ClosedError:
         topic=topic,
         partition=partition,
     )
+
+
+def fenced_error(producer: str, said: FencedError) -> FencedError:
+    """`said`: what the node said, which knows the producer's number alone; also the error's cause."""
+    error = FencedError(
+        f'a newer holder of the producer name "{producer}" is at work ({said.message}): this one stores '
+        "nothing any more. End it, or give each of the two a name of its own",
+        topic=said.topic,
+        partition=said.partition,
+        code=said.code,
+        **said.details | {"producer": producer},
+    )
+    error.__cause__ = said
+    return error
 
 
 def unknown_error(

@@ -245,17 +245,20 @@ class Inflight:
 
     # ---- the world around ---------------------------------------------------------------------------
 
-    def table_arrived(self, active: Iterable[int], moved: Iterable[int] = ()) -> list[Effect]:
+    def table_arrived(
+        self, active: Iterable[int], moved: Iterable[int] = (), *, now: float = 0.0
+    ) -> list[Effect]:
         """A table was fetched or pushed. Batches of partitions that are not ACTIVE any more are refused.
 
         Partitions that `moved` have another owner, or owner epoch, than the table before had: their batches
         go there at once. What pauses them was an answer of the former owner, and one such table ends one
-        pause: a node that refuses again is waited for as any other.
+        pause: a node that refuses again is waited for as any other. What the former owner does not answer
+        within FORMER_S from `now` counts as lost (`expire`): it may be stored, and keeps its sequence.
         """
         known, effects = set(active), list[Effect]()
         for partition in moved:
             if partition in self._lanes:
-                self._lanes[partition].moved()
+                self._lanes[partition].moved(now)
                 self._early.discard(partition)
         for lane in self._lanes.values():
             lane.stale = False
@@ -278,12 +281,13 @@ class Inflight:
             lane.said = error
 
     def expire(self, now: float) -> list[Effect]:
-        """The clock: outcomes of batches whose deadline is over.
+        """The clock: outcomes of batches whose deadline is over, tries at owners that fell silent.
 
         Every lane with batches is looked at again.
         """
         effects: list[Effect] = []
         for lane in self._lanes.values():
+            effects += self.lost(lane.overdue(now))
             for first in (lane.first_in_flight, lane.first_waiting):
                 while (entry := first()) is not None and entry.deadline <= now:
                     error = deadline_error(self._topic, entry.partition, lane.said)

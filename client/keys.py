@@ -5,14 +5,44 @@ A column of int32 for a key of int64 is widened when it is stored, and the two h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
+from ringfence import sound
 from ringfence.kinds import is_bytes, is_text
+from ringfence.native.slots import slots as slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+def slots(batch: Any, key: str | Sequence[str]) -> NDArray[np.uint16]:
+    """Slot of every row: the same that Spark's `shiftrightunsigned(xxhash64(key...), 48)` gives.
+
+    Args:
+        batch: anything with `__arrow_c_array__` (a record batch) or `__arrow_c_stream__` (a table; it is read
+            to its end).
+        key: names of the key columns, in their order; a str is one name.
+
+    Returns:
+        uint16, shape (rows,).
+
+    Raises:
+        SchemaError: a key column is missing, or of a type that Spark cannot hash.
+        BatchError: the Arrow data is not sound: an offset, view or index points nowhere, or a buffer of
+            pyarrow's is too short. How long those of others are, only they know.
+        InvalidArgumentError: no key column is named, or this is not Arrow data.
+    """
+    if isinstance(batch, pa.RecordBatchReader):
+        parts = [slots(part, key) for part in batch]
+        return np.concatenate([*parts, slots_of(batch.schema.empty_table(), key)])
+    if isinstance(batch, pa.RecordBatch | pa.Table | pa.Array | pa.ChunkedArray):
+        sound.require(batch)
+    return slots_of(batch, key)
 
 
 def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) -> pa.RecordBatch:
@@ -28,7 +58,7 @@ def in_types_of(schema: pa.Schema, batch: pa.RecordBatch, key: Sequence[str]) ->
     if all(_alike(batch.field(place).type, schema.field(name).type) for name, place in columns.items()):
         return batch
     return pa.record_batch(
-        {name: _cast(batch.column(place), schema.field(name).type) for name, place in columns.items()}
+        {name: _cast(name, batch.column(place), schema.field(name).type) for name, place in columns.items()}
     )
 
 
@@ -46,9 +76,10 @@ def _is_text(kind: pa.DataType) -> bool:
     return is_text(kind) or is_bytes(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
-def _cast(column: pa.Array, stored: pa.DataType) -> pa.Array:
+def _cast(name: str, column: pa.Array, stored: pa.DataType) -> pa.Array:
     if _alike(column.type, stored):
         return column
+    sound.require_whole(name, column)
     try:
         return column.cast(_values(stored))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -20,6 +20,11 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+# What a former owner gets to answer what it was sent before a table named another one: a live one does within
+# milliseconds (stored, or asks for that table), one that stands still never will. A try that is given up too
+# soon costs one repeat at the new owner, and no more than one for each change of owners.
+FORMER_S = 1.0
+
 if TYPE_CHECKING:
     from ringfence.native.errors import RingfenceError
 
@@ -62,6 +67,7 @@ class Lane:
     stale: bool = False  # wait for a newer table
     pause_until: float = 0.0
     owner: int = 0  # counts the owners that tables named
+    former_until: float = 0.0  # tries at former owners are waited for until then; 0: there are none
     early: int = 0  # tries in a row that came before the owner was ready: L4
     said: RingfenceError | None = None  # why the node took nothing, since it last took something
 
@@ -93,10 +99,19 @@ class Lane:
         self.awaiting += 1
         return entry
 
-    def moved(self) -> None:
+    def moved(self, now: float) -> None:
         """Another owner takes the batches from here on: the pause was for the former one."""
+        self.former_until = now + FORMER_S if self.awaiting else 0.0
         self.owner += 1
         self.pause_until, self.early = 0.0, 0
+
+    def overdue(self, now: float) -> list[tuple[int, int]]:
+        """(key, attempt) of the tries that a former owner has not answered in its time; told once."""
+        if not self.former_until or now < self.former_until:
+            return []
+        self.former_until = 0.0
+        former = [one for one in self.flight.values() if one.awaiting and one.owner != self.owner]
+        return [(one.key, one.attempt) for one in former]
 
     def answered(self, entry: Entry) -> None:
         if entry.awaiting:

@@ -26,13 +26,14 @@ import zmq
 
 from ringfence.ask import Ask, send_waiting
 from ringfence.connection import Connection
+from ringfence.elsewhere import mind
 from ringfence.fork import context, guard
 from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
 from ringfence.peer import Peer
 from ringfence.token import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
     from ringfence.codec import Answer
@@ -80,6 +81,8 @@ class Link:
         self.history: bytes | None = None
         self.on_history: Callable[[], None] = lambda: None
         self.on_up: Callable[[Connection], None] = lambda _: None
+        self.on_silent: Callable[[], None] = lambda: None
+        self.known: Callable[[], Iterable[str]] = tuple
         self.on_push: Callable[[Answer], None] = lambda _: None
         self._token = token or Token()
         self._calls: deque[Callable[[], object]] = (
@@ -214,6 +217,7 @@ class Link:
 
     def enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
         entry = layout.partitions.get(partition)
+        ask.layout, ask.partition = layout, partition
         ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
         self.enqueue(ask)
 
@@ -331,8 +335,34 @@ class Link:
         late = connection.ready is None and now >= connection.give_up_at
         if connection.ended or late or connection.failure is not None:
             self._drop(peer, now, connection.failure)
-        elif peer.waiting:
+            return
+        if peer.waiting:
             send_waiting(self, peer)
+        mind(self, peer, now)
+
+    def leave_first(self, now: float) -> bool:
+        """The node that serves requests to any node is silent: go on to the next one.
+
+        The connection stays, as that of the node itself: what its owner alone can answer may still come.
+        False: no other node is known.
+        """
+        connection = self.first.left(now, self.known())
+        if connection is None:
+            return False
+        assert connection.ready is not None
+        node = connection.ready.node
+        own = self._peers.setdefault(node, Peer(node, (connection.address,)))
+        if own.connection is None:
+            own.connection = connection
+        else:  # since the first address led elsewhere once
+            self._poller.unregister(connection.socket)
+            self._poller.unregister(connection.monitor)
+            connection.close()
+        return True
+
+    def peers(self) -> list[Peer]:
+        """All, whether or not they are connected."""
+        return list(self._peers.values())
 
     def _open(self, peer: Peer, now: float) -> None:
         try:

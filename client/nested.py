@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from ringfence import sound
 from ringfence.kinds import has_zone, in_utc, is_bytes, is_text
 
 
@@ -37,6 +38,7 @@ def in_exact_types(schema: pa.Schema, batch: pa.RecordBatch, names: tuple[str, .
         if not _differs_in_form(given.type, stored):
             continue
         columns = batch.columns
+        sound.require_whole(name, columns[place])
         try:
             columns[place] = columns[place].cast(stored)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

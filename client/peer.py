@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ringfence.ask import Ask
     from ringfence.connection import Connection
     from ringfence.native.errors import RingfenceError
@@ -59,6 +61,19 @@ class Peer:
         self.failure = failure or self.failure
         self._tries += 1
         self.retry_at = now + RECONNECT.delay_s(self._tries, jitter)
+
+    def left(self, now: float, others: Iterable[str]) -> Connection | None:
+        """Go on to the next address, at once; the connection, which is the caller's from here on.
+
+        `others` are addresses of nodes that an application did not name. None: there is no other address.
+        """
+        addresses = tuple(dict.fromkeys([*self.addresses, *others]))
+        connection = self.connection
+        if connection is None or len(addresses) == 1:
+            return None
+        self._tries = addresses.index(connection.address) + 1
+        self.addresses, self.connection, self.retry_at = addresses, None, now
+        return connection
 
     def succeeded(self) -> None:
         """READY came."""

@@ -26,6 +26,7 @@ from ringfence.native.errors import (
     BatchError,
     ClosedError,
     InvalidArgumentError,
+    OverloadedError,
     RingfenceError,
     WaitTimeoutError,
 )
@@ -117,7 +118,8 @@ class Producer:
         Raises:
             BatchError: the rows cannot be stored (SchemaError names the column); nothing was sent.
             OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with
-                on_full="raise".
+                on_full="raise"; nothing was sent. Of rows that take more than all of it, the future's error
+                has `rows_handed_over`: the first so many may be stored, the others are not.
             ClosedError: the producer is closed. ForkedError: it was made in the parent process.
         """
         return self._send(batch, note, number, self._options.wait_s)
@@ -158,21 +160,44 @@ class Producer:
     def _send_now(
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
+        if not chunks:  # no rows: nothing to store
+            future = SendFuture(self._number, self._link.check_outside)
+            future.seal()
+            return future
+        if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
+            return self._send_in_turn(chunks, note, number, wait_s)
+        return self._submit(None, self._encode(chunks, note, wait_s), number, last=True)
+
+    def _send_in_turn(
+        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
+    ) -> SendFuture:
+        """Above `bytes_in_flight_max`: chunk by chunk, after all were encoded once, to be refused whole."""
+        if not wait_s:
+            raise OverloadedError(
+                "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer at "
+                "once, or raise it",
+                bytes_wanted=self._room_for(chunks, note),
+                bytes_in_flight_max=self._budget.bytes_max,
+            )
+        for chunk in chunks:
+            self._budget.give(sum([len(body.data) for body in self._encode([chunk], note, wait_s)]))
         future: SendFuture | None = None
-        for index, (chunk, size) in enumerate(chunks):
+        handed_over = 0
+        for index, chunk in enumerate(chunks):
             try:
-                bodies = self._encode(chunk, size, note, wait_s)
+                bodies = self._encode([chunk], note, wait_s)
                 last = index == len(chunks) - 1
                 future = self._submit(future, bodies, None if index else number, last=last)
             except RingfenceError as error:
                 if future is None:
                     raise
-                future.blame(error)  # earlier chunks are on their way: the future tells what became of them
+                # Earlier chunks are on their way: the future tells what became of them.
+                error.details["rows_handed_over"] = handed_over
+                future.blame(error)
                 self._link.call_at_last(partial(self._sender.seal, future))
                 return future
-        if future is None:  # no rows: nothing to store
-            future = SendFuture(self._number, self._link.check_outside)
-            future.seal()
+            handed_over += chunk[0].num_rows
+        assert future is not None
         return future
 
     def _encode_few(self, batch: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
@@ -184,16 +209,21 @@ class Producer:
         self._budget.take(sum([len(body.data) for body in bodies]), timeout_s=wait_s)
         return bodies
 
-    def _encode(self, chunk: pa.RecordBatch, size: int, note: bytes | None, wait_s: float) -> list[Body]:
-        estimate = self._encoder.room_for(chunk.num_rows, size, note)
+    def _encode(
+        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, wait_s: float
+    ) -> list[Body]:
+        encoder, estimate = self._encoder, self._room_for(chunks, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
-            bodies = self._encoder.bodies(chunk, note)
+            bodies = [body for chunk, _ in chunks for body in encoder.bodies(chunk, note)]
         except BaseException:
             self._budget.give(estimate)
             raise
         self._budget.give(estimate - sum(len(body.data) for body in bodies))
         return bodies
+
+    def _room_for(self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None) -> int:
+        return sum([self._encoder.room_for(chunk.num_rows, size, note) for chunk, size in chunks])
 
     def _submit(
         self, future: SendFuture | None, bodies: list[Body], number: int | None, *, last: bool

@@ -6,7 +6,8 @@
 
 One FETCH per partition is under way while the batches of the one before are handed out, so at most two
 answers of `fetch_bytes` are held for each of `lanes` partitions: `prefetch_bytes` in all (one record may be
-larger).
+larger). Of staged rows an answer has a list only; what it lists is fetched while it is handed out: two more
+answers for a partition, three where scopes staged side by side.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import queue
 import threading
 import time
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Self
 
 from ringfence.ask import Ask
@@ -23,6 +25,8 @@ from ringfence.fork import guard
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
+    ProtocolError,
+    RecordError,
     RerouteError,
     RetriableError,
     RingfenceError,
@@ -41,10 +45,14 @@ if TYPE_CHECKING:
     from ringfence.codec import Answer
     from ringfence.link import Link
     from ringfence.routing import Layout
+    from ringfence.staged_rows import StagedPlace
     from ringfence.tables import Tables
+
+    Staged = Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]
 
 PREFETCH_BYTES = 67_108_864  # 64 MiB: eight partitions with two answers of 4 MiB
 FETCH_BYTES = 4_194_304  # one answer: large enough that its round trip is small beside its bytes
+PLACES_AHEAD = 16_384  # staged records whose places are held as objects: some megabytes
 POLL_S = 5.0  # a long poll; the node confirms what is older than 2 s
 POLL_SHORT_S = 0.05  # when there are more partitions than lanes, none may hold its lane for long
 
@@ -372,36 +380,55 @@ class Reader:
 
     def _batches(self, cursor: Cursor, answer: Answer) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """The batches of one answer, without rows that were read before or are behind the end."""
+        lists: deque[list[StagedPlace]] = deque()  # of this publish record and those behind it
+        staged: Staged = iter(())
         for record, message in self._decoder.records(answer.body):
-            first = max(record.first_offset, cursor.offset)
-            last = record.first_offset + record.rows
-            if cursor.end is not None:
-                last = min(last, cursor.end)
+            first, last = _span(cursor, record)
             if first >= last:
                 continue
             if record.kind == wire.RecordKind.PUBLISH:
-                yield from self._published(record, message, first, last)
+                if not lists:
+                    lists = self._lists_ahead(cursor, answer, record.record_number)
+                    staged = self._staged(record.partition, [place for listed in lists for place in listed])
+                yield from self._published(record, lists.popleft(), staged, first, last)
             else:
                 yield from self._sliced(record, record.first_offset, record, message, first, last)
 
-    def _published(
-        self, published: wire.RecordHeader, listed: memoryview, first: int, last: int
-    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-        """Rows first .. last - 1 of those that were staged before this record."""
-        wanted = [
-            place
-            for place in places(published, listed)
-            if place.offset < last and place.offset + place.rows > first
-        ]
+    def _lists_ahead(self, cursor: Cursor, answer: Answer, number: int) -> deque[list[StagedPlace]]:
+        """What publish record `number` and those behind it in the answer list, of the rows that are read."""
+        lists: deque[list[StagedPlace]] = deque()
+        count = 0
+        try:
+            for record, message in self._decoder.records(answer.body):
+                first, last = _span(cursor, record)
+                if record.kind != wire.RecordKind.PUBLISH or record.record_number < number or first >= last:
+                    continue
+                found = places(record, message)
+                lists.append([at for at in found if at.offset < last and at.offset + at.rows > first])
+                count += len(lists[-1])
+                if count >= PLACES_AHEAD:
+                    break
+        except (ProtocolError, RecordError):
+            if not lists:  # else those before it are handed out first
+                raise
+        return lists
+
+    def _staged(self, partition: int, wanted: list[StagedPlace]) -> Staged:
         fetch = StagedFetch(
             self._link,
             self._layout,
             self._refreshed,
-            published.partition,
+            partition,
             fetch_bytes=self._fetch_bytes,
             timeout_s=self._timeout_s,
         )
-        for place, record, message in fetch.records(wanted):
+        return fetch.records(wanted)
+
+    def _published(
+        self, published: wire.RecordHeader, listed: list[StagedPlace], staged: Staged, first: int, last: int
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """Rows first .. last - 1 of those that were staged before this record: the next of `staged`."""
+        for place, record, message in islice(staged, len(listed)):
             begin, end = max(first, place.offset), min(last, place.offset + place.rows)
             yield from self._sliced(published, place.offset, record, message, begin, end)
 
@@ -417,7 +444,7 @@ class Reader:
         """Rows first .. last - 1 of a record that begins at `offset`; `placed` has their epoch and time."""
         if not self._decoder.knows(record.schema_id):
             self._decoder.learn(self._refreshed().schemas)
-        batch = self._decoder.batch(record, message)
+        batch = self._decoder.batch(record, message, offset)
         step = self._batch_rows or record.rows
         for start in range(first, last, step):
             rows = min(step, last - start)
@@ -429,3 +456,9 @@ class Reader:
         return self._tables.get_by_id(
             self._layout.topic, time.monotonic() + self._timeout_s, self._layout.name
         )
+
+
+def _span(cursor: Cursor, record: wire.RecordHeader) -> tuple[int, int]:
+    """Rows first .. last - 1 of a record are wanted; none if first >= last."""
+    last = record.first_offset + record.rows
+    return max(record.first_offset, cursor.offset), last if cursor.end is None else min(last, cursor.end)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
-from ringfence.native.errors import InvalidArgumentError
+from ringfence.native.errors import InvalidArgumentError, UnknownOutcomeError
 from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.stage import Stager
 
@@ -106,12 +106,32 @@ class Scopes:
         """Put an epoch into the log; every row of it may be read when this returns.
 
         Returns:
-            False if the epoch was committed before: then nothing of these attempts ever comes.
+            False if the epoch was committed with other attempts, or given up by the commit of a later one:
+            then nothing of these ever comes. True also where an earlier call has committed these.
 
         Raises:
             FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired, or an
-                attempt is not one of this scope and epoch, or is there twice.
-            UnknownOutcomeError: no answer came: all of it is in the log, or nothing; begin the scope anew.
+                attempt is not one of this scope, epoch and driver, or is there twice, or has other rows in a
+                partition than are staged there; nothing is committed then.
+            DeadlineError: not known in time whether all of it is staged, or a commit of an earlier epoch,
+                sent before, failed; nothing is committed. Call it again before a later epoch is committed.
+            UnknownOutcomeError: no answer came: all of it is in the log, or nothing. Call it again with the
+                same attempts: it tells, unless 64 later epochs were committed since.
+        """
+        is_own = self.commit_told(begun, epoch, staged)
+        if is_own is None:
+            raise UnknownOutcomeError(
+                "the epoch is committed, by a lost try of this commit or by another: the node does not tell "
+                "(it has an older program, or 64 later epochs were committed since)",
+                scope=begun.scope,
+                epoch=epoch,
+            )
+        return is_own
+
+    def commit_told(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool | None:
+        """As `commit`; None: the epoch is committed, and whether with these attempts is not known.
+
+        For who counts epochs and commits each set of rows under one: there it does not matter.
         """
         staged = list(staged)
         _check_staged(begun, epoch, staged)
@@ -129,13 +149,21 @@ class Scopes:
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
         )
-        answer, tries_lost = self._admin.commit(message)
-        # After a lost answer "already" may tell of this very commit.
-        return answer.header.status != wire.Status.ALREADY_COMMITTED or tries_lost > 0
+        answer, may_be_served = self._admin.commit(message)
+        if answer.header.status != wire.Status.ALREADY_COMMITTED:
+            return True
+        own = answer.control(messages.AlreadyCommitted).own if len(answer.body) else None
+        # Where the node does not tell, "already" after a lost answer may mean this very commit.
+        return None if own is None and may_be_served else own is True
 
     def expire(self, begun: Begun, epoch: int) -> None:
-        """Give up what is staged in the epoch, and before it. An epoch that is committed stays."""
-        self._admin.ask(wire.Opcode.EXPIRE, messages.ScopeExpire(scope_id=begun.scope, epoch=epoch))
+        """Give up what is staged in the epoch, and before it. An epoch that is committed stays.
+
+        Raises:
+            FencedError: a later driver began the scope; the epoch is its.
+        """
+        message = messages.ScopeExpire(scope_id=begun.scope, epoch=epoch, driver=begun.driver)
+        self._admin.ask(wire.Opcode.EXPIRE, message)
 
 
 def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:
@@ -152,4 +180,11 @@ def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:
                 f"an attempt is staged in scope {attempt.scope}, epoch {attempt.epoch}: not in this one",
                 scope=begun.scope,
                 epoch=epoch,
+            )
+        if attempt.driver not in {0, begun.driver}:
+            raise InvalidArgumentError(
+                f"an attempt was staged by driver {attempt.driver} of the scope, which was begun anew since: "
+                "stage its rows again",
+                scope=begun.scope,
+                driver=begun.driver,
             )

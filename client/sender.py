@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ringfence.ask import ANSWER_GRACE_S, Ask
 from ringfence.connection import Pending
 from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
+from ringfence.failures import fenced_error
 from ringfence.inflight import Inflight, Phase
 from ringfence.native import messages, wire
-from ringfence.native.errors import NotFoundError, RerouteError, RetriableError, RingfenceError
+from ringfence.native.errors import (
+    FencedError,
+    NotFoundError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+)
 from ringfence.retry import deadline_ms
 from ringfence.routing import is_early, moved_between
 
@@ -208,6 +215,8 @@ class Sender:
             error = answer.error(self.layout.name, held=self.layout.generation)
         except RingfenceError as damaged:
             error = damaged
+        if isinstance(error, FencedError) and self._name is not None:
+            error = fenced_error(self._name, error)
         early = False
         if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
             generation = header.generation
@@ -272,11 +281,13 @@ class Sender:
         """The newest layout that is held, fetched or pushed."""
         moved = list(moved_between(self.layout, layout))
         self.layout = layout
-        self._run(self._inflight.table_arrived((entry.partition for entry in layout.active), moved))
+        active = (entry.partition for entry in layout.active)
+        self._run(self._inflight.table_arrived(active, moved, now=self._link.now))
 
     def _open_epoch(self) -> None:
         body = messages.encode(messages.ProducerOpen(topic=self.layout.name, name=self._name))
         ask = Ask(wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name)
+        ask.harmless_late = self._name is None  # else a late one would fence this producer
         ask.future.add_done_callback(self._epoch_opened)
         self._link.enqueue(ask)
 

@@ -14,6 +14,7 @@ from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
+    RefusedError,
     RerouteError,
     RetriableError,
     RingfenceError,
@@ -47,7 +48,7 @@ class StagedRows(NamedTuple):
     """What one attempt staged: all of it is on disk, none of it can be read.
 
     `already`: the epoch was committed before, so nothing was stored. `scope` and `epoch` say where it is
-    staged; 0: not known.
+    staged, `driver` by whom; 0: not known.
     """
 
     token: bytes
@@ -55,6 +56,7 @@ class StagedRows(NamedTuple):
     already: bool
     scope: int = 0
     epoch: int = 0
+    driver: int = 0
 
     @property
     def rows(self) -> int:
@@ -86,7 +88,7 @@ class Stager:
         """`epoch`: from 1, above the scope's decided one. `writer`: a number for people."""
         self.token = os.urandom(TOKEN_BYTES)
         self._link, self._tables, self._timeout_s = link, tables, timeout_s
-        self._scope, self._epoch = begun.scope, epoch
+        self._begun, self._epoch = begun, epoch
         identity = IDENTITY.pack(begun.scope, begun.driver, epoch, writer, 0, self.token)
         item = EXTENSION_ITEM.pack(wire.ExtensionKind.STAGE, 0, len(identity)) + identity
         self._extension = item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
@@ -109,18 +111,28 @@ class Stager:
             batch: as for `Producer.send`.
 
         Raises:
-            BatchError: the rows cannot be stored. RingfenceError: an earlier batch was refused.
+            BatchError: the rows cannot be stored. RefusedError: an earlier send ended in its midst, whatever
+                it raised: part of its rows is staged, so nothing of the attempt may be committed.
+                RingfenceError: an earlier batch was refused.
         """
         if self._closed:
             raise ClosedError("the attempt is finished; begin another", topic=topic)
         layout, encoder = self._layout(topic)
-        for part in record_batches(batch, encoder.schema):
-            for chunk, _ in encoder.chunks(part):
-                self._check()
-                if self._already:
-                    return
-                for body in encoder.bodies(chunk, extension=self._extension):
-                    self._submit(layout, body)
+        handed_over = False
+        try:
+            for part in record_batches(batch, encoder.schema):
+                for chunk, _ in encoder.chunks(part):
+                    self._check()
+                    if self._already:
+                        return
+                    for body in encoder.bodies(chunk, extension=self._extension):
+                        self._budget.take(len(body.data), timeout_s=self._timeout_s)
+                        handed_over = True
+                        self._submit(layout, body)
+        except BaseException as error:
+            if handed_over:
+                self._spoil(error, topic)
+            raise
 
     def flush(self) -> None:
         """Wait until everything that was sent is on disk.
@@ -146,11 +158,24 @@ class Stager:
         self._closed = True
         self.flush()
         parts = {} if self._already else dict(self._parts)
-        return StagedRows(self.token, parts, self._already, self._scope, self._epoch)
+        begun = self._begun
+        return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
 
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
+
+    def _spoil(self, error: BaseException, topic: str) -> None:
+        """Who catches the error and commits the others would commit a part of what was sent."""
+        why = error.message if isinstance(error, RingfenceError) else f"{type(error).__name__}: {error}"
+        spoilt = RefusedError(
+            f"a send was refused in its midst ({why}); nothing of the block can be committed, run it again",
+            topic=topic,
+        )
+        spoilt.__cause__ = error
+        with self._changed:
+            self._error = self._error or spoilt
+            self._changed.notify_all()
 
     def _layout(self, topic: str) -> tuple[Layout, TopicEncoder]:
         found = self._layouts.get(topic)
@@ -164,7 +189,6 @@ class Stager:
         place = (layout.topic, body.partition)
         sequence = self._next.get(place, 0)
         self._next[place] = sequence + 1
-        self._budget.take(len(body.data), timeout_s=self._timeout_s)
         with self._changed:
             while self._under_way >= BATCHES_MAX and self._error is None:
                 self._changed.wait(1.0)

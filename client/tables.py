@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ringfence.ask import Ask
 from ringfence.codec import control_body
+from ringfence.elsewhere import move_asks, topics_waited_for
 from ringfence.native import messages, wire
 from ringfence.native.errors import RingfenceError
 from ringfence.routing import Layout, layout_of, newest
@@ -38,6 +39,8 @@ class Tables:
         self._listeners: dict[int, list[Listener]] = {}
         link.on_push = self.pushed
         link.on_up = lambda _: self._refresh_all()
+        link.on_silent = self._refresh_all  # whose partitions are others' now, or will be in a moment
+        link.known = self._addresses
         link.on_history = self._held.clear
 
     # ---- from any thread --------------------------------------------------------------------------------
@@ -84,6 +87,7 @@ class Tables:
             self._held[held.topic] = held
             for connection in self._link.connections():
                 connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation)
+            move_asks(self._link, held)
             for listener in list(self._listeners.get(held.topic, [])):
                 listener(held)
         return held
@@ -107,13 +111,17 @@ class Tables:
         """TABLE_PUSH; other pushes are of later versions and mean nothing here."""
         if answer.header.opcode == wire.Opcode.TABLE_PUSH:
             table = answer.control(messages.Table)
-            if table.topic in self._listeners:
+            if table.topic in self._listeners or table.topic in self._held:
                 self.hold(layout_of(table))
 
     def _refresh_all(self) -> None:
         """A new connection gets no push of a table that it did not ask for."""
-        for topic in self._listeners:
+        for topic in {*self._listeners, *topics_waited_for(self._link)}:
             self.fetch(topic, _ignore)
+
+    def _addresses(self) -> list[str]:
+        """Of all nodes that tables name."""
+        return [one for layout in self._held.values() for own in layout.addresses.values() for one in own]
 
     def _refresh(self, topic: int) -> None:
         if topic in self._listeners:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ringfence.scopes import Scopes
+    from ringfence.stage import StagedRows
 
 _UNSTAGED = (UnknownOutcomeError, WaitTimeoutError, RerouteError)
 
@@ -65,6 +66,7 @@ class Transaction:
         self.already = self.epoch <= self.committed
         self.rows = 0
         self._ended = False
+        self._asked: StagedRows | None = None  # for whose commit no answer came
         self._attempt = scopes.attempt(
             self._begun, self.epoch, timeout_s=timeout_s, bytes_in_flight_max=bytes_in_flight_max
         )
@@ -77,7 +79,9 @@ class Transaction:
             topic: default: the transaction's.
 
         Raises:
-            BatchError: the rows cannot be stored. RefusedError: an earlier batch was refused.
+            BatchError: the rows cannot be stored. Others can be sent instead, but where a part of these was
+                handed over before that was seen: then RefusedError from here on, and by `commit`.
+            RefusedError: an earlier batch was refused, or an earlier send ended in its midst.
             DeadlineError: one was not staged in time; nothing of the transaction is in the log, nor will be.
         """
         name = topic or self._topic
@@ -107,10 +111,16 @@ class Transaction:
 
         Raises:
             FencedError: the scope was begun anew since; nothing of this block is stored.
-            DeadlineError: not all was staged in time; nothing of it is stored, either.
-            UnknownOutcomeError: all of it is in the log, or nothing; the scope, begun anew, tells.
+            DeadlineError: not all was staged in time, or its partitions did not tell so; nothing of it is
+                stored, either.
+            UnknownOutcomeError: all of it is in the log, or nothing. Call it again, also behind the block:
+                it asks again, and tells.
+            RefusedError: a send ended in its midst, whatever became of its error; nothing is stored.
             RingfenceError: a batch was refused.
         """
+        if self._asked is not None:
+            self._put(self._asked, is_repeated=True)
+            return
         if self._ended:
             raise ClosedError("the transaction has ended; begin another", epoch=self.epoch)
         self._ended = True
@@ -123,7 +133,23 @@ class Transaction:
             if isinstance(error, _UNSTAGED):
                 raise self._unstaged(error) from error
             raise
-        fresh = not staged.already and self._scopes.commit(self._begun, self.epoch, [staged])
+        self._put(staged, is_repeated=False)
+
+    def _put(self, staged: StagedRows, *, is_repeated: bool) -> None:
+        self._asked = staged  # until it is known; Ctrl-C leaves it unknown, too
+        try:
+            fresh = False if staged.already else self._told(staged)
+        except UnknownOutcomeError:
+            raise
+        except RingfenceError as error:
+            if is_repeated and not isinstance(error, FencedError):
+                # Nothing was decided by this call: the one before may still be.
+                raise UnknownOutcomeError(
+                    f"whether the commit was served is still not known: {error.message}", epoch=self.epoch
+                ) from error
+            self._asked = None
+            raise
+        self._asked = None
         if self._is_own and not fresh:
             # An epoch that nobody gave was drawn for this block alone: whoever has committed it began anew.
             raise FencedError(
@@ -133,6 +159,12 @@ class Transaction:
             )
         self.already = not fresh
         self.rows = staged.rows if fresh else 0
+
+    def _told(self, staged: StagedRows) -> bool:
+        if self._is_own:
+            return self._scopes.commit(self._begun, self.epoch, [staged])
+        # Who counts epochs has stored the rows of this one, by whichever run.
+        return self._scopes.commit_told(self._begun, self.epoch, [staged]) is True
 
     def abort(self) -> None:
         """Give up all of it."""

@@ -197,10 +197,19 @@ class Node:
 
         With `gone` these are all scopes there are, and others up to that id were forgotten.
         """
-    def publish(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int) -> int:
+    def publish(
+        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, upto: int = 0
+    ) -> int:
         """Give a commit's staged rows their offsets; done when they may be read. Repeating it does no harm.
 
-        `tokens`: 16 bytes each. `rows`: what their writers staged in this partition.
+        `tokens`: 16 bytes each. `rows`: what their writers staged in this partition, in records below `upto`;
+        0: in all.
+        """
+    def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int:
+        """What is staged durably under these tokens, for a commit that is not decided yet.
+
+        -> {rows, upto, epoch, is_published}: the rows, all in records below `upto`, at the owner of `epoch`;
+        or this epoch of the scope was published here before.
         """
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]:
@@ -446,8 +455,9 @@ class SimNode:
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
     ) -> int: ...
     def publish(
-        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int
+        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, upto: int = 0
     ) -> int: ...
+    def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int: ...
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]: ...
     def syncs(self) -> list[dict[str, Any]]: ...

@@ -141,9 +141,18 @@ class ScopeCommitted(Message):
 
 
 class AlreadyCommitted(Message):
-    """The same with status ALREADY_COMMITTED: the epoch was committed before."""
+    """The same with status ALREADY_COMMITTED: the epoch was committed before.
+
+    `own`, of a COMMIT: true, these very tokens were committed in it; false, others were, or a later epoch's
+    commit gave it up; nil, not known any more, or not said by a node of an older program.
+    """
+
+    own: bool | None = None
 
 
 class ScopeExpire(Message):
+    """EXPIRE: refused FENCED_PRODUCER if `driver` was fenced; 0 is nobody's wish in particular."""
+
     scope_id: int
     epoch: int
+    driver: int = 0

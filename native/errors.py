@@ -182,7 +182,11 @@ class InvalidArgumentError(RefusedError, ValueError):
 
 
 class ProtocolError(RefusedError):
-    """The two sides do not understand each other: versions, opcodes or damaged headers."""
+    """The two sides do not understand each other: versions, opcodes or damaged headers.
+
+    A reader raises it at a record that cannot be decoded: `offset` and `rows` say which rows, `next_offset`
+    where a read can go on.
+    """
 
 
 class UnknownOutcomeError(RingfenceError):

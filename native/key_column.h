@@ -7,7 +7,10 @@
  *   decimal, precision <= 18  8 bytes of the unscaled value; above: its shortest big-endian two's complement
  *   strings, binary           the bytes
  *   list, struct              elements and fields, chained like columns
- *   dictionary                the value it stands for */
+ *   dictionary                the value it stands for
+ *
+ * Offsets, views and indexes are the data's own word, and are compared with `limit` where they are followed: one that
+ * points nowhere adds nothing to a hash and stands in the `key_fault` of the call. */
 #ifndef RINGFENCE_KEY_COLUMN_H
 #define RINGFENCE_KEY_COLUMN_H
 
@@ -22,20 +25,32 @@ typedef enum {
     KEY_BYTES, KEY_VIEW, KEY_FIXED, KEY_LIST, KEY_STRUCT, KEY_DICTIONARY,
 } key_kind;
 
+/* The first value that points nowhere. */
+typedef struct key_fault {
+    const struct key_column *column; /* NULL: none does */
+    int64_t at;               /* which value of its array */
+    int64_t from, to;         /* offsets; the block of a view and its end there; an index, twice */
+} key_fault;
+
 typedef struct key_column {
     key_kind kind;
     int32_t width;            /* bytes of a value, of an offset (KEY_BYTES, KEY_LIST) or of an index (KEY_DICTIONARY) */
     int64_t offset;           /* first row in the buffers */
     int64_t child_count;
     int64_t list_size;        /* elements of a fixed-size list, which has no offsets; -1: another one */
+    int64_t limit;            /* bytes of KEY_BYTES, elements of KEY_LIST, values of KEY_DICTIONARY, blocks of KEY_VIEW */
     const uint8_t *valid;     /* bitmap; NULL: no nulls */
     const uint8_t *values;
     const uint8_t *ends;      /* offsets of KEY_BYTES and KEY_LIST */
     const void **blocks;      /* data buffers of KEY_VIEW */
+    const int64_t *sizes;     /* ... and their bytes */
     struct key_column *children;
+    const struct key_column *self;  /* the column that this one is, or is a copy of */
+    key_fault *fault;               /* of the call: no argument, for lists of small values are a call a value */
 } key_column;
 
 typedef struct {
+    key_fault fault;
     uint64_t hash[KEY_BLOCK], before[KEY_BLOCK], wide[KEY_BLOCK];
 } key_scratch;
 
@@ -45,6 +60,17 @@ XXH_INLINE int key_valid(const key_column *c, int64_t at) {
 
 XXH_INLINE int64_t key_end(const key_column *c, int64_t at) {
     return c->width == 8 ? (int64_t)xxh_load8(c->ends + 8 * at) : (int32_t)xxh_load4(c->ends + 4 * at);
+}
+
+/* Beside the loops: nearly no data comes here. */
+static __attribute__((noinline, cold)) void key_note(key_fault *fault, const key_column *self, int64_t at,
+                                                     int64_t from, int64_t to) {
+    if (!fault->column) *fault = (key_fault){self, at, from, to};
+}
+
+/* Is from..to within the limit? As unsigned numbers negative ones are beyond every limit. */
+XXH_INLINE int key_within(const key_column *c, int64_t from, int64_t to) {
+    return __builtin_expect((uint64_t)from <= (uint64_t)to && (uint64_t)to <= (uint64_t)c->limit, 1);
 }
 
 XXH_INLINE uint32_t key_float_bits(uint32_t bits) {
@@ -87,8 +113,10 @@ static uint64_t key_big_decimal(const key_column *c, int64_t at, uint64_t seed) 
 }
 
 XXH_INLINE uint64_t key_bytes(const key_column *c, int64_t at, uint64_t seed) {
-    int64_t start = key_end(c, at);
-    return xxh_of(c->values + start, (uint64_t)(key_end(c, at + 1) - start), seed);
+    int64_t from = key_end(c, at), to = key_end(c, at + 1);
+    if (key_within(c, from, to)) return xxh_of(c->values + from, (uint64_t)(to - from), seed);
+    key_note(c->fault, c->self, at, from, to);
+    return seed;
 }
 
 /* A view is {u32 length, 12 bytes} or {u32 length, u32 prefix, u32 block, u32 offset}. */
@@ -96,11 +124,16 @@ XXH_INLINE uint64_t key_view(const key_column *c, int64_t at, uint64_t seed) {
     const uint8_t *view = c->values + 16 * at;
     uint32_t bytes = xxh_load4(view);
     if (bytes <= 12) return xxh_of(view + 4, bytes, seed);
-    return xxh_of((const uint8_t *)c->blocks[xxh_load4(view + 8)] + xxh_load4(view + 12), bytes, seed);
+    uint32_t block = xxh_load4(view + 8), from = xxh_load4(view + 12);
+    int64_t to = (int64_t)from + bytes;
+    if (__builtin_expect(block < c->limit && to <= c->sizes[block], 1))
+        return xxh_of((const uint8_t *)c->blocks[block] + from, bytes, seed);
+    key_note(c->fault, c->self, at, block, to);
+    return seed;
 }
 
 XXH_INLINE int64_t key_index(const key_column *c, int64_t at) {
-    switch (c->width) {  /* indexes are never negative, so their sign does not matter */
+    switch (c->width) {  /* negative ones count as large ones, which are beyond the limit too */
     case 1: return c->values[at];
     case 2: { uint16_t v; memcpy(&v, c->values + 2 * at, 2); return v; }
     case 4: return xxh_load4(c->values + 4 * at);
@@ -119,10 +152,19 @@ static uint64_t key_row(const key_column *c, int64_t row, uint64_t seed) {
     case KEY_BYTES: return key_bytes(c, at, seed);
     case KEY_VIEW: return key_view(c, at, seed);
     case KEY_FIXED: return xxh_of(c->values + c->width * at, (uint64_t)c->width, seed);
-    case KEY_DICTIONARY: return key_row(c->children, key_index(c, at), seed);
+    case KEY_DICTIONARY: {
+        int64_t index = key_index(c, at);
+        if ((uint64_t)index < (uint64_t)c->limit) return key_row(c->children, index, seed);
+        key_note(c->fault, c->self, at, index, index);
+        return seed;
+    }
     case KEY_LIST: {
         int64_t from = c->list_size >= 0 ? at * c->list_size : key_end(c, at);
         int64_t to = c->list_size >= 0 ? from + c->list_size : key_end(c, at + 1);
+        if (!key_within(c, from, to)) {
+            key_note(c->fault, c->self, at, from, to);
+            return seed;
+        }
         for (int64_t i = from; i < to; i++) seed = key_row(c->children, i, seed);
         return seed;
     }
@@ -150,14 +192,17 @@ static void key_fixed_block(const xxh_loops *x, const key_column *c, int64_t at,
 }
 
 static void key_block(const xxh_loops *x, const key_column *c, int64_t row, int64_t n, key_scratch *s) {
+    const key_column own = *c;  /* which no hash that is written can change: its parts stay in registers */
     int64_t at = row + c->offset;
     switch (c->kind) {
     case KEY_NULL: return;
     case KEY_BYTES:
-        for (int64_t i = 0; i < n; i++) if (key_valid(c, at + i)) s->hash[i] = key_bytes(c, at + i, s->hash[i]);
+        for (int64_t i = 0; i < n; i++)
+            if (key_valid(&own, at + i)) s->hash[i] = key_bytes(&own, at + i, s->hash[i]);
         return;
     case KEY_VIEW:  /* the view of a null may hold anything, so it must not be followed */
-        for (int64_t i = 0; i < n; i++) if (key_valid(c, at + i)) s->hash[i] = key_view(c, at + i, s->hash[i]);
+        for (int64_t i = 0; i < n; i++)
+            if (key_valid(&own, at + i)) s->hash[i] = key_view(&own, at + i, s->hash[i]);
         return;
     case KEY_BIG_DECIMAL: case KEY_FIXED: case KEY_LIST: case KEY_STRUCT: case KEY_DICTIONARY:
         for (int64_t i = 0; i < n; i++) s->hash[i] = key_row(c, row + i, s->hash[i]);
@@ -170,9 +215,11 @@ static void key_block(const xxh_loops *x, const key_column *c, int64_t row, int6
     }
 }
 
-/* Hashes into `hashes` or slots into `slots`, one of which is NULL, of `rows` rows of the columns chained. */
+/* Hashes into `hashes` or slots into `slots`, one of which is NULL, of `rows` rows of the columns chained. What they
+ * are is undefined once there is a fault. */
 static void key_hash(const xxh_loops *x, const key_column *c, int64_t columns, int64_t rows, uint64_t seed,
                      int64_t *hashes, uint16_t *slots, key_scratch *s) {
+    s->fault.column = NULL;
     if (slots && columns == 1 && !c->valid && c->kind == KEY_INT64) {
         x->slots8(slots, (const xxh_u64 *)(c->values + 8 * c->offset), rows, seed);
         return;
@@ -181,7 +228,7 @@ static void key_hash(const xxh_loops *x, const key_column *c, int64_t columns, i
         x->slots4(slots, (const xxh_u32 *)(c->values + 4 * c->offset), rows, seed);
         return;
     }
-    for (int64_t row = 0; row < rows; row += KEY_BLOCK) {
+    for (int64_t row = 0; row < rows && !s->fault.column; row += KEY_BLOCK) {
         int64_t n = rows - row < KEY_BLOCK ? rows - row : KEY_BLOCK;
         for (int64_t i = 0; i < n; i++) s->hash[i] = seed;
         for (int64_t i = 0; i < columns; i++) key_block(x, c + i, row, n, s);

@@ -13,8 +13,8 @@ cimport wire
 from arrow_abi cimport ArrowArray, ArrowArrayStream, ArrowSchema
 from key_column cimport (
     KEY_BIG_DECIMAL, KEY_BOOL, KEY_BYTES, KEY_DECIMAL, KEY_DICTIONARY, KEY_DOUBLE, KEY_FIXED, KEY_FLOAT, KEY_INT8,
-    KEY_INT16, KEY_INT32, KEY_INT64, KEY_LIST, KEY_NULL, KEY_STRUCT, KEY_VIEW, key_column, key_hash, key_kind,
-    key_scratch, xxh_choose, xxh_loops, xxh_of,
+    KEY_INT16, KEY_INT32, KEY_INT64, KEY_LIST, KEY_NULL, KEY_STRUCT, KEY_VIEW, key_column, key_end, key_fault, key_hash,
+    key_kind, key_scratch, xxh_choose, xxh_loops, xxh_of,
 )
 
 import numpy as np
@@ -55,10 +55,35 @@ cdef void _free_children(key_column *column) noexcept:
 
 cdef int _unsupported(str path, str format) except -1:
     shown = NAMES.get(format, format)
-    if format.startswith("ts"):
-        shown = f"timestamp[{ {'s': 's', 'm': 'ms', 'u': 'us', 'n': 'ns'}[format[2]] }]"
+    unit = {"s": "s", "m": "ms", "u": "us", "n": "ns"}.get(format[2:3])
+    if format.startswith("ts") and unit is not None:
+        shown = f"timestamp[{unit}]"
     raise SchemaError(f"key column {path!r} has type {shown}, which Spark's xxhash64 cannot hash; "
                       "cast it to a signed integer, timestamp[us], decimal, string or binary", column=path, type=shown)
+
+
+cdef list _numbers(str format, int count, str path):
+    """The numbers behind the colon, `count` of them or fewer by one; each below 2^31, as Arrow has them.
+
+    Whoever made the format may have written anything, and what follows it reads as many bytes as it says.
+    """
+    cdef list parts = format[format.index(":") + 1:].split(",")
+    digits = [part[1:] if at == 1 and part.startswith("-") else part for at, part in enumerate(parts)]
+    if not max(1, count - 1) <= len(parts) <= count or not all(
+            part.isascii() and part.isdigit() and len(part) < 11 and int(part) < 1 << 31 for part in digits):
+        raise SchemaError(f"column {path!r} is not sound: no type has the format {format!r}", column=path)
+    return [int(part) for part in parts]
+
+
+cdef int _decimal(key_column *column, str format, str path) except -1:
+    parts = _numbers(format, 3, path)
+    bits = parts[2] if len(parts) > 2 else 128
+    if parts[0] > 38:
+        _unsupported(path, f"decimal({parts[0]}, {parts[1]})")
+    if bits not in (32, 64, 128, 256):
+        raise SchemaError(f"column {path!r} is not sound: no type has the format {format!r}", column=path)
+    column.kind, column.width = KEY_DECIMAL if parts[0] <= 18 else KEY_BIG_DECIMAL, bits // 8
+    return 0
 
 
 cdef int _kind(key_column *column, str format, str path) except -1:
@@ -69,33 +94,76 @@ cdef int _kind(key_column *column, str format, str path) except -1:
     elif format.startswith("tsu:"):
         column.kind, column.width = KEY_INT64, 8
     elif format.startswith("w:"):
-        column.kind, column.width = KEY_FIXED, int(format[2:])
+        column.kind, column.width = KEY_FIXED, _numbers(format, 1, path)[0]
     elif format.startswith("+w:"):
-        column.kind, column.list_size = KEY_LIST, int(format[3:])
+        column.kind, column.list_size = KEY_LIST, _numbers(format, 1, path)[0]
     elif format.startswith("d:"):
-        parts = [int(part) for part in format[2:].split(",")]
-        if parts[0] > 38:
-            _unsupported(path, f"decimal({parts[0]}, {parts[1]})")
-        column.kind = KEY_DECIMAL if parts[0] <= 18 else KEY_BIG_DECIMAL
-        column.width = (parts[2] if len(parts) > 2 else 128) // 8
+        _decimal(column, format, path)
     else:
         _unsupported(path, format)
     return 0
 
 
-cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str path, int depth) except -1:
+cdef int _measure(key_column *column, ArrowArray *array, str format, str path) except -1:
+    """Set the limit of what offsets, views and indexes may say. The array is one that it has buffers for.
+
+    The interface does not tell how many bytes a buffer has: that of strings ends where the last offset says.
+    """
+    cdef int64_t i, end = array.offset + array.length
+    cdef bint fixed = column.kind not in (KEY_NULL, KEY_STRUCT, KEY_BYTES, KEY_LIST)
+    cdef bint listed = column.kind == KEY_BYTES or (column.kind == KEY_LIST and column.list_size < 0)
+    if array.length == 0:
+        return 0  # nothing follows any of it
+    if (fixed and column.width and column.values == NULL) or (listed and column.ends == NULL):
+        raise BatchError(f"column {path!r} has {array.length} rows and no buffer of them", column=path)
+    if column.kind == KEY_BYTES:
+        column.limit = key_end(column, end)
+        if column.limit < 0 or (column.limit and column.values == NULL):
+            raise BatchError(f"column {path!r} is not sound: its last offset is {column.limit}, of no bytes", column=path)
+    elif column.kind == KEY_VIEW:
+        column.limit = array.n_buffers - 3
+        column.sizes = <const int64_t *> array.buffers[array.n_buffers - 1]
+        if column.sizes == NULL:
+            column.limit = 0
+    elif column.kind == KEY_DICTIONARY:
+        column.limit = array.dictionary.length
+        if column.width < 8 and format in SIMPLE:  # as unsigned numbers its negative indexes begin there
+            column.limit = min(column.limit, <int64_t> 1 << (8 * column.width - 1))
+    elif column.kind == KEY_LIST:
+        column.limit = array.children[0].length
+        if column.list_size > 0 and column.limit // column.list_size < end:
+            _short(path, "elements", column.limit, f"{end} lists of {column.list_size}")
+    elif column.kind == KEY_STRUCT:
+        for i in range(array.n_children):
+            if array.children[i].length < end:
+                _short(path, f"values in field {i}", array.children[i].length, f"{end} rows")
+    return 0
+
+
+cdef int _short(str path, str what, int64_t have, str need) except -1:
+    raise BatchError(f"column {path!r} is not sound: {have} {what} for {need}", column=path)
+
+
+cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str path, int depth,
+               key_fault *fault) except -1:
     """Describe one array and all below it. `column` was zeroed; its owner frees what was allocated."""
     cdef int64_t i
-    cdef str format = schema.format.decode()
+    cdef str format = "" if schema.format == NULL else schema.format.decode(errors="backslashreplace")
     if depth > wire.NESTING_MAX:
         raise SchemaError(f"key column {path!r} is nested deeper than {wire.NESTING_MAX} levels", column=path)
-    column.offset = array.offset
+    column.offset, column.self, column.fault = array.offset, column, fault
     if schema.dictionary != NULL:
+        if format not in INDEX_BYTES:
+            raise SchemaError(f"column {path!r} is not sound: the indexes of its dictionary have the format "
+                              f"{format!r}, which is no integer", column=path)
         column.kind, column.width, column.list_size = KEY_DICTIONARY, INDEX_BYTES[format], -1
     else:
         _kind(column, format, path)
     if array.n_buffers < _buffer_count(column):
         raise BatchError(f"column {path!r}: {array.n_buffers} buffers for format {format!r}", column=path)
+    if array.n_children != schema.n_children or (array.dictionary == NULL) != (schema.dictionary == NULL) or (
+            column.kind == KEY_LIST and array.n_children != 1):
+        raise BatchError(f"column {path!r}: {array.n_children} children for format {format!r}", column=path)
     if array.null_count != 0 and array.n_buffers > 0:
         column.valid = <const uint8_t *> array.buffers[0]
     if column.kind in (KEY_BYTES, KEY_LIST):
@@ -106,24 +174,56 @@ cdef int _fill(key_column *column, ArrowSchema *schema, ArrowArray *array, str p
         column.values = <const uint8_t *> array.buffers[2]
     elif column.kind == KEY_VIEW:
         column.blocks = array.buffers + 2
+    _measure(column, array, format, path)
     column.child_count = 1 if column.kind == KEY_DICTIONARY else array.n_children
     if column.child_count:
         column.children = <key_column *> calloc(column.child_count, sizeof(key_column))
         if column.children == NULL:
             raise MemoryError
     if column.kind == KEY_DICTIONARY:
-        return _fill(column.children, schema.dictionary, array.dictionary, path, depth + 1)
+        return _fill(column.children, schema.dictionary, array.dictionary, path, depth + 1, fault)
     for i in range(array.n_children):
-        name = schema.children[i].name.decode() if schema.children[i].name != NULL else ""
-        _fill(column.children + i, schema.children[i], array.children[i], f"{path}.{name}", depth + 1)
+        _fill(column.children + i, schema.children[i], array.children[i], f"{path}.{_name(schema.children[i])}",
+              depth + 1, fault)
     return 0
+
+
+cdef str _name(ArrowSchema *schema):
+    return schema.name.decode(errors="backslashreplace") if schema.name != NULL else ""
+
+
+cdef str _path(key_column *column, ArrowSchema *schema, str path, const key_column *wanted):
+    """Where `wanted` stands at or below `column`; None if it does not."""
+    cdef int64_t i
+    if column == wanted:
+        return path
+    if column.kind == KEY_DICTIONARY:
+        return _path(column.children, schema.dictionary, path, wanted)
+    for i in range(column.child_count):
+        found = _path(column.children + i, schema.children[i], f"{path}.{_name(schema.children[i])}", wanted)
+        if found is not None:
+            return found
+    return None
+
+
+cdef str _what(key_fault *fault):
+    """What the value says of itself."""
+    cdef const key_column *column = fault.column
+    if column.kind == KEY_BYTES:
+        return f"the bytes {fault.from_}..{fault.to} of {column.limit}"
+    if column.kind == KEY_LIST:
+        return f"the elements {fault.from_}..{fault.to} of {column.limit}"
+    if column.kind == KEY_DICTIONARY:
+        return f"the index {fault.from_} (unsigned) of a dictionary of {column.limit} values"
+    if fault.from_ >= column.limit:
+        return f"buffer {fault.from_} of {column.limit}"
+    return f"the bytes up to {fault.to} of buffer {fault.from_}, which has {column.sizes[fault.from_]}"
 
 
 cdef int64_t _place(ArrowSchema *schema, str name) except -1:
     """Index of the top-level column `name`."""
     cdef int64_t i
-    cdef list names = [schema.children[i].name.decode() if schema.children[i].name != NULL else ""
-                       for i in range(schema.n_children)]
+    cdef list names = [_name(schema.children[i]) for i in range(schema.n_children)]
     if names.count(name) != 1:
         how = "no column" if name not in names else "several columns"
         raise SchemaError(f"the batch has {how} {name!r}; it has {names}", column=name)
@@ -137,7 +237,7 @@ cdef int _check_struct(ArrowSchema *schema, ArrowArray *array) except -1:
         raise BatchError("the Arrow data was already consumed; export it again")
     if schema.format == NULL or schema.format != b"+s":
         raise SchemaError("a batch is a struct of columns, "
-                          f"this is an array of format {'?' if schema.format == NULL else schema.format.decode()!r}")
+                          f"this is an array of format {'?' if schema.format == NULL else schema.format.decode(errors='backslashreplace')!r}")
     if schema.n_children != array.n_children:
         raise BatchError(f"the schema has {schema.n_children} columns, the data {array.n_children}")
     for at in range(array.n_children):
@@ -148,6 +248,16 @@ cdef int _check_struct(ArrowSchema *schema, ArrowArray *array) except -1:
         for at in range(array.offset, array.offset + array.length):
             if not valid[at >> 3] >> (at & 7) & 1:
                 raise BatchError(f"row {at - array.offset} of the batch is null as a whole; a batch has rows of columns")
+    return 0
+
+
+cdef int _refuse(key_column *columns, ArrowSchema *schema, list names, key_fault *fault) except -1:
+    cdef int64_t i
+    for i in range(len(names)):
+        path = _path(columns + i, schema.children[_place(schema, names[i])], names[i], fault.column)
+        if path is not None:
+            raise BatchError(f"column {path!r} is not sound: its value {fault.at} is {_what(fault)}; build it anew",
+                             column=path)
     return 0
 
 
@@ -171,11 +281,13 @@ cdef _hash_array(ArrowSchema *schema, ArrowArray *array, list names, bint slots,
             raise MemoryError
         for i in range(count):
             place = _place(schema, names[i])
-            _fill(columns + i, schema.children[place], array.children[place], names[i], 0)
+            _fill(columns + i, schema.children[place], array.children[place], names[i], 0, &scratch.fault)
             columns[i].offset += array.offset
         with nogil:
             key_hash(loops, columns, count, rows, wire.SLOT_SEED, NULL if slots else <int64_t *> view.buf,
                      <uint16_t *> view.buf if slots else NULL, scratch)
+        if scratch.fault.column != NULL:
+            _refuse(columns, schema, names, &scratch.fault)
     finally:
         PyBuffer_Release(&view)
         if columns != NULL:

@@ -23,6 +23,8 @@ PURE = (
     "client/inflight.py",
     "client/retry.py",
     "client/routing.py",
+    "client/lane.py",
+    "client/silence.py",
 )
 IMPURE_MODULES = {
     "time",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ringfence.control.model.commands import InitCluster, RestartNode
-from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.runtime import logs
@@ -57,7 +57,6 @@ class Member:
         restarted = (await proposer.propose(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         proposer.use_session(restarted.session)
-        self.cluster.settled(Index(restarted.epoch))
 
     def status(self) -> dict[str, Any]:
         replica = self.cluster.proposer.replica

@@ -53,7 +53,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every row can be read when this returns."""
-        self._target.commit(self._begun, self._epoch, staged_of(messages))
+        staged = staged_of(messages)
+        self._target.commit(self._begun, self._epoch, staged, is_alone=self._is_own)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's signature
         """The job failed: what its tasks staged is given up."""

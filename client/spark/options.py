@@ -60,6 +60,10 @@ class SourceOptions:
             hint = f"; did you mean {', '.join(meant)}?" if meant else ""
             raise InvalidArgumentError(f"unknown options{hint}", options=unknown, known=list(USES))
 
+    def may_be(self, use: str) -> bool:
+        """Whether no option is given that says it is another use; Spark itself does not tell `schema`."""
+        return all(use in uses for name, uses in USES.items() if self.text(name))
+
     def check_use(self, use: str) -> None:
         """Every option at once, also those that are looked at only when something happens (failOnDataLoss).
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from ringfence.native.errors import SchemaError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
+DECIMAL_DIGITS_MAX = 38  # of Spark; Arrow's widest have 76
 
 
 def use_this_python() -> None:
@@ -87,11 +88,32 @@ def spark_schema(schema: pa.Schema) -> StructType:
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import StructType  # noqa: PLC0415
 
-    try:
-        return from_arrow_schema(plain(schema))
-    except PySparkException as error:
-        raise SchemaError(f"Spark has no type for a column: {error}", columns=schema.names) from error
+    fields: list[StructField] = []
+    for field in schema:
+        why = "its decimals have 38 digits at most" if _is_too_wide(field.type) else None
+        try:
+            fields += from_arrow_schema(plain(pa.schema([field])))
+        except PySparkException as error:
+            why = str(error)
+        if why is not None:
+            raise SchemaError(
+                f'Spark has no type for column "{field.name}" ({field.type}): {why}; read the others, '
+                "by `columns`",
+                column=field.name,
+                type=str(field.type),
+            )
+    return StructType(fields)
+
+
+def _is_too_wide(kind: pa.DataType) -> bool:
+    """Whether it has a decimal, at any depth, that PySpark takes and Spark's other half does not."""
+    if pa.types.is_dictionary(kind):
+        return _is_too_wide(kind.value_type)
+    if pa.types.is_decimal(kind) and kind.precision > DECIMAL_DIGITS_MAX:
+        return True
+    return any(_is_too_wide(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def plain(schema: pa.Schema) -> pa.Schema:

@@ -59,7 +59,8 @@ class RingfenceSource(DataSource):
         options = self._options
         with connect(options.address, token_file=options.token_file) as client:
             info = client.topic(options.topic)
-            self._ends = dict(client.end_offsets(options.topic))
+            if options.may_be(BATCH_READ):  # a stream asks where it begins, each time
+                self._ends = dict(client.end_offsets(options.topic))
         columns = options.names("columns")
         if len(set(columns)) < len(columns):
             raise InvalidArgumentError("columns: each column once", given=columns)

@@ -145,7 +145,7 @@ def write(
         if scope is None:
             place.give_up(begun, number)
         raise
-    fresh = place.commit(begun, number, _staged(begun, number, found))
+    fresh = place.commit(begun, number, _staged(begun, number, found), is_alone=scope is None)
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
     return WriteResult(place.topic, tuple(written), already=not fresh)

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import secrets
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable
@@ -123,6 +122,13 @@ class _Again(Exception):  # noqa: N818 - it ends in another try or in `error`
         self.error = error
 
 
+def _why(error: OSError | http.client.HTTPException) -> str:
+    # A connection that is closed without an answer is a BadStatusLine, too, and nothing to quote.
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
+        return f"it does not speak HTTP ({type(error).__name__})"
+    return str(error) or type(error).__name__
+
+
 def _one(
     address: str, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
 ) -> Any:
@@ -133,9 +139,8 @@ def _one(
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         data = answer.read(ANSWER_BYTES_MAX + 1)
-    except (OSError, http.client.HTTPException, ssl.SSLError) as error:
-        why = str(error) or type(error).__name__
-        raise errors.ConnectError(f"{address}: no answer: {why}; {NO_ANSWER}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise errors.ConnectError(f"{address}: no answer: {_why(error)}; {NO_ANSWER}") from error
     finally:
         connection.close()
     if len(data) > ANSWER_BYTES_MAX:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -37,6 +37,25 @@ def http_meant(http: str | None) -> str | None:
         return None
     return http
 
+
+class NodeId(click.IntRange):
+    """The id of a node, from 1 on. Nodes have no names; who gives one is told where ids are."""
+
+    name = "node id"
+
+    def __init__(self) -> None:
+        """The range of the ids."""
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            text = f"{value!r} is no id of a node, a number from 1 on: `ringfence node list` shows them"
+            self.fail(text, param, ctx)
+
+
+NODE_ID: Final = NodeId()
 
 address_option = click.option(
     "--address",

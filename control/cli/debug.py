@@ -8,11 +8,13 @@ from typing import Any
 import click
 import msgspec
 
+from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.cli.rebalance_door import questioned
+from ringfence.control.cli.rebalance_door import control_option, questioned, timeout_option
 from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
 from ringfence.control.runtime import calls
+from ringfence.native.errors import NotFoundError
 
 TEXT_MAX = 160
 """Characters of a step for people; `--json` has all of it."""
@@ -29,24 +31,37 @@ def command() -> None:
 
 
 @command.command("events")
-@click.option("--control", required=True, metavar="ADDRESS", help="The control address of the node.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
-              help="Seconds to wait for an answer.")  # fmt: skip
+@control_option
+@http_options
+@timeout_option
 @json_option
-def events(*, control: str, timeout_s: float, as_json: bool) -> int:
+def events(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
+           as_json: bool) -> int:  # fmt: skip
     """Let a node write the last steps of its consensus into its data directory.
+
+    It is asked at its control address; with --http, at the one that its admin API names.
 
     \b
     Example:
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
-    reply = questioned(control, calls.KeepEvents(), timeout_s)
+    where = control or _control_of(Admin(http, token_file, timeout_s))
+    reply = questioned(where, calls.KeepEvents(), timeout_s)
     assert isinstance(reply, calls.EventsKept), reply
     if as_json:
         emit({"path": reply.path})
     else:
         click.echo(reply.path)
     return Exit.OK
+
+
+def _control_of(admin: Admin) -> str:
+    """Where the node that answers is asked by others. NotFoundError: nowhere."""
+    node = admin.get("/admin/status")["node"]
+    addresses = admin.get(f"/admin/nodes/{node}")["control"]
+    if not addresses:
+        raise NotFoundError(f"node {node} has no control address: start it with `serve --control ADDRESS`")
+    return str(addresses[0])
 
 
 @command.command("replay")

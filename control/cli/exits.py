@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 
+from ringfence.control.store.directory import WAYS_OUT, unusable
 from ringfence.native import errors
 
 
@@ -42,7 +43,8 @@ MEANINGS: dict[Exit, str] = {
     Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, of a newer program, "
     "or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
-    Exit.DEGRADED: "`status`: the node runs, but not all is well; `--wait`: over, but not all was moved",
+    Exit.DEGRADED: "`status`: the node runs, but not all is well, or a member of its cluster FAILED; "
+    "`--wait`: over, but not all was moved",
     Exit.OUTPUT: "the output cannot be written: no space, no right to, or an error of its disk",
     Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
     "also after Ctrl-C or SIGTERM; with `--scope` nothing is stored in part",
@@ -81,15 +83,6 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 )
 
 
-WAYS_OUT = {
-    errno.EACCES: "run this as the user that it belongs to",
-    errno.EPERM: "run this as the user that it belongs to",
-    errno.EROFS: "mount it so that it can be written, or choose another --data",
-    errno.ENOSPC: "free some, or choose another --data",
-    errno.EDQUOT: "free some, or choose another --data",
-}
-
-
 @contextmanager
 def data_directory(root: Path, *, alone: bool = False) -> Iterator[None]:
     """What its files refuse is a StorageError: neither a defect of ours nor the output's fault.
@@ -99,16 +92,13 @@ def data_directory(root: Path, *, alone: bool = False) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        way_out = WAYS_OUT.get(error.errno or 0)
         if error.filename is None:
-            ours, at = alone and way_out is not None, ""
+            ours = alone and error.errno in WAYS_OUT
         else:
-            ours, at = Path(str(error.filename)).is_relative_to(root), f" ({error.filename})"
+            ours = Path(str(error.filename)).is_relative_to(root)
         if not ours:
             raise
-        raise errors.StorageError(
-            f"data directory {root}: {error.strerror}{at}; {way_out or 'check its disk'}"
-        ) from error
+        raise unusable(root, error) from error
 
 
 OUTPUT_WAYS_OUT = {

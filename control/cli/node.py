@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.connection import NODE_ID
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.rebalance_door import (
@@ -85,7 +86,7 @@ def _change(name: str, text: str) -> None:
     example = f"\n\n\b\nExample:\n  ringfence node {name} 4 --http http://127.0.0.1:7412"
 
     @command.command(name, help=text + example)
-    @click.argument("node", type=click.IntRange(min=1))
+    @click.argument("node", type=NODE_ID)
     @control_option
     @http_options
     @timeout_option
@@ -115,7 +116,7 @@ _change("remove", "Take a node that has no replicas out of the ring and of the c
 
 
 @command.command("drain")
-@click.argument("node", type=click.IntRange(min=1))
+@click.argument("node", type=NODE_ID)
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 @door_options
 @json_option

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.connection import NODE_ID
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
 from ringfence.control.cli.rebalance_door import asked, control_option, timeout_option
@@ -82,7 +83,7 @@ def show(*, partition: int, control: str | None, http: str | None, token_file: P
 
 @command.command("force-owner")
 @click.argument("partition", type=click.IntRange(min=1))
-@click.option("--owner", type=click.IntRange(min=1), required=True, help="The node that becomes owner.")
+@click.option("--owner", type=NODE_ID, required=True, help="The node that becomes owner.")
 @click.option("--replica", "replicas", type=click.IntRange(min=1), multiple=True,
               help="A node that has a replica from then on; name all of them, the owner too. Needed where "
                    "a majority is lost for good: the owner serves only with one.")  # fmt: skip

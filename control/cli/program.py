@@ -120,8 +120,8 @@ def root(ctx: click.Context, debug: bool) -> None:  # noqa: FBT001 - click's
     \b
     Example:
       ringfence serve --data ./data &
-      ringfence publish events events.parquet --create --key id
-      ringfence read events --limit 5
+      ringfence publish trips trips.parquet --create --key trip_id
+      ringfence read trips --limit 5
     """  # noqa: D301 - click's \b keeps the lines
     ctx.obj = {"debug": debug}
 

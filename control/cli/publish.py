@@ -84,6 +84,11 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
         sent.tell_early(topic)
         if sent.rows and isinstance(error, RingfenceError) and exit_of(error) is Exit.UNREACHABLE:
             raise sent.partly(error) from error
+        if isinstance(error, NotFoundError) and not (options["create"] or sent.rows):
+            source = "what comes" if files[0] == "-" else files[0]
+            way_out = f"or publish with --create, which takes the columns of {source}"
+            message = f"{error.message}; {way_out}"
+            raise NotFoundError(message, topic=error.topic, code=error.code, **error.details) from error
         raise
     except KeyboardInterrupt as interrupt:
         if options["scope"] is None and (stored := sent.interrupted()) is not None:

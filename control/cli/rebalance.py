@@ -9,16 +9,19 @@ from typing import Any, Final
 
 import click
 
+from ringfence.control.cli.connection import NODE_ID
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
-from ringfence.control.model.words import counted
+from ringfence.control.model.words import counted, listed
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
 TELL_S: Final = 5.0
 """How often `--wait` says how far it is where lines stay: twelve a minute in a log."""
 WAITS_SHOWN: Final = 5
+REVERSIBLE_SHOWN: Final = 8
+"""Partitions by number, on one line; `--json` has all."""
 COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
 
@@ -105,7 +108,7 @@ def _moves(texts: tuple[str, ...]) -> Moves:
 def _start_options(function: Any) -> Any:
     for option in (
         click.argument("action", type=click.Choice(ACTIONS)),
-        click.option("--node", type=click.IntRange(min=1), default=None, help="The node that it is about."),
+        click.option("--node", type=NODE_ID, default=None, help="The node that it is about."),
         click.option(
             "--move", "moves", multiple=True, metavar="PARTITION:NODE[,NODE...]",
             help="With `move`: where a partition goes, its owner first. Repeat it for more.",
@@ -220,8 +223,9 @@ def history(*, door: Door, as_json: bool) -> int:
     if as_json:
         emit(told)
         return Exit.OK
-    columns = ("run", "action", "node", "outcome", "counts", "gaps", "why")
-    rows = [[_shown(run[name]) for name in columns] for run in told["runs"]]
+    columns = ("run", "action", "node", "outcome", "counts", "longest gap", "why")
+    runs = [{**run, "longest gap": _longest(run["gaps"])} for run in told["runs"]]
+    rows = [[_shown(run[name]) for name in columns] for run in runs]
     show_table("rebalances", columns, rows, ids=("run", "node"))
     return Exit.OK
 
@@ -257,16 +261,44 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
     held = f"node {told['node']} still has {counted(told['held'], 'replica')}" if told["held"] else ""
-    gaps = f"nobody was acknowledged for: {_shown(told['gaps'])}" if told["gaps"] else ""
-    back = (
-        f"{counted(len(told['reversible']), 'change')} can be reversed: `rebalance reverse`"
-        if told["reversible"]
-        else ""
-    )
-    waits = f"waits for: {'; '.join(told['waits'][:WAITS_SHOWN])}" if told["waits"] else ""
-    for line in (told["why"], waits, held, gaps, back, told["policy"]):
+    waits = f"waits for: {listed(told['waits'], WAITS_SHOWN, '; ')}" if told["waits"] else ""
+    for line in (told["why"], waits, held, _gaps(told["gaps"]), _back(told["reversible"]), told["policy"]):
         if line:
             click.echo(line)
+
+
+def _gaps(gaps: dict[str, int]) -> str:
+    """How long producers of a partition waited while its owner changed."""
+    if not gaps:
+        return ""
+    longest = _longest(gaps)
+    if gaps["count"] == 1:
+        return f"1 partition changed its owner: nobody was acknowledged there for {longest}"
+    half = f"{gaps['p50_us'] / 1_000:,.1f} ms"
+    return (
+        f"{gaps['count']:,} partitions changed their owners: nobody was acknowledged for {half} in half of "
+        f"them, for {longest} at the longest"
+    )
+
+
+def _longest(gaps: dict[str, int]) -> str:
+    return f"{gaps['max_us'] / 1_000:,.1f} ms" if gaps else ""
+
+
+def _back(kept: list[dict[str, Any]]) -> str:
+    """What `reverse` takes without arguments, and what it takes by number only."""
+    moved = [one for one in kept if one["from"] != one["to"]]
+    if not moved:
+        return ""
+    newest = max(one["run"] for one in kept)
+    others = [one["partition"] for one in moved if one["run"] != newest]
+    last = len(moved) - len(others)
+    told = [f"`rebalance reverse` takes back {counted(last, 'change')} of rebalance {newest}"] if last else []
+    if others:
+        numbers = listed(others, REVERSIBLE_SHOWN)
+        told.append(f"{counted(len(others), 'change')} of earlier ones only by number, as `rebalance reverse "
+                    f"{others[0]}`: partitions {numbers}")  # fmt: skip
+    return "; ".join(told)
 
 
 def _shown(value: Any) -> Any:

@@ -23,7 +23,8 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
             as_json: bool) -> int:  # fmt: skip
     """Say what the node at --address, or at --http, is and how it fares; who leads, and what its role is.
 
-    Ends with 0 while all is well and with 9 while there are reasons for worry, which are listed.
+    Ends with 0 while all is well and with 9 while there are reasons for worry, which are listed, or a member
+    of the cluster is FAILED, even if the node that is asked is well itself.
 
     \b
     Example:
@@ -38,7 +39,7 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
         values = {name: getattr(status, name) for name in status.__struct_fields__}
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
-    state = values["state"]
+    is_well = values["state"] == "serving" and not values["failed"]
     if as_json:
         emit(values)
     else:
@@ -51,7 +52,7 @@ def command(*, counters: bool, address: str, http: str | None, token_file: Path 
             click.echo(f"! {reason}")
         if counters:
             show_table("", ("counter", "value"), sorted(figures.items()))
-    return Exit.OK if state == "serving" else Exit.DEGRADED
+    return Exit.OK if is_well else Exit.DEGRADED
 
 
 def _shown(value: Any) -> Any:

@@ -22,6 +22,7 @@ from ringfence.control.cli.output import refuse_binary_to_terminal
 _STREAM = ".arrows"
 _ARROW = (".arrow", ".ipc", ".feather")
 _PARQUET = (".parquet", ".pq")
+_KNOWN = ", ".join((*_PARQUET, *_ARROW, _STREAM))
 _FILE_MAGIC = b"ARROW1"
 BATCH_ROWS = 65_536
 """Rows of one send: 8 MiB of TPC-H lineitem, which is where the disk bounds a node and not the call."""
@@ -58,7 +59,7 @@ class Source:
             for batch in self._batches:
                 yield from self._pieces(batch)
         except (OSError, pa.ArrowException) as error:
-            raise click.UsageError(f"{self.path}: {error}") from error
+            raise click.UsageError(f"{self.path}: {_why(self.path, error)}") from error
 
     def _open(self) -> None:
         if self.path == "-":
@@ -79,8 +80,10 @@ class Source:
             self._read_arrow(self._stack.enter_context(mapped))
         else:
             Path(self.path).stat()  # a missing file is told as one, whatever it is called
-            known = ", ".join((*_PARQUET, *_ARROW, _STREAM))
-            raise click.UsageError(f"{self.path}: the suffix is none of {known}")
+            raise click.UsageError(
+                f"{self.path}: the suffix is none of {_KNOWN}; write it as one of these first, or pipe an "
+                "Arrow stream into `ringfence publish TOPIC -`"
+            )
 
     def _read_arrow(self, mapped: Any) -> None:
         if mapped.read(len(_FILE_MAGIC)) != _FILE_MAGIC:
@@ -125,7 +128,11 @@ def _why(path: str, error: Exception) -> str:
         return os.strerror(error.errno)
     if path == "-":
         return f"stdin is no Arrow IPC stream ({error}); a Parquet or Arrow file is named by its path"
-    return str(error)
+    kind = "Parquet" if Path(path).suffix.lower() in _PARQUET else "Arrow"
+    return (
+        f"no sound {kind} file, which its suffix says it is ({error}); write it anew, or give it the suffix "
+        f"of what it is: {_KNOWN}"
+    )
 
 
 def readable(source: Source) -> Iterator[pa.RecordBatch]:

@@ -27,6 +27,7 @@ from ringfence.control.runtime.topic_requests import full_name
 from ringfence.control.runtime.type_names import parse_type
 from ringfence.native import messages
 from ringfence.native._node import schema_message
+from ringfence.sound import cut_name
 
 TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
 
@@ -222,10 +223,13 @@ def _schema(given: shapes.SchemaGiven) -> bytes:
     try:
         if given.schema_ipc is not None:
             return base64.b64decode(given.schema_ipc, validate=True)
-        return bytes(schema_message(pa.schema([
+        schema = pa.schema([
             pa.field(column.name, parse_type(column.type), nullable=column.nullable)
             for column in given.columns or ()
-        ])))  # fmt: skip
+        ])  # fmt: skip
+        if (cut := cut_name(schema)) is not None:
+            raise Problem(422, "invalid-request", f"columns: the name {cut!r} has a zero byte; rename it")
+        return bytes(schema_message(schema))
     except binascii.Error as error:
         raise Problem(422, "invalid-request", f"schema_ipc: {error}") from error
     except (ValueError, pa.ArrowException) as error:

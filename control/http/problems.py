@@ -124,6 +124,8 @@ def install(app: FastAPI) -> None:
             {"where": ".".join(map(str, fault["loc"]))[:TEXT_MAX], "why": str(fault["msg"])[:TEXT_MAX]}
             for fault in error.errors()[:ERRORS_MAX]
         ]
+        if isinstance(error.body, bytes):  # FastAPI reads a body as JSON only where it is called so
+            faults = [{"where": "body", "why": _not_called_json(request)}]
         first = faults[0] if faults else {"where": "request", "why": "it is not as described"}
         detail = f"{first['where']}: {first['why']}; /openapi.json describes every request"
         return answer(Problem(422, "invalid-request", detail, errors=faults), request.url.path)
@@ -145,6 +147,12 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:
             headers["Allow"] = ", ".join(sorted(_methods(request)))
         return answer(Problem(error.status_code, slug, detail, headers=headers), request.url.path)
+
+
+def _not_called_json(request: Request) -> str:
+    called = request.headers.get("content-type")
+    was = "without a content-type" if called is None else f"as {called[:TEXT_MAX]!r}"
+    return f"it was sent {was}, so it was not read; send the header `content-type: application/json`"
 
 
 def _methods(request: Request) -> set[str]:

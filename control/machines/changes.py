@@ -56,6 +56,8 @@ STEADY_LOOKS: Final = 10
 producer alone has 64 batches there), and goes with the load when the HOLD ends it."""
 GAP_WAIT_MS: Final = 1_000
 """How long the end of a change waits for the new owner's first acknowledgement, which tells the gap."""
+HELD_UP_MAX: Final = 600
+"""Letters of what held a copy up, in the entry that ends it: two reasons, and no more in every snapshot."""
 ANSWERS_GRACE_MS: Final = 200
 """How long a failover with a majority waits for the other live replicas: the former owner may be one."""
 
@@ -228,7 +230,10 @@ def _hopeless(state: MetadataState, change: Change, seen: Seen, now_ms: int) -> 
             return f"node {place.node} is {'gone' if node is None else node.life}"
     ran_ms = now_ms - seen.begun_ms
     top = limit(state, "move_timeout_ms")
-    return f"copying for {ran_ms} ms, the limit `move_timeout_ms`" if ran_ms >= top else ""
+    if ran_ms < top:
+        return ""
+    held_up = "".join(f"; to node {place.node}: {sync.why}" for place, sync in seen.syncs if sync.why)
+    return f"copying for {ran_ms} ms, the limit `move_timeout_ms`{held_up[:HELD_UP_MAX]}"
 
 
 # ---- failover, and what comes after COMMIT -------------------------------------------------------------

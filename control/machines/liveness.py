@@ -74,6 +74,7 @@ class Liveness:
         self._since_ms: int | None = None
         self._ticked_ms = 0
         self._heard: dict[NodeId, _Heard] = {}
+        self._starts: dict[NodeId, tuple[Index, int]] = {}
         self._decided: dict[NodeId, tuple[Index, int]] = {}
         self._ring_decided: tuple[int, int] | None = None
 
@@ -87,12 +88,14 @@ class Liveness:
         self.term = term
         self._since_ms = self._ticked_ms = now_ms
         self._heard.clear()
+        self._starts.clear()
         self._decided.clear()
         self._ring_decided = None
 
     def end(self) -> None:
         self._since_ms = None
         self._heard.clear()
+        self._starts.clear()
         self._decided.clear()
 
     def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
@@ -126,6 +129,7 @@ class Liveness:
             self._since_ms = now_ms
         self._ticked_ms = now_ms
         self._heard = {node: heard for node, heard in self._heard.items() if node in state.nodes}
+        self._note_starts(state, now_ms)
         decisions: list[NodeCommand | RingCommand] = []
         for number in sorted(state.nodes):
             decision = self._judged(state.nodes[number], now_ms, failure_ms)
@@ -141,6 +145,8 @@ class Liveness:
     def _judged(self, node: NodeRecord, now_ms: int, failure_ms: int) -> FailNode | RecoverNode | None:
         silence_ms = self.silence_ms(node.node, now_ms)
         assert silence_ms is not None, "only a leader judges"
+        # A start is a sign of life: its entry comes before the first beat of who joins or comes back.
+        silence_ms = min(silence_ms, now_ms - self._starts[node.node][1])
         if node.life is Life.LIVE and node.node != self.here and silence_ms >= failure_ms:
             return FailNode(node=node.node, changed=node.changed)
         if node.life is Life.FAILED:
@@ -150,6 +156,18 @@ class Liveness:
             if node.node == self.here or (beats and knows):
                 return RecoverNode(node=node.node, changed=node.changed)
         return None
+
+    def _note_starts(self, state: MetadataState, now_ms: int) -> None:
+        """When this leader saw each member's last start; what its first look finds is older than its term."""
+        assert self._since_ms is not None, "only a leader judges"
+        seen_ms = now_ms if self._starts else self._since_ms
+        known = self._starts
+        self._starts = {
+            number: known[number]
+            if number in known and known[number][0] == node.started
+            else (node.started, seen_ms)
+            for number, node in state.nodes.items()
+        }
 
     def _is_due(self, node: NodeId, changed: Index, now_ms: int, failure_ms: int) -> bool:
         """Not while the same decision may still be under way."""

@@ -41,6 +41,7 @@ from ringfence.control.model.rebalances import (
 )
 from ringfence.control.model.results import Done, RebalanceStarted, Refused, Result
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import listed
 
 MOVES_MAX = 4_096
 """Moves of one run: an entry of 300 KB, and a record each that every step copies the map of."""
@@ -284,7 +285,7 @@ def check_finish(state: MetadataState, command: FinishRebalance) -> Refused | No
         return fault
     open_changes = sorted(change.partition for change in state.changes.values() if change.run == command.run)
     if open_changes:
-        return conflict(f"rebalance {command.run}: changes of {open_changes[:20]} are open")
+        return conflict(f"rebalance {command.run}: changes of {listed(open_changes, 20)} are open")
     left = [move.partition for move in state.moves.values() if not move.is_over]
     if left and state.rebalance.state is RunState.RUNNING:
         return conflict(f"rebalance {command.run}: {len(left)} moves are not over, the first is {left[0]}")

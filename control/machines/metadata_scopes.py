@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
 from typing import Final
 
 from msgspec.structs import replace
@@ -33,6 +36,10 @@ PENDING_MAX: Final = 64
 FENCED_MAX: Final = 16
 """Instances of a scope that are known to be fenced; an older one that comes back fences its successor."""
 INSTANCE_BYTES_MAX: Final = 64
+KEPT_MAX: Final = PENDING_MAX
+"""Commits of one scope of which is known whose they were: 1.5 KiB. A lost try is asked for again before so
+many later ones are decided: no more wait in one line."""
+_KEPT: Final = Struct(">Q16s")
 
 
 def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
@@ -45,9 +52,11 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return None
     if not 0 < command.epoch <= SCOPE_EPOCH_MAX:
         return invalid(f"epoch {command.epoch}: 1 to {SCOPE_EPOCH_MAX}")
-    if not isinstance(command, CommitScope):
-        return None
-    return check_commit(state, scope, command)
+    if isinstance(command, CommitScope):
+        return check_commit(state, scope, command)
+    if command.driver and command.epoch > scope.committed:
+        return check_driver(scope, command.driver)
+    return None
 
 
 def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -115,9 +124,9 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
 def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
     if command.epoch <= scope.committed:
         return None  # answered "already"
-    if command.driver != scope.driver:
-        message = f"scope {scope.name!r}: driver {command.driver} is fenced, {scope.driver} began it anew"
-        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    fenced = check_driver(scope, command.driver)
+    if fenced is not None:
+        return fenced
     if command.epoch <= scope.expired:
         return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; go on with a later one")
     if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
@@ -134,6 +143,13 @@ def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Re
         message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
         return Refused(code=Code.OVERLOADED, message=message)
     return check_parts(state, command)
+
+
+def check_driver(scope: Scope, driver: Index) -> Refused | None:
+    if driver == scope.driver:
+        return None
+    message = f"scope {scope.name!r}: driver {driver} is fenced, {scope.driver} began it anew"
+    return Refused(code=Code.FENCED_PRODUCER, message=message)
 
 
 def check_parts(state: MetadataState, command: CommitScope) -> Refused | None:
@@ -155,8 +171,39 @@ def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[Me
     pending = scope.pending
     if command.parts:
         pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
-    changed = replace(scope, committed=command.epoch, used=index, pending=pending)
+    changed = replace(kept(scope, command), committed=command.epoch, used=index, pending=pending)
     return _with(state, changed), ScopeDecided(already=False)
+
+
+def kept(scope: Scope, command: CommitScope) -> Scope:
+    """The scope, which remembers this commit, and forgets the oldest where there are too many."""
+    if not command.keep:
+        return replace(scope, kept=b"", unkept=command.epoch)
+    found = scope.kept + _KEPT.pack(command.epoch, told_by(command.driver, command.tokens))
+    over = len(found) - KEPT_MAX * _KEPT.size
+    if over <= 0:
+        return replace(scope, kept=found)
+    last_gone, _ = _KEPT.unpack_from(found, over - _KEPT.size)
+    return replace(scope, kept=found[over:], unkept=last_gone)
+
+
+def is_own(scope: Scope, command: CommitScope) -> bool | None:
+    """Of a decided epoch: were these tokens committed in it? None: that is not known any more.
+
+    False where other tokens were, and where a commit of a later epoch gave it up.
+    """
+    if not scope.unkept < command.epoch <= scope.committed:
+        return None
+    told = told_by(command.driver, command.tokens)
+    return any(epoch == command.epoch and its == told for epoch, its in _KEPT.iter_unpack(scope.kept))
+
+
+def told_by(driver: Index, tokens: Iterable[bytes]) -> bytes:
+    """16 bytes of a commit. Tokens are drawn at random, so they tell it from all others, in any order.
+
+    One without tokens, and so without rows, is told by its driver.
+    """
+    return blake2b(b"".join(sorted(tokens)) or b"%d" % driver, digest_size=16).digest()
 
 
 def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[MetadataState, Result]:

@@ -10,6 +10,7 @@ from ringfence.control.model import names
 from ringfence.control.model.ids import UUID_BYTES, NodeId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import listed
 from ringfence.native.wire import NAME_BYTES_MAX
 
 ADDRESSES_MAX = 16
@@ -22,9 +23,7 @@ def member_fault(state: MetadataState, node: int) -> Refused | None:
     gone = state.removed.get(NodeId(node))
     if gone is not None:
         return invalid(f"node {node} was removed by entry {gone.removed}")
-    known = sorted(state.nodes)
-    more = f" and {len(known) - 20} more" if len(known) > 20 else ""
-    return invalid(f"node {node} is not a member; members are {known[:20]}{more}")
+    return invalid(f"node {node} is not a member; members are [{listed(sorted(state.nodes), 20)}]")
 
 
 def addresses_fault(*kinds: Iterable[str] | None) -> Refused | None:

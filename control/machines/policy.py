@@ -26,6 +26,7 @@ from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.rebalance_commands import StartRebalance
 from ringfence.control.model.rebalances import Action, PlannedMove
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import listed
 
 MOVES_MAX: Final = 16
 """Moves of one decision: the next one, after a cool-down, knows what they did."""
@@ -94,7 +95,7 @@ def judge(
     }
     ratio = ratio_of(totals)
     top = limit(state, "policy_imbalance_percent") / PERCENT
-    told = ", ".join(f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())[:20])
+    told = listed([f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())], 20)
     if not ratio > top:
         return Decision(None, f"loads {told}: max/min {ratio:g} is not above {top:g}")
     moves = _moves(state, owned, totals, top)

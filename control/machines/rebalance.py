@@ -24,7 +24,7 @@ from ringfence.control.model.rebalance_commands import AmendMoves, FailMove, Fin
 from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.words import counted
+from ringfence.control.model.words import counted, listed
 from ringfence.native.wire import Code
 
 AGAIN_MS: Final = 1_000
@@ -153,15 +153,15 @@ def _left(state: MetadataState, left: LeftOut) -> str:
     held = replicas_of(state, state.rebalance.node)
     if not held and not left.changes:
         return ""
-    reasons = [waited_for(change) for change in left.changes[:LEFT_SHOWN]]
+    reasons = [listed([waited_for(change) for change in left.changes], LEFT_SHOWN, "; ")]
     if left.stranded:
-        shown = ", ".join(map(str, left.stranded[:LEFT_SHOWN]))
+        shown = listed(left.stranded, LEFT_SHOWN)
         many = counted(len(left.stranded), "partition")
         reasons.append(f"nobody else may take {many} ({shown}): let another node join, or undrain this one")
-    reasons += [f"node {node} is {state.nodes[node].life}" for node in left.nodes[:LEFT_SHOWN]]
-    if not reasons:
-        reasons.append("one run has no more moves; start the next")
-    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {'; '.join(reasons)}"
+    lives = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
+    reasons.append(listed(lives, LEFT_SHOWN, "; "))
+    told = "; ".join(filter(None, reasons)) or "one run has no more moves; start the next"
+    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {told}"
 
 
 def waited_for(change: Change) -> str:

@@ -12,6 +12,7 @@ from ringfence.control.model.commands import CreateTopic
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import listed
 from ringfence.native.wire import COLUMNS_MAX, Code
 
 REPLICATIONS: Final = (1, 3, 5)
@@ -41,9 +42,8 @@ def schema_fault(state: MetadataState, command: CreateTopic) -> Refused | None:
     known = {column.name for column in command.columns}
     missing = [column for column in command.key if column not in known]
     if missing:
-        return invalid(
-            f"key column {missing[0][:80]!r} is not in the schema, whose columns are {sorted(known)[:20]}"
-        )
+        columns = listed(sorted(known), 20)
+        return invalid(f"key column {missing[0][:80]!r} is not in the schema, whose columns are {columns}")
     if len(set(command.key)) != len(command.key):
         return invalid(f"a key column is named twice: {list(command.key)}")
     return None
@@ -102,9 +102,7 @@ def _place_fault(state: MetadataState, node: int) -> Refused | None:
 
 
 def _some(state: MetadataState) -> str:
-    members = state.ring.members
-    more = f" and {len(members) - 20} more" if len(members) > 20 else ""
-    return f"{list(members[:20])}{more}"
+    return f"[{listed(state.ring.members, 20)}]"
 
 
 def options_fault(command: CreateTopic) -> Refused | None:

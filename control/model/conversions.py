@@ -69,5 +69,15 @@ def _to_6(data: bytes) -> bytes:
     return msgspec.msgpack.encode(sorted_maps(state | {"scopes": {}, "scope_names": {}, "scopes_gone": 0}))
 
 
-CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6}
+def _to_7(data: bytes) -> bytes:
+    """Format 6 did not know whose a commit was."""
+    state: dict[str, Any] = msgspec.msgpack.decode(data)
+    for scope in state["scopes"].values():
+        scope |= {"kept": b"", "unkept": scope["committed"]}
+    return msgspec.msgpack.encode(sorted_maps(state))
+
+
+CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6, 6: _to_7,
+}  # fmt: skip
 """State format n -> what turns its bytes into those of format n + 1."""

@@ -13,11 +13,15 @@ from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 
 
 class StagedPart(msgspec.Struct, frozen=True, array_like=True):
-    """How many rows a commit has in one partition, as their writers counted them."""
+    """How many rows a commit has in one partition, as their writers counted them.
+
+    They are those in records below `upto`, as the owner counted them before the commit; 0: whatever is there.
+    """
 
     topic: TopicId
     partition: PartitionId
     rows: int
+    upto: int = 0
 
 
 class PendingCommit(msgspec.Struct, frozen=True):
@@ -31,7 +35,9 @@ class PendingCommit(msgspec.Struct, frozen=True):
 class Scope(msgspec.Struct, frozen=True):
     """`driver` is the index of the BEGIN that fenced older drivers; `instance` names who begun it.
 
-    `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published.
+    `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published. `kept`: of its
+    last commits the epoch (u64, big-endian) and 16 bytes that tell which tokens it had, the oldest first;
+    what was committed in `unkept` and before it is not known any more.
     """
 
     scope: ScopeId
@@ -44,6 +50,8 @@ class Scope(msgspec.Struct, frozen=True):
     expired: int = 0
     pending: tuple[PendingCommit, ...] = ()
     one_off: bool = False
+    kept: bytes = b""
+    unkept: int = 0
 
 
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
@@ -55,20 +63,29 @@ class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
-    """What was staged under these tokens in this epoch is in the log now, all of it."""
+    """What was staged under these tokens in this epoch is in the log now, all of it.
+
+    `keep`: the scope remembers whose commit it was. Entries of older programs do not say so: read again, they
+    give the state that such a program's snapshot is converted to.
+    """
 
     scope: ScopeId
     driver: Index
     epoch: int
     tokens: tuple[bytes, ...]
     parts: tuple[StagedPart, ...]
+    keep: bool = False
 
 
 class ExpireScope(CommandBase, frozen=True, kw_only=True, tag="expire_scope"):
-    """Give up what is staged in this epoch and before it, and is not committed."""
+    """Give up what is staged in this epoch and before it, and is not committed.
+
+    `driver`: whose wish it is; 0: an operator's, or an older client's, which any driver bears.
+    """
 
     scope: ScopeId
     epoch: int
+    driver: Index = Index(0)
 
 
 class ConfirmPublished(CommandBase, frozen=True, kw_only=True, tag="confirm_published"):

@@ -22,7 +22,7 @@ from ringfence.control.model.scopes import Scope
 from ringfence.control.model.tokens import Token
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
-STATE_FORMAT: Final = 6
+STATE_FORMAT: Final = 7
 """Version of the canonical bytes; raised with a conversion in `model.conversions`.
 
 2 added to 1: the ring, removed nodes, and what a node is and how it is.
@@ -30,6 +30,7 @@ STATE_FORMAT: Final = 6
 4 added to 3: open changes, what changes left for stores to do, rebalances.
 5 added to 4: what may be reversed, and how long nobody acknowledged.
 6 added to 5: scopes of atomic writers.
+7 added to 6: whose the last commits of a scope were.
 """
 
 

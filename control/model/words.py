@@ -1,8 +1,16 @@
-"""Numbers with their noun, as every text that a person reads has them."""
+"""What every text for people has: numbers with their noun, lists that say where they are cut."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2,000 nodes`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def listed(items: Sequence[object], most: int, separator: str = ", ") -> str:
+    """The first `most` of them: `1, 2, 3`, and behind a list that is cut `and 3 more`."""
+    more = len(items) - most
+    return separator.join([*map(str, items[:most]), *([f"and {more:,} more"] if more > 0 else [])])

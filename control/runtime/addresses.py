@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 from ringfence.native.errors import ConfigError
@@ -62,10 +65,67 @@ def has_free_port(addresses: Sequence[str]) -> bool:
     )
 
 
+def check_free(places: Iterable[tuple[str, str]]) -> None:
+    """ConfigError for a (key, address) that the system does not let us listen at, now and together.
+
+    What only binding itself can judge passes: ports to be chosen, names, which may mean more than one
+    address, and paths that are taken, perhaps by a socket that a killed process left.
+    """
+    with ExitStack() as held:
+        for key, address in places:
+            scheme, _, rest = address.partition("://")
+            try:
+                if scheme == "ipc":
+                    _try_path(rest)
+                elif scheme == "tcp":
+                    _try_port(held, rest)
+            except OSError as error:
+                shown = address.removeprefix("tcp://") if key == "http" else address
+                why = os.strerror(error.errno) if error.errno else str(error)
+                raise ConfigError(
+                    f"{key}={shown!r}: {why}; {_way_out(scheme)}. No store was made", key=key
+                ) from error
+
+
+def _way_out(scheme: str) -> str:
+    if scheme == "ipc":
+        return "name a short path in a folder that exists and may be written to"
+    return "stop who listens there, or name another address"
+
+
+def _try_port(held: ExitStack, place: str) -> None:
+    """OSError where nobody may listen; else it is held."""
+    host, _, port = place.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) <= PORT_MAX:
+        return
+    plain = "" if host == "*" else "127.0.0.1" if host == "localhost" else host.strip("[]")
+    if plain and not _is_number(plain):
+        return
+    family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+    held.enter_context(socket.create_server((plain, int(port)), family=family))
+
+
+def _try_path(path: str) -> None:
+    """OSError where no socket can be made; nothing of it is left."""
+    if path.startswith("@") or os.path.lexists(path):
+        return
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path)
+        Path(path).unlink()
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def split_host_port(text: str, key: str) -> tuple[str, int]:
     """HOST and PORT of `HOST:PORT`. ConfigError names the setting `key`."""
     host, separator, port = text.rpartition(":")
-    if not separator or not port.isdigit() or int(port) > PORT_MAX or not host:
+    if not separator or not port.isdecimal() or int(port) > PORT_MAX or not host:
         raise ConfigError(f"{key}={text!r}: HOST:PORT", key=key)
     return host.strip("[]"), int(port)
 
@@ -79,7 +139,7 @@ def _parts_of(address: str, key: str) -> tuple[str, str]:
 
 def _host_of(address: str, rest: str) -> str:
     host, separator, port = rest.rpartition(":")
-    if not separator or not (port == "*" or (port.isdigit() and int(port) <= PORT_MAX)) or not host:
+    if not separator or not (port == "*" or (port.isdecimal() and int(port) <= PORT_MAX)) or not host:
         raise ConfigError(f"listen address {address!r}: tcp://HOST:PORT, port 0 for a free one", key="listen")
     return host.strip("[]")
 

@@ -24,6 +24,8 @@ from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
+from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.stage_checks import StageChecks
 from ringfence.control.transport.envelope import Envelope
 from ringfence.control.transport.hub import ANSWER_BYTES_MAX
 from ringfence.native.wire import Code
@@ -33,21 +35,49 @@ ANSWER_S: Final = 10.0
 """How long one question may take: an election, a commit and a group of orders. Then others get its place."""
 
 
+def limits_fault(call: calls.Join, settings: Settings, node: int) -> str:
+    """Why bodies of that store and of `node`, which has these settings, do not fit each other; else empty.
+
+    What one takes of clients the other must have room for as its replica or a move's target: a larger body is
+    never copied, and holds up its partition for ever. Unequal limits that fit are no fault.
+    """
+    if not call.stored_bytes:
+        return ""
+    if call.stored_bytes < settings.body_bytes_max:
+        return (
+            f"node {node} takes bodies of up to {settings.body_bytes_max} bytes, this one has room for "
+            f"{call.stored_bytes}: a partition with a larger one could never have a replica here. Start it "
+            f"with budget_bytes={settings.budget_bytes} and segment_bytes={settings.segment_bytes}, as "
+            "there, or the other nodes with a smaller message_bytes first"
+        )
+    if settings.stored_bytes_max < call.body_bytes:
+        return (
+            f"this node would take bodies of up to {call.body_bytes} bytes, node {node} has room for "
+            f"{settings.stored_bytes_max}: a partition with a larger one could never have a replica there. "
+            f"Start it with message_bytes={settings.body_bytes_max}, as there"
+        )
+    return ""
+
+
 class Answers:
     """Handlers; what they raise becomes a refusal."""
 
-    def __init__(self, proposer: RaftProposer, members: Members, events: EventFiles) -> None:
+    def __init__(
+        self, proposer: RaftProposer, members: Members, events: EventFiles, settings: Settings
+    ) -> None:
         self._proposer, self._members, self._events = proposer, members, events
+        self._settings = settings
         self._follower: Follower | None = None
         self._driver: Driver | None = None
+        self._stages: StageChecks | None = None
         self._change_node: ChangeNode | None = None
         self._rebalancing: Rebalances | None = None
         self._partitions: Partitions | None = None
         self._inspections: Inspections | None = None
 
-    def serve_data(self, follower: Follower, driver: Driver) -> None:
+    def serve_data(self, follower: Follower, driver: Driver, stages: StageChecks) -> None:
         """From now on orders are carried out here."""
-        self._follower, self._driver = follower, driver
+        self._follower, self._driver, self._stages = follower, driver, stages
 
     def serve_changes(
         self, node: ChangeNode, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
@@ -107,8 +137,8 @@ class Answers:
             case calls.KeepEvents():
                 path = self._events.keep(self._proposer.replica.recording("an operator asked"))
                 return calls.EventsKept(path=str(path))
-            case calls.OpenProducer():
-                return await self._open_producer(call)
+            case calls.OpenProducer() | calls.CountStaged():
+                return await self._at_owner(call)
             case calls.Obey(term=term, order=order):
                 return calls.Obeyed(answer=await self.obey(term, order))
             case calls.ShowRebalance() | calls.SteerRebalance():
@@ -122,6 +152,9 @@ class Answers:
         state = self._proposer.state
         if not state.cluster:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        fault = limits_fault(call, self._settings, self._proposer.replica.id)
+        if fault:
+            raise RequestRefused(Code.INVALID_ARGUMENT, fault)
         command = RegisterNode(
             cluster=state.cluster,
             store=call.store,
@@ -165,6 +198,13 @@ class Answers:
                         ("topic", "partition", "start_offset", "end_offset", "bytes")}  # fmt: skip
                 values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
         return calls.Figures(values=tuple(values))
+
+    async def _at_owner(self, call: calls.OpenProducer | calls.CountStaged) -> calls.Reply:
+        if isinstance(call, calls.OpenProducer):
+            return await self._open_producer(call)
+        if self._stages is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return await self._stages.here(call)
 
     async def _open_producer(self, call: calls.OpenProducer) -> calls.Figures:
         driver = self._native()

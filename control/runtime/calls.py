@@ -21,13 +21,19 @@ class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
 
 
 class Join(_Call, frozen=True, kw_only=True, tag="join"):
-    """A store asks to be a node."""
+    """A store asks to be a node.
+
+    `body_bytes` is the largest body that it takes of clients, `stored_bytes` the largest that it has room for
+    as a replica; 0 where it does not tell (an older program).
+    """
 
     store: Id
     control: Addresses
     addresses: Addresses = ()
     program: Text = ""
     zone: Text = ""
+    body_bytes: Number = 0
+    stored_bytes: Number = 0
 
 
 class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
@@ -65,6 +71,15 @@ class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
     producer: Number
     epoch: Number
     name: Annotated[bytes, Meta(max_length=1_024)]
+
+
+class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
+    """What is staged under these tokens in partitions that are owned here: (topic, partition)."""
+
+    scope: Number
+    epoch: Number
+    tokens: Annotated[tuple[Id, ...], Meta(max_length=16_384)]
+    parts: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=256)]
 
 
 class Obey(_Call, frozen=True, kw_only=True, tag="obey"):
@@ -133,6 +148,7 @@ Call = (
     | Carried
     | Hosted
     | OpenProducer
+    | CountStaged
     | KeepEvents
     | Obey
     | ShowRebalance
@@ -208,6 +224,26 @@ class Figures(_Reply, frozen=True, kw_only=True, tag="figures"):
     values: tuple[dict[str, Any], ...]
 
 
+class StagedCount(Struct, frozen=True, array_like=True):
+    """Rows of one partition, durable and in records below `upto`, at the owner of `epoch`.
+
+    `is_published`: this epoch of the scope, or a later one, has its offsets there. `why`: it is not open
+    here, or what is staged is not durable yet.
+    """
+
+    rows: int = 0
+    upto: int = 0
+    epoch: int = 0
+    is_published: bool = False
+    why: Text = ""
+
+
+class StagedCounts(_Reply, frozen=True, kw_only=True, tag="staged_counts"):
+    """In the order of the question's parts."""
+
+    counts: tuple[StagedCount, ...]
+
+
 class HowFar(_Reply, frozen=True, kw_only=True, tag="how_far"):
     index: int
 
@@ -243,7 +279,9 @@ class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
     path: str
 
 
-Reply = Refusal | Joined | Nodes | Done | Figures | EventsKept | HowFar | Obeyed | Told | Inspected
+Reply = (
+    Refusal | Joined | Nodes | Done | Figures | StagedCounts | EventsKept | HowFar | Obeyed | Told | Inspected
+)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CALLS: Final[msgspec.msgpack.Decoder[Call]] = msgspec.msgpack.Decoder(Call)

@@ -42,6 +42,8 @@ from ringfence.native.wire import Code
 _LOG = structlog.get_logger("ringfence.changes")
 LATER_S: Final = 1.0
 """How long an order waits for this node's log to reach it, or for the log's end: then it is asked again."""
+KNOWN_MAX: Final = 64
+"""Changes kept beyond those under way: looking for ones that are over is worth it only now and then."""
 LOOK_FIRST_S: Final = 0.0005
 LOOK_S: Final = 0.003
 """How often it looks at the native node, which tells nobody that a log has grown or a partition opened:
@@ -70,6 +72,7 @@ class ChangeNode:
             raise RequestRefused(Code.TOO_OLD, message)
         self._term = term
         await self._stands(order)
+        self._forget()
         await self._follower.until(self._proposer.applied.index)
         match order:
             case Receive():
@@ -82,6 +85,14 @@ class ChangeNode:
                 return await self._prove(order, records)
             case LookOpen(epoch=epoch):
                 return await self._open(order, epoch)
+
+    def _forget(self) -> None:
+        """What is known of changes that are over: orders of those are refused."""
+        changes = self._proposer.state.changes
+        if len(self._receiving) + len(self._syncing) > 2 * len(changes) + KNOWN_MAX:
+            under_way = {change.change for change in changes.values()}
+            self._receiving = {one for one in self._receiving if one[0] in under_way}
+            self._syncing = {change: rate for change, rate in self._syncing.items() if change in under_way}
 
     async def _stands(self, order: Order) -> None:
         end = time.monotonic() + LATER_S

@@ -75,13 +75,15 @@ class Cluster:
         self._settings, self._health = settings, health
         self._on_applied, self._on_failed = on_applied, on_failed
         self.hub = Hub(on_message=self._take, on_ask=self._ask, on_fenced=self._fenced)
-        self.proposer = RaftProposer(on_applied=self._applied, on_other_start=self._other_start)
+        self.proposer = RaftProposer(
+            on_applied=self._applied, on_own_start=self._own_start, on_other_start=self._other_start
+        )
         self._peers: Peers | None = None
         self._members: Members | None = None
         self._answers: Answers | None = None
         self._changes: ChangeLeader | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
-        self._started = Index(0)
+        self._is_started = False
         self._waits = Waits()
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
@@ -94,7 +96,8 @@ class Cluster:
         control = self._bind(self._settings.control or CONTROL_DEFAULT)
         call = calls.Join(
             store=directory.store, control=control, addresses=self._settings.advertise,
-            zone=self._settings.zone,
+            zone=self._settings.zone, body_bytes=self._settings.body_bytes_max,
+            stored_bytes=self._settings.stored_bytes_max,
         )  # fmt: skip
         while True:
             joined = await self._ask_to_join(call)
@@ -125,9 +128,9 @@ class Cluster:
         peers.know((number, node.control) for number, node in known.nodes.items())
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
-            silence_ms=self.hub.silence_ms, figures=self._counted, started=lambda: self._started,
+            silence_ms=self.hub.silence_ms, figures=self._counted, is_started=lambda: self._is_started,
         )  # fmt: skip
-        self._answers = Answers(self.proposer, self._members, event_files)
+        self._answers = Answers(self.proposer, self._members, event_files, self._settings)
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
         self._changes = ChangeLeader(self.proposer, self._ask_change, self._members.board)
         if self._settings.join and not self._seeds:
@@ -281,14 +284,14 @@ class Cluster:
                 peers.know((node.node, node.control) for node in reply.nodes)
                 return
 
-    def _other_start(self, command: RestartNode, index: Index) -> None:
-        """A start of this node that this process did not propose, while it serves: another one took over."""
-        if self._started and command.node == self.hub.node:
-            self._fenced(f"entry {index} of the log starts it with addresses {', '.join(command.addresses)}")
+    def _own_start(self) -> None:
+        """This process has started the node: another one that starts it by a later entry takes it over."""
+        self._is_started = True
 
-    def settled(self, started: Index) -> None:
-        """This process has started the node by this entry: who starts it by a later one takes it over."""
-        self._started = started
+    def _other_start(self, command: RestartNode, index: Index) -> None:
+        """A start of this node that this process did not propose, behind its own: another one took over."""
+        if self._is_started and command.node == self.hub.node:
+            self._fenced(f"entry {index} of the log starts it with addresses {', '.join(command.addresses)}")
 
     def _fenced(self, why: str) -> None:
         self._on_failed(

@@ -81,14 +81,15 @@ class Members:
         contested: Callable[[], Iterable[int]] = tuple,
         silence_ms: Callable[[int], int | None] = lambda _: None,
         figures: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
-        started: Callable[[], Index],
+        is_started: Callable[[], bool],
     ) -> None:
         """`contested` gives nodes that two processes speak for, `silence_ms` how long one was not heard.
 
-        `figures` are counters of partitions here; `started` gives the index of the entry that this process
-        started the node by, 0 before it is applied: the node's last one is another process's until then.
+        `figures` are counters of partitions here; `is_started` says whether a start of the node
+        that this process proposed is applied: its last start is another process's until then. A later one
+        is a repeat of it, or ends this process.
         """
-        self._started = started
+        self._is_started = is_started
         self._figures, self._meter, self.board = figures, Meter(), Board()
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._told_twice = contested, set[int]()
@@ -210,9 +211,11 @@ class Members:
 
     def _send_beats(self, loads: Told | None) -> None:
         """To the leader, and among voters to all: each must know which process speaks for another's vote."""
-        replica = self._proposer.replica
+        replica, state = self._proposer.replica, self._proposer.state
+        me = state.nodes.get(self._here.node) if self._is_started() else None
         at, digest = self._newest
-        beat = Beat(self._here.store, replica.applied.index, self._started(), at, digest)
+        started = Index(0) if me is None else me.started
+        beat = Beat(self._here.store, replica.applied.index, started, at, digest)
         plain = msgspec.msgpack.encode(beat)
         told = plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
         voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}

@@ -43,6 +43,7 @@ from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.runtime.requests import Requests, Route
 from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.stage_checks import StageChecks
 from ringfence.control.runtime.topic_requests import TopicRequests
 from ringfence.control.runtime.unpublished import Unpublished
 from ringfence.control.store.directory import (
@@ -51,6 +52,7 @@ from ringfence.control.store.directory import (
     JoiningDirectory,
     open_directory,
     open_or_join,
+    unusable,
 )
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, cluster_messages, messages
@@ -90,6 +92,7 @@ class Node:
         addresses.check_join(self.settings.join)
         if self.settings.http is not None:  # before a store is made: it listens only once that serves
             addresses.http_place(self.settings.http, insecure=self.settings.insecure)
+        check_places(self.settings)
         self._directory = _opened(self.settings)
         try:
             if isinstance(self._directory, JoiningDirectory):
@@ -142,8 +145,14 @@ class Node:
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
             on_left=self._left.done, on_failed=self._fail,
         )  # fmt: skip
+        stages = StageChecks(self.proposer, self._driver, self._cluster.others)
         self._scopes = ScopeRequests(
-            self.proposer, self._driver, self._here, Unpublished(self.health), self._fail
+            self.proposer,
+            self._driver,
+            self._here,
+            stages,
+            Unpublished(self.health, self._here.node),
+            self._fail,
         )
         self._requests = Requests(
             self.native,
@@ -158,7 +167,7 @@ class Node:
         self._scopes.start()
         self._cluster.start()
         await self._draw_epochs()
-        self._cluster.answers.serve_data(self._follower, self._driver)
+        self._cluster.answers.serve_data(self._follower, self._driver, stages)
         asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
         self.rebalances = Rebalances(*asked, self._cluster.members.board)
         self.partitions = Partitions(*asked)
@@ -288,7 +297,6 @@ class Node:
         restarted = (await self._cluster.commit(restart)).result
         assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
-        self._cluster.settled(Index(restarted.epoch))
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
@@ -427,10 +435,22 @@ class Node:
             self._directory = None
 
 
+def check_places(settings: Settings) -> None:
+    """ConfigError where a new store would be made for a node that cannot listen.
+
+    Where there is a store the start finds that out: its lock comes first, which tells of a node that runs.
+    """
+    if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
+        return
+    places = [("listen", address) for address in settings.listen]
+    places += [("control", settings.control)] if settings.control is not None else []
+    places += [("http", f"tcp://{settings.http}")] if settings.http is not None else []
+    addresses.check_free(places)
+
+
 def _opened(settings: Settings) -> DataDirectory | JoiningDirectory:
     """The data directory. StorageError also for a path that the system refuses: too long a name, say."""
     try:
         return (open_or_join if settings.join else open_directory)(settings.data_dir)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise StorageError(f"data directory {settings.data_dir}: {why}; choose another --data") from error
+        raise unusable(settings.data_dir, error) from error

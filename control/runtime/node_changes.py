@@ -15,16 +15,49 @@ from ringfence.control.machines.rebalance_plans import preview
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.names import shown_topic_name
 from ringfence.control.model.node_commands import RemoveNode, SetNode
-from ringfence.control.model.nodes import Vote
-from ringfence.control.model.rebalances import Action
-from ringfence.control.model.words import counted
+from ringfence.control.model.nodes import Life, Vote
+from ringfence.control.model.rebalances import LEAVING, Action
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import counted, listed
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.native.wire import Code
 
 VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
+TOLD_MAX: Final = 3
+"""Topics and partitions that a refusal names; it is one sentence."""
 NODE_CHANGES: Final = (*VOTES, "drain", "undrain", "remove")
+
+
+def _way_out(state: MetadataState, node: NodeId) -> str:
+    """How a node that holds replicas comes to hold none."""
+    member, run = state.nodes[node], state.rebalance
+    if run.is_active and run.action in LEAVING and run.node == node:
+        return "its drain is under way (`ringfence rebalance status` says what it waits for)"
+    alone = [
+        (topic.name, partition)
+        for topic in state.topics.values()
+        for partition, assignment in sorted(topic.assignments.items())
+        if all(place.node == node for place in assignment.replicas)
+    ]
+    if alone and member.life is not Life.LIVE:
+        # No move can begin: what it would copy is on this node alone.
+        topics = listed(sorted({shown_topic_name(name) for name, _ in alone}), TOLD_MAX)
+        numbers = listed([partition for _, partition in alone], TOLD_MAX)
+        return (
+            f"it is {member.life} and alone has the rows of {counted(len(alone), 'partition')} ({numbers}): "
+            "start it with its data directory again and drain it; or, if that is lost with its rows, delete "
+            f"the topics ({topics}) with `ringfence topic delete`"
+        )
+    if member.draining:
+        return (
+            "its drain has ended and left them (`ringfence rebalance history` says why): let a node join "
+            f"that can take them, and run `ringfence node drain {node} --wait` again; a partition without "
+            "an owner (`ringfence partition show P`) may need `ringfence partition force-owner`"
+        )
+    return f"run `ringfence node drain {node} --wait` first"
 
 
 async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[Command, ...]:
@@ -48,9 +81,6 @@ async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[C
     await proposer.fresh()
     state, last = proposer.state, RemoveNode(node=node)
     if held := replicas_of(state, node):
-        drain = f"run `ringfence node drain {node} --wait` first"
-        if (member := state.nodes.get(node)) is not None and member.draining:
-            drain = "its drain is under way, or let a node join that can take them"
-        why = f"node {node} holds {counted(held, 'replica')}; {drain}"
+        why = f"node {node} holds {counted(held, 'replica')}; {_way_out(state, node)}"
         raise RequestRefused(Code.INVALID_ARGUMENT, why)
     return (RingConsensus.propose_remove(state, node), last) if node in state.ring.members else (last,)

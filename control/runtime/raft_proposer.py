@@ -28,7 +28,7 @@ from ringfence.control.model.commands import Command, InitCluster, OpenSession, 
 from ringfence.control.model.entries import Entry, Proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId
 from ringfence.control.model.requests import Condition, RequestKey
-from ringfence.control.model.results import Refused, Result, SessionOpened
+from ringfence.control.model.results import NodeRestarted, Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.proposals import NO_SESSION, WAITING_MAX, Applied
@@ -81,14 +81,18 @@ class RaftProposer(Listener):
         self,
         *,
         on_applied: Applier,
+        on_own_start: Callable[[], None] = lambda: None,
         on_other_start: Callable[[RestartNode, Index], None] = lambda *_: None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """`on_applied` hears of each entry that changed the state.
 
-        `on_other_start` hears of starts of nodes, this one included, that other processes proposed.
+        `on_own_start` hears that a start of a node is applied which this process proposed: more than
+        once when a retry comes late, for it belongs to no session yet. `on_other_start` hears of all
+        others, of this node included.
         """
-        self._on_applied, self._now_ms, self._on_other_start = on_applied, now_ms, on_other_start
+        self._on_applied, self._now_ms = on_applied, now_ms
+        self._on_own_start, self._on_other_start = on_own_start, on_other_start
         self._without_session: deque[int] = deque(maxlen=SESSION_WINDOW)
         self._replica: Replica | None = None
         self._session, self._sequence = NO_SESSION, 0
@@ -213,8 +217,11 @@ class RaftProposer(Listener):
         proposal = entry.proposal
         _LOG.debug("applied", index=entry.index, command=type(proposal.command).__name__,
                    result=type(result).__name__)  # fmt: skip
-        if isinstance(proposal.command, RestartNode) and proposal.sequence not in self._without_session:
-            self._on_other_start(proposal.command, entry.index)
+        if isinstance(proposal.command, RestartNode) and isinstance(result, NodeRestarted):
+            if proposal.sequence in self._without_session:
+                self._on_own_start()
+            else:
+                self._on_other_start(proposal.command, entry.index)
         pending = self._pending.pop((proposal.session, proposal.sequence), None)
         if pending is not None and not pending.answer.done():
             if isinstance(result, Refused) and pending.tries > 1 and result.code != Code.FORGOTTEN:

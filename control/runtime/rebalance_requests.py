@@ -78,7 +78,7 @@ class Rebalances:
         state = self._proposer.state
         decision = self._coordinator.decision
         return {
-            **shown_run(state, state.rebalance),
+            **self._shown_run(state),
             "waits": _shown_waits(state),
             "held": replicas_of(state, state.rebalance.node) if state.rebalance.action in LEAVING else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
@@ -143,6 +143,24 @@ class Rebalances:
             if node in self._proposer.state.nodes
         ]  # fmt: skip
 
+    def _shown_run(self, state: MetadataState) -> dict[str, Any]:
+        """The run under way or the last one, its moves counted by the states that are shown of them."""
+        shown = shown_run(state, state.rebalance)
+        copying = sum(self._copies(move) is not None for move in state.moves.values())
+        if copying and state.rebalance.is_active:
+            counts = Counter(shown["counts"])
+            counts.subtract({MoveState.DUAL_WRITE: copying})
+            counts[MoveState.COPYING] += copying
+            shown["counts"] = {str(state): count for state, count in sorted((+counts).items())}
+        return shown
+
+    def _copies(self, move: MoveRecord) -> list[tuple[NodeId, Synced]] | None:
+        """How far its copies are, if it has come to them; known to the leader alone."""
+        if move.state is not MoveState.DUAL_WRITE:
+            return None
+        seen = self._coordinator.progress(move.partition)
+        return None if seen is None else [(target.node, sync) for target, sync in seen.syncs] or None
+
     def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
         shown: dict[str, Any] = {
             "partition": move.partition, "topic": move.topic, "from": list(move.before),
@@ -150,10 +168,8 @@ class Rebalances:
             "rows": move.rows, "bytes": move.bytes,
             "attempts": move.attempts, "error": move.error, "gap_us": move.gap_us,
         }  # fmt: skip
-        seen = self._coordinator.progress(move.partition)
-        if seen is not None and seen.syncs and move.state is MoveState.DUAL_WRITE:
-            shown |= shown_copy(move, [(target.node, sync) for target, sync in seen.syncs])
-        return shown
+        copies = self._copies(move)
+        return shown if copies is None else shown | shown_copy(move, copies)
 
 
 def shown_copy(move: MoveRecord, syncs: list[tuple[NodeId, Synced]]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,6 +32,10 @@ from ringfence.native.wire import (
 _LOG = structlog.get_logger("ringfence.requests")
 REQUESTS_MAX: Final = 1_024
 """Control requests under way; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice."""
+TOLD_AT: ContextVar[float | None] = ContextVar("TOLD_AT", default=None)
+"""For a handler: who asked is answered by then, on the loop's clock. What only waits may end with it."""
+TOLD_SHARE: Final = 0.95
+"""Of a deadline: a handler that ends then says itself how far it came."""
 
 Narrow = Callable[[str, Message], Message]
 Handler = Callable[[Any], Awaitable[Message]]
@@ -136,6 +141,8 @@ class Requests:
 
     async def _within_deadline(self, work: Awaitable[Message], request: RequestHeader) -> Message:
         deadline_ms = request.deadline_ms or self._request_ms
+        # This runs in a task of its own, so no other request sees it.
+        TOLD_AT.set(asyncio.get_running_loop().time() + deadline_ms / 1000 * TOLD_SHARE)
         task = asyncio.ensure_future(work)
         # Shielded: what was begun goes on, for a command that is in the journal cannot be taken back.
         done, _ = await asyncio.wait({task}, timeout=deadline_ms / 1000)

@@ -1,6 +1,7 @@
 """BEGIN, COMMIT, EXPIRE; and on every node the publishing of what was committed, in the order of epochs.
 
-    COMMIT -> entry -> each owner: publish order -> durable -> ConfirmPublished entry -> COMMIT is answered
+    COMMIT -> each owner: all of it staged -> entry -> each owner: publish order -> durable
+           -> ConfirmPublished entry -> COMMIT is answered
 
 Who commits may die, and so may the node that it asked: the pending commit stands in the log, and its owners
 publish it all the same. A publish is repeated until it is confirmed, and repeating it changes nothing.
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
 
+from ringfence.control.machines.metadata_scopes import is_own
 from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun, ScopeDecided
 from ringfence.control.model.scopes import (
@@ -29,9 +32,12 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.commit_order import CommitOrder
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.publish_watch import PublishWatch
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.stage_checks import StageChecks
 from ringfence.control.runtime.unpublished import Place, Unpublished
 from ringfence.native import cluster_messages as messages
 from ringfence.native.messages import Message
@@ -43,10 +49,15 @@ AGAIN_S: Final = 0.1
 AGAIN_S_MAX: Final = 5.0
 PARTS_AT_ONCE: Final = 256
 """Publish orders under way; they share commit groups, and half of the driver's places stay free."""
+IN_PARTITION_MAX: Final = 32
+"""Of one partition, each of another scope: what an owner that dies has not sent to its replicas is taken
+back, and the engine can take 64 of these back (`UNDO_MAX`, core/node/src/stage_table.rs)."""
 NAMES_TOLD_MAX: Final = 20
 """Of a line of the log: enough to find whose they are; an eighth of `scopes_max` may go at once."""
 
 Rule = tuple[int, int, int, int, list[int]]
+Line = tuple[ScopeId, TopicId, PartitionId]
+"""In one of these epochs are published one behind the other."""
 
 
 class Due(NamedTuple):
@@ -61,6 +72,10 @@ class Due(NamedTuple):
     def place(self) -> Place:
         return self.scope, self.commit.epoch, self.part.topic, self.part.partition
 
+    @property
+    def line(self) -> Line:
+        return self.scope, self.part.topic, self.part.partition
+
 
 class ScopeRequests:
     """Handlers of requests, and one task that installs rules and publishes."""
@@ -70,15 +85,17 @@ class ScopeRequests:
         proposer: RaftProposer,
         driver: Driver,
         here: Replica,
+        stages: StageChecks,
         unpublished: Unpublished,
         on_failed: Callable[[Exception], None],
     ) -> None:
         self._proposer, self._driver, self._here, self._on_failed = proposer, driver, here, on_failed
-        self._unpublished = unpublished
+        self._stages, self._unpublished = stages, unpublished
         self._state = EMPTY
         self._installed = EMPTY
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
+        self._order, self._watches = CommitOrder(), PublishWatch(self._pending, self._changed, stages)
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -99,28 +116,39 @@ class ScopeRequests:
         )
 
     async def commit(self, request: messages.ScopeCommit) -> Message:
-        """Answered when every row of the epoch may be read."""
+        """Answered when every row of the epoch may be read; refused if it is not what is staged."""
         scope, epoch = ScopeId(request.scope_id), request.epoch
-        applied = await self._proposer.propose(
-            CommitScope(
-                scope=scope,
-                driver=Index(request.driver),
-                epoch=epoch,
-                tokens=tuple(request.tokens),
-                parts=tuple(StagedPart(TopicId(t), PartitionId(p), rows) for t, p, rows in request.parts),
-            )
+        command = CommitScope(
+            scope=scope,
+            driver=Index(request.driver),
+            epoch=epoch,
+            tokens=tuple(request.tokens),
+            parts=tuple(StagedPart(TopicId(t), PartitionId(p), rows) for t, p, rows in request.parts),
+            keep=True,
         )
+        decided = await self._decide(command)
+        await self._watches.published(scope, epoch)
+        _LOG.debug("committed", scope=scope, epoch=epoch, already=decided.already)
+        if not decided.already:
+            return messages.ScopeCommitted()
+        known = self._proposer.state.scopes.get(scope)
+        return messages.AlreadyCommitted(own=None if known is None else is_own(known, command))
+
+    async def _decide(self, command: CommitScope) -> ScopeDecided:
+        known = self._proposer.state.scopes.get(command.scope)
+        if known is not None and command.epoch <= known.committed:
+            applied = await self._proposer.propose(command)  # a repeat: nothing waits for its turn
+        else:
+            async with self._order.turn(command):
+                applied = await self._proposer.propose(await self._stages.checked(command))
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._is_pending(scope, epoch))
-        _LOG.debug("committed", scope=scope, epoch=epoch, already=decided.already)
-        return messages.AlreadyCommitted() if decided.already else messages.ScopeCommitted()
+        return decided
 
     async def expire(self, request: messages.ScopeExpire) -> Message:
         """What is staged in the epoch, and before it, is given up, unless it is committed."""
         applied = await self._proposer.propose(
-            ExpireScope(scope=ScopeId(request.scope_id), epoch=request.epoch)
+            ExpireScope(scope=ScopeId(request.scope_id), epoch=request.epoch, driver=Index(request.driver))
         )
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
@@ -130,12 +158,12 @@ class ScopeRequests:
         known = self._installed.scopes.get(begun.scope)
         return known is not None and known.driver >= begun.driver
 
-    def _is_pending(self, scope: ScopeId, epoch: int) -> bool:
+    def _pending(self, scope: ScopeId, epoch: int) -> PendingCommit | None:
         known = self._state.scopes.get(scope)
-        return known is not None and any(commit.epoch == epoch for commit in known.pending)
+        waiting = () if known is None else known.pending
+        return next((commit for commit in waiting if commit.epoch == epoch), None)
 
-    # ---- what the log says
-    # ----------------------------------------------------------------------------------
+    # ---- what the log says --------------------------------------------------------------------------
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="scopes")
@@ -201,16 +229,9 @@ class ScopeRequests:
         due = list(due_of(state, self._here))
         self._unpublished.keep(one.place for one in due)
         done: dict[tuple[ScopeId, int], list[tuple[TopicId, PartitionId]]] = {}
-        stuck: set[tuple[ScopeId, TopicId, PartitionId]] = set()
+        stuck: set[Line] = set()
         while due:
-            # One epoch of a partition at a time: the next one only behind it.
-            chosen: list[Due] = []
-            rest: list[Due] = []
-            seen = set(stuck)
-            for one in due:
-                place = (one.scope, one.part.topic, one.part.partition)
-                (chosen if place not in seen and len(chosen) < PARTS_AT_ONCE else rest).append(one)
-                seen.add(place)
+            chosen, due = round_of(due, stuck)
             if not chosen:
                 break
             results = await asyncio.gather(*(self._publish_part(one) for one in chosen))
@@ -219,8 +240,7 @@ class ScopeRequests:
                     found = done.setdefault((one.scope, one.commit.epoch), [])
                     found.append((one.part.topic, one.part.partition))
                 else:
-                    stuck.add((one.scope, one.part.topic, one.part.partition))
-            due = rest
+                    stuck.add(one.line)
         confirmed = await asyncio.gather(*(self._confirm(*key, parts) for key, parts in done.items()))
         return not stuck and all(confirmed)
 
@@ -236,12 +256,14 @@ class ScopeRequests:
             due.commit.epoch,
             tokens,
             part.rows,
+            part.upto,
         )
         try:
             await self._driver.order(give)
         except OrderError as error:
-            scope = self._state.scopes.get(due.scope)
-            self._unpublished.refused(due.place, "" if scope is None else scope.name, str(error))
+            scope, topic = self._state.scopes.get(due.scope), self._state.topics.get(part.topic)
+            names = ("" if scope is None else scope.name, "" if topic is None else topic.name)
+            self._unpublished.refused(due.place, names, str(error))
             return False
         return True
 
@@ -277,6 +299,23 @@ def rule_of(scope: Scope) -> Rule:
     """What the engine must know of a scope."""
     pending = [commit.epoch for commit in scope.pending]
     return scope.scope, scope.driver, scope.committed, scope.expired, pending
+
+
+def round_of(due: Iterable[Due], stuck: set[Line]) -> tuple[list[Due], list[Due]]:
+    """What is published next, at once, and what waits for it: one epoch of a line, the first of those due."""
+    chosen: list[Due] = []
+    rest: list[Due] = []
+    seen, in_partition = set(stuck), Counter[tuple[TopicId, PartitionId]]()
+    for one in due:
+        place = one.part.topic, one.part.partition
+        fits = len(chosen) < PARTS_AT_ONCE and in_partition[place] < IN_PARTITION_MAX
+        if one.line in seen or not fits:
+            rest.append(one)
+        else:
+            chosen.append(one)
+            in_partition[place] += 1
+        seen.add(one.line)
+    return chosen, rest
 
 
 def due_of(state: MetadataState, here: Replica) -> Iterator[Due]:

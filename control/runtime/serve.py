@@ -35,7 +35,7 @@ async def serve(
     """Run a node until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError, StorageError: it did not start.
+        ConfigError, StorageError: it did not start. A start that is refused for an address makes no store.
         NodeFailedError: it failed while it ran.
     """
     loop = asyncio.get_running_loop()

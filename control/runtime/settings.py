@@ -195,8 +195,13 @@ class Settings(BaseSettings):
         The pool is seven eighths of the budget; a body must find room in it beside another one, and with its
         headers and its group's directory (a few KiB) in one segment file.
         """
+        return min(self.message_bytes, self.stored_bytes_max)
+
+    @property
+    def stored_bytes_max(self) -> int:
+        """Bytes of the largest body that this node has room for as a replica, whatever clients may send."""
         pool_bytes = self.budget_bytes - self.budget_bytes // 8
-        return min(self.message_bytes, pool_bytes // 2, self.segment_bytes - SEGMENT_OVERHEAD_BYTES)
+        return min(MESSAGE_BYTES_MAX, pool_bytes // 2, self.segment_bytes - SEGMENT_OVERHEAD_BYTES)
 
     @field_validator("listen")
     @classmethod

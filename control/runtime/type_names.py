@@ -15,6 +15,14 @@ _LIST: Final = re.compile(r"list<(?:\w+: )?(.+)>")
 _NAMED: Final = {
     "date": pa.date32(), "timestamp": pa.timestamp("us"), "bytes": pa.binary(), "str": pa.string(),
 }  # fmt: skip
+_MEANT: Final = {
+    "int": "int64", "integer": "int64", "long": "int64", "bigint": "int64", "smallint": "int16",
+    "text": "string", "varchar": "string", "char": "string", "object": "string", "boolean": "bool",
+    "real": "float", "number": "decimal(15,2)", "numeric": "decimal(15,2)", "decimal256": "decimal(38,0)",
+    "datetime": "timestamp[us]", "timestamptz": "timestamp[us, UTC]", "blob": "binary", "bytea": "binary",
+    "array": "list<string>",
+}  # fmt: skip
+"""What SQL, pandas and Spark call them; a hint only, for their widths are not the same everywhere."""
 
 
 def parse_type(text: str, depth: int = 0) -> pa.DataType:
@@ -30,7 +38,9 @@ def parse_type(text: str, depth: int = 0) -> pa.DataType:
             return _NAMED[text]
         return pa.type_for_alias(text)
     except ValueError:
+        meant = _MEANT.get(text.partition("(")[0].strip().lower())
+        hint = f" (did you mean {meant}?)" if meant else ""
         raise ValueError(
-            f"type {text[:100]!r} is unknown: int64, string, double, bool, date32, timestamp[us], "
+            f"type {text[:100]!r} is unknown{hint}: int64, string, double, bool, date32, timestamp[us], "
             "timestamp[us, UTC], decimal(15,2), list<string>"
         ) from None

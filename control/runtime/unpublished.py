@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ringfence.control.model.ids import PartitionId, ScopeId, TopicId
+from ringfence.control.model.ids import NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.runtime.health import Health
 
 Place = tuple[ScopeId, int, TopicId, PartitionId]
@@ -17,19 +17,20 @@ TRIES: Final = 6
 class Unpublished:
     """Counts how often each place was refused; what it holds is bounded by the pending commits."""
 
-    def __init__(self, health: Health) -> None:
-        self._health = health
+    def __init__(self, health: Health, node: NodeId) -> None:
+        self._health, self._node = health, node
         self._tries: dict[Place, int] = {}
 
-    def refused(self, place: Place, name: str, why: str) -> None:
-        """The engine did not publish it; `name` is the scope's."""
+    def refused(self, place: Place, names: tuple[str, str], why: str) -> None:
+        """The engine did not publish it; `names` are the scope's and the topic's."""
         tries = self._tries[place] = self._tries.get(place, 0) + 1
         if tries >= TRIES:
             scope, epoch, topic, partition = place
             self._health.worsen(
                 _key(place),
-                f"scope {name!r} ({scope}): epoch {epoch} is committed but not published in partition "
-                f"{partition} of topic {topic}: {why}; it is tried again, later epochs wait for it",
+                f"scope {names[0]!r} ({scope}): epoch {epoch} is committed but not published in partition "
+                f"{partition} of topic {names[1]!r} ({topic}), which node {self._node} owns: {why}; it is "
+                "tried again, later epochs wait for it",
             )
 
     def keep(self, due: Iterable[Place]) -> None:

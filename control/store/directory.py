@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,26 @@ Opened = TypeVar("Opened")
 NODE_FIRST: Final = 1
 _OURS: Final = frozenset({"lock", "store.toml.new", "joining", "joining.new"})
 _NEUTRAL: Final = frozenset({"lost+found"})
+
+
+WAYS_OUT: Final = {
+    errno.EACCES: "run this as the user that it belongs to, or choose another --data",
+    errno.EPERM: "run this as the user that it belongs to, or choose another --data",
+    errno.EROFS: "mount it so that it can be written, or choose another --data",
+    errno.ENOSPC: "free some, or choose another --data",
+    errno.EDQUOT: "free some, or choose another --data",
+    errno.EIO: "check its disk",
+}
+
+
+def unusable(root: Path, error: OSError | ValueError) -> StorageError:
+    """What the system refuses of a data directory, with the file that it is about and the way out."""
+    if not isinstance(error, OSError):  # a path that is none: with a null byte, say
+        return StorageError(f"data directory {root}: {error}; choose another --data")
+    file = error.filename
+    at = "" if file is None or Path(os.fsdecode(file)) == root else f" ({os.fsdecode(file)})"
+    way_out = WAYS_OUT.get(error.errno or 0, "choose another --data, or check its disk")
+    return StorageError(f"data directory {root}: {error.strerror or error}{at}; {way_out}")
 
 
 class DataDirectory:
@@ -110,7 +132,7 @@ def open_existing(root: Path) -> DataDirectory:
     try:
         lock = DirectoryLock(root / "lock", read_only=True)
     except OSError as error:
-        raise StorageError(f"data directory {root}: its lock: {error.strerror}") from error
+        raise unusable(root, error) from error
     try:
         return DataDirectory(root, identities.read(root / "store.toml"), lock, is_new=False)
     except BaseException:
@@ -127,12 +149,12 @@ def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Open
         _check_unlocked(root)
         lock = DirectoryLock(root / "lock")
     except OSError as error:
-        raise StorageError(f"data directory {root}: {error.strerror}; choose another --data") from error
+        raise unusable(root, error) from error
     try:
         return opened(root, lock)
     except OSError as error:
         lock.close()
-        raise StorageError(f"data directory {root}: {error}") from error
+        raise unusable(root, error) from error
     except BaseException:
         lock.close()
         raise

@@ -5,6 +5,8 @@
 //! - [`new_bytearrays`]: memory that Python will own, written before anybody else can see it.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyCapsule, PyTuple};
 
-use crate::error::raise;
+use crate::error::{raise, raise_with};
 
 fn consumed(py: Python<'_>, what: &str) -> PyErr {
     raise(py, "BatchError", &format!("the Arrow {what} was already consumed; export it again"))
@@ -47,7 +49,63 @@ fn schema_of(capsule: &Bound<'_, PyCapsule>) -> PyResult<Schema> {
         let message = format!("a schema is a struct of columns, this is a type of format {:?}", exported.format());
         return Err(raise(py, "SchemaError", &message));
     }
-    Schema::try_from(exported).map_err(|error| raise(py, "SchemaError", &error.to_string()))
+    if let Some(path) = below(exported, "", unreadable_name) {
+        let message = format!("the name of column {path:?} is not UTF-8; rename it");
+        return Err(raise_with(py, "SchemaError", &message, "column", path));
+    }
+    Schema::try_from(exported).map_err(|error| {
+        let Some(path) = unreadable_metadata(exported, "") else { return raise(py, "SchemaError", &error.to_string()) };
+        let whose = if path.is_empty() { "the schema".to_owned() } else { format!("column {path:?}") };
+        let message = format!("metadata of {whose} cannot be stored: {error}; keys and values must be UTF-8");
+        if path.is_empty() {
+            return raise(py, "SchemaError", &message);
+        }
+        raise_with(py, "SchemaError", &message, "column", path)
+    })
+}
+
+/// The name of a field; `Err`, as far as it can be read, where it is not UTF-8.
+fn name(exported: &FFI_ArrowSchema) -> Result<&str, String> {
+    /// What an `ArrowSchema` begins with. The accessor of arrow-rs panics at a name that is not UTF-8.
+    #[repr(C)]
+    struct Head {
+        format: *const c_char,
+        name: *const c_char,
+    }
+    // SAFETY: `FFI_ArrowSchema` has the layout of the C data interface, which begins so.
+    let name = unsafe { (*std::ptr::from_ref(exported).cast::<Head>()).name };
+    if name.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the interface says that it is a text that ends with a zero byte and lives as long as the schema.
+    let name = unsafe { CStr::from_ptr(name) };
+    name.to_str().map_err(|_| name.to_string_lossy().into_owned())
+}
+
+/// The first of the fields below `exported` of which `of` says something: its children, then its dictionary's.
+fn below(exported: &FFI_ArrowSchema, path: &str, of: fn(&FFI_ArrowSchema, &str) -> Option<String>) -> Option<String> {
+    let place = |child| {
+        let name = name(child).map_or_else(Cow::from, Cow::from);
+        if path.is_empty() { name.into_owned() } else { format!("{path}.{name}") }
+    };
+    let children = exported.children().find_map(|child| of(child, &place(child)));
+    children.or_else(|| exported.dictionary().and_then(|values| of(values, path)))
+}
+
+/// The field whose name is not UTF-8, by its place below `path`.
+fn unreadable_name(exported: &FFI_ArrowSchema, path: &str) -> Option<String> {
+    if name(exported).is_err() {
+        return Some(path.to_owned());
+    }
+    below(exported, path, unreadable_name)
+}
+
+/// The field whose metadata is no text, by its place below `path`; empty for the schema's own.
+fn unreadable_metadata(exported: &FFI_ArrowSchema, path: &str) -> Option<String> {
+    if exported.metadata().is_err() {
+        return Some(path.to_owned());
+    }
+    below(exported, path, unreadable_metadata)
 }
 
 /// Anything with `__arrow_c_schema__`, metadata included.

@@ -62,7 +62,9 @@ pub fn of_encode(py: Python<'_>, error: &EncodeError) -> PyErr {
         EncodeError::MissingColumn { column, .. }
         | EncodeError::ExtraColumn { column }
         | EncodeError::Type { column, .. } => raise_with(py, "SchemaError", &message, "column", column.as_str()),
-        EncodeError::Nulls { column, .. } => raise_with(py, "BatchError", &message, "column", column.as_str()),
+        EncodeError::Nulls { column, .. } | EncodeError::Unsound { column, .. } => {
+            raise_with(py, "BatchError", &message, "column", column.as_str())
+        }
         EncodeError::Selection(_) => raise(py, "InvalidArgumentError", &message),
         _ => raise(py, "BatchError", &message),
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use ringfence_node::{Config, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
+use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 
 use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
@@ -307,6 +307,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0))]
     fn publish(
         &self,
         py: Python<'_>,
@@ -316,9 +317,23 @@ impl Node {
         epoch: u64,
         tokens: &[u8],
         rows: u64,
+        upto: u64,
     ) -> PyResult<u64> {
         let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows }))
+        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto }))
+    }
+
+    fn count_staged(
+        &self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        scope: u64,
+        epoch: u64,
+        tokens: &[u8],
+    ) -> PyResult<u64> {
+        let tokens = tokens_of(py, tokens)?;
+        self.order(py, Order::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

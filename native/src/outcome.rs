@@ -42,6 +42,12 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
             out.set_item("chain", chain)?;
         }
         Finished::Truncated { start_offset } => out.set_item("start_offset", start_offset)?,
+        Finished::Staged { rows, upto, epoch, is_published } => {
+            out.set_item("rows", rows)?;
+            out.set_item("upto", upto)?;
+            out.set_item("epoch", epoch)?;
+            out.set_item("is_published", is_published)?;
+        }
         Finished::ProducerOpened(Some(point)) => {
             out.set_item("sequence", point.sequence)?;
             out.set_item("send", point.send)?;

@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use ringfence_node::{Config, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
+use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
 
 use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
@@ -415,6 +415,7 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0))]
     fn publish(
         &mut self,
         py: Python<'_>,
@@ -424,9 +425,23 @@ impl SimNode {
         epoch: u64,
         tokens: &[u8],
         rows: u64,
+        upto: u64,
     ) -> PyResult<u64> {
         let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows }))
+        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto }))
+    }
+
+    fn count_staged(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        scope: u64,
+        epoch: u64,
+        tokens: &[u8],
+    ) -> PyResult<u64> {
+        let tokens = tokens_of(py, tokens)?;
+        self.order(py, Order::CountStaged(CountStaged { topic, partition, scope, epoch, tokens }))
     }
 
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {

@@ -1,7 +1,7 @@
 //! Faults on purpose: what `tests/sim/planted` switches.
 
 use pyo3::prelude::*;
-use ringfence_log::planted::{self, BUGS, REPLICA_BUGS};
+use ringfence_log::planted::{self, BUGS, REPLICA_BUGS, SCOPE_BUGS};
 
 use crate::error::raise_with;
 
@@ -13,9 +13,10 @@ pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
         planted::plant(None);
         return Ok(());
     };
-    let known = BUGS.iter().chain(&REPLICA_BUGS).find(|(known, _)| *known == name);
+    let known = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
-        let message = format!("no fault is called {name:?}; ask plantable() and plantable_replicas()");
+        let message =
+            format!("no fault is called {name:?}; ask plantable(), plantable_replicas() and plantable_scopes()");
         raise_with(py, "InvalidArgumentError", &message, "name", name)
     })?;
     planted::plant(Some(*bug));
@@ -32,4 +33,10 @@ pub fn plantable() -> Vec<&'static str> {
 #[pyfunction]
 pub fn plantable_replicas() -> Vec<&'static str> {
     REPLICA_BUGS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names for `plant`: what only writers that stage and commit show.
+#[pyfunction]
+pub fn plantable_scopes() -> Vec<&'static str> {
+    SCOPE_BUGS.iter().map(|(name, _)| *name).collect()
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from ringfence.control.machines.rebalance import WAIT_MS
@@ -10,8 +13,10 @@ from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.node_commands import FailNode, SetNode
-from ringfence.control.model.rebalance_commands import AmendMoves, FinishRebalance
+from ringfence.control.model.rebalance_commands import AmendMoves, CancelRebalance, FinishRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
+from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.node_changes import commands
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, next_step, started
 
@@ -113,6 +118,60 @@ def test_nobody_waits_where_nobody_will_come() -> None:
     leader = Leader(lab)
     leader.until_over(rounds=3)
     assert "nobody else may take 3 partitions" in lab.state.rebalance.why
+
+
+def test_what_nobody_else_may_take_is_named_and_the_rest_is_counted() -> None:
+    lab = Lab(3, partitions=6, replication=3)
+    started(lab, Action.DRAIN, lab.nodes[1])
+    Leader(lab).until_over(rounds=3)
+    first = lab.partition
+    assert f"6 partitions ({first}, {first + 1}, {first + 2}, and 3 more)" in lab.state.rebalance.why
+
+
+class Proposer:
+    """What a refusal is made of: the newest state."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.state = lab.state
+
+    async def fresh(self) -> None:
+        """It is."""
+
+
+def removal(lab: Lab, node: int) -> str:
+    """Why a node is not removed."""
+    proposer: Any = Proposer(lab)
+    with pytest.raises(RequestRefused) as refused:
+        asyncio.run(commands(proposer, NodeId(node), "remove"))
+    return refused.value.message
+
+
+def test_who_removes_a_node_with_replicas_is_told_what_helps() -> None:
+    lab = Lab(3, partitions=5, replication=1)
+    wiped = lab.nodes[0]
+    assert removal(lab, wiped) == (
+        f"node {wiped} holds 5 replicas; run `ringfence node drain {wiped} --wait` first"
+    )
+    started(lab, Action.DRAIN, wiped)
+    assert "its drain is under way" in removal(lab, wiped)
+    lab.must(CancelRebalance(run=lab.state.rebalance.run))
+    lab.must(FinishRebalance(run=lab.state.rebalance.run))
+    lab.must(lab.fail(wiped))
+    first = lab.partition
+    assert removal(lab, wiped) == (
+        f"node {wiped} holds 5 replicas; it is FAILED and alone has the rows of 5 partitions "
+        f"({first}, {first + 1}, {first + 2}, and 2 more): start it with its data directory again and drain "
+        "it; or, if that is lost with its rows, delete the topics (a) with `ringfence topic delete`"
+    )
+
+
+def test_what_a_drain_left_is_not_told_as_under_way() -> None:
+    lab = Lab(3, partitions=3, replication=3)
+    started(lab, Action.DRAIN, lab.nodes[1])
+    Leader(lab).until_over(rounds=3)
+    said = removal(lab, lab.nodes[1])
+    assert "its drain has ended and left them" in said
+    assert "let a node join" in said
 
 
 def test_the_last_node_that_takes_partitions_is_not_drained() -> None:

@@ -72,6 +72,20 @@ def test_a_move_under_load_loses_nothing_and_leaves_nothing() -> None:
     asyncio.run(moved(3, 1, 2))
 
 
+async def moved_to_and_fro(times: int) -> int:
+    """What nodes keep of changes at most."""
+    async with Small(3) as small:
+        for turn in range(times):
+            await small.log.propose(prepare(small, 2 - turn % 2))
+            await small.until(lambda: idle(small))
+        return max(len(node._syncing) + len(node._receiving) for node in small.obeys.values())
+
+
+def test_what_is_known_of_changes_that_are_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes_node, "KNOWN_MAX", 3)
+    assert asyncio.run(moved_to_and_fro(16)) <= 3 + 2 + 1
+
+
 async def reversed_under_load(*, tells_times: bool) -> None:
     async with Small(3, hold_s=300) as small:
         for native in small.disks.nodes.values():

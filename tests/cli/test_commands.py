@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +25,6 @@ ROWS = pa.table(
         "name": pa.array([f"name {number}" if number % 7 else None for number in range(10_000)]),
     }
 )
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
-        yield running
-        assert running.stop() == 0
 
 
 @pytest.fixture

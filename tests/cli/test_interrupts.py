@@ -23,13 +23,6 @@ SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 ROWS = pa.record_batch({"id": pa.array(range(100), pa.int64())})
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
-        yield running
-        assert running.stop() == 0
-
-
 @pytest.fixture
 def started() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that end with the test."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +13,6 @@ import pytest
 import ringfence
 from ringfence.control.cli.exits import Exit
 from tests.system.harness import NodeProcess, cli
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as running:
-        yield running
-        assert running.stop() == 0
 
 
 class Desk:

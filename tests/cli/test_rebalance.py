@@ -106,6 +106,56 @@ def test_ids_are_shown_as_options_take_them(capsys: pytest.CaptureFixture[str]) 
     assert "1,234" in said
 
 
+NOBODY, LONG = "nobody was acknowledged", "for 1.5 ms in half of them, for 9.0 ms at the longest"
+BACK, BY = "`rebalance reverse` takes back", "only by number, as `rebalance reverse 4`"
+
+
+def kept(partition: int, run_: int, to: int = 2) -> dict[str, Any]:
+    return {"partition": partition, "run": run_, "from": [1], "to": [to]}
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        (
+            {"reversible": [kept(7, 3), kept(8, 3), kept(9, 3), kept(4, 2), kept(5, 2), kept(6, 2, to=1)]},
+            f"{BACK} 3 changes of rebalance 3; 2 changes of earlier ones {BY}: partitions 4, 5",
+        ),
+        ({"reversible": [kept(7, 3)]}, f"{BACK} 1 change of rebalance 3"),
+        (
+            {"gaps": {"count": 1, "p50_us": 1_500, "p99_us": 1_500, "max_us": 1_500}},
+            f"1 partition changed its owner: {NOBODY} there for 1.5 ms",
+        ),
+        (
+            {"gaps": {"count": 4, "p50_us": 1_500, "p99_us": 9_000, "max_us": 9_000}},
+            f"4 partitions changed their owners: {NOBODY} {LONG}",
+        ),
+        (
+            {"waits": [f"node {number}" for number in range(7)]},
+            "waits for: node 0; node 1; node 2; node 3; node 4; and 2 more",
+        ),
+    ],
+)
+def test_the_end_of_a_run_is_told_in_words(
+    told: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rebalance._show(shown("IDLE", outcome="DONE", **told), as_json=False)
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_the_history_says_how_long_the_longest_gap_was(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gaps = {"count": 2, "p50_us": 10, "p99_us": 2_500, "max_us": 2_500}
+    door = Told(shown("IDLE"), runs=(shown("IDLE", gaps=gaps), shown("IDLE")))
+    monkeypatch.setattr("ringfence.control.cli.rebalance_door._opened", lambda *_: door)
+    assert run(["rebalance", "history"]) == Exit.OK
+    said = capsys.readouterr().out
+    assert "longest gap" in said
+    assert "2.5 ms" in said
+    assert "count" not in said.replace("counts", "")
+
+
 COMMANDS = ["start", "preview", "status", "history", "reverse", "pause", "resume", "cancel"]
 
 

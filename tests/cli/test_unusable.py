@@ -89,14 +89,6 @@ def test_dev_ends_with_8_when_no_node_is_left(tmp_path: Path) -> None:
         dev.communicate()
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("outputs") / "data") as running:
-        made = cli("topic", "create", "t", "--column", "id:int64", address=running.address)
-        assert made.returncode == 0, made.stderr
-        yield running
-
-
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -109,6 +101,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 def test_an_output_that_may_not_be_written_is_named(
     node: NodeProcess, tmp_path: Path, command: tuple[str, ...], says: str
 ) -> None:
+    made = cli("topic", "create", "t", "--column", "id:int64", "--exist-ok", address=node.address)
+    assert made.returncode == 0, made.stderr
     (tmp_path / "ro").mkdir(mode=0o555)
     (tmp_path / "folder.parquet").mkdir()
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections: both ways at once, or so that requests arrive and answers do not."""
+"""A TCP proxy that cuts connections: both ways at once, or so that only one way gets through."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Self
 class Proxy:
     """Stands before one node.
 
-    `cut` drops every connection, `cut_answers` lets what is on its way to the node arrive.
+    `cut` drops every connection, `cut_answers` lets what is on its way to the node arrive. While `is_deaf` no
+    request arrives, and the connections stay.
     """
 
     def __init__(self, target: str) -> None:
@@ -23,6 +24,7 @@ class Proxy:
         self._pairs: dict[socket.socket, socket.socket] = {}  # client -> node
         self._mute: set[socket.socket] = set()
         self._mute_new = False
+        self.is_deaf = False
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._stop = threading.Event()
@@ -59,6 +61,11 @@ class Proxy:
         self.cut_answers()
         self._mute_new = True
 
+    def heal(self) -> None:
+        """Everything gets through again, over new connections."""
+        self._mute_new = self.is_deaf = False
+        self.cut()
+
     def _close(self, client: socket.socket) -> None:
         node = self._pairs.pop(client)
         self._mute.discard(client)
@@ -91,7 +98,7 @@ class Proxy:
             if data and other is client and client in self._mute:
                 self._close(client)  # the node has served it, and nobody will know
                 return
-            if data:
+            if data and not (self.is_deaf and ready is client):
                 other.sendall(data)
         except OSError:
             data = b""

@@ -74,10 +74,11 @@ def broken(count: int) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("name", [None, "named"])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_rows_that_are_not_sound_are_refused_as_such(name: str | None, parts: int) -> None:
+@pytest.mark.parametrize("count", [1, 20])
+def test_rows_that_are_not_sound_are_refused_by_name(name: str | None, parts: int, count: int) -> None:
     with node_with_topic() as (_, client), client.producer("t", name=name) as producer:
-        with pytest.raises(ringfence.BatchError, match=r"cannot be read as rows.*1000000"):
-            producer.send(broken(20) if parts == 1 else pa.Table.from_batches([broken(20)] * parts))
+        with pytest.raises(ringfence.BatchError, match=r'column "text" is not sound: .*1000000'):
+            producer.send(broken(count) if parts == 1 else pa.Table.from_batches([broken(count)] * parts))
         assert producer.bytes_in_flight == 0
 
 

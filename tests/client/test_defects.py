@@ -146,13 +146,15 @@ def test_a_lingering_body_in_two_halves_tells_each_send_of_its_own_rows(
 def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part that went out has an outcome, the rest was refused, and `close` does not wait for ever."""
     between, go_on = threading.Event(), threading.Event()
-    real = TopicEncoder.bodies
+    real, encoded = TopicEncoder.bodies, 0
 
     def chunks(self: TopicEncoder, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
         return [(batch.slice(start, 10), 1000) for start in range(0, batch.num_rows, 10)]
 
     def bodies(self: TopicEncoder, batch: pa.RecordBatch, *rest: Any, **more: Any) -> list[Body]:
-        if batch.column("id").to_pylist()[0] == 10:
+        nonlocal encoded
+        encoded += 1
+        if encoded == 4:  # first both to be refused, then each to be sent
             between.set()
             assert go_on.wait(5)
         return real(self, batch, *rest, **more)
@@ -160,7 +162,7 @@ def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.Monke
     monkeypatch.setattr(TopicEncoder, "chunks", chunks)
     monkeypatch.setattr(TopicEncoder, "bodies", bodies)
     with node_with_topic(partitions=1) as (_, client):
-        producer = client.producer("t")
+        producer = client.producer("t", bytes_in_flight_max=4000)
         sent: list[ringfence.SendFuture] = []
         sender = threading.Thread(target=lambda: sent.append(producer.send(rows(0, 20))), daemon=True)
         sender.start()
@@ -173,6 +175,7 @@ def test_a_close_in_the_middle_of_a_large_send_ends_it(monkeypatch: pytest.Monke
         with pytest.raises(ringfence.ClosedError):
             sent[0].result(1)
         assert [part.rows for part in sent[0].appended] == [10]
+        assert sent[0].exception(0).rows_handed_over == 10  # type: ignore[union-attr]
 
 
 def test_a_partition_whose_fetch_was_refused_is_fetched_again() -> None:
@@ -206,10 +209,10 @@ def test_a_batch_that_could_not_be_decoded_is_neither_skipped_nor_read_twice(
 ) -> None:
     real, failing = Decoder.batch, iter([False, True, False, True, True])
 
-    def batch(self: Decoder, record: wire.RecordHeader, message: memoryview) -> pa.RecordBatch:
+    def batch(self: Decoder, record: wire.RecordHeader, message: memoryview, offset: int) -> pa.RecordBatch:
         if next(failing, False):
             raise ProtocolError("planted")
-        return real(self, record, message)
+        return real(self, record, message, offset)
 
     monkeypatch.setattr(Decoder, "batch", batch)
     with node_with_topic(partitions=2) as (_, client):

@@ -16,6 +16,7 @@ import pytest
 import ringfence
 from ringfence.encode import record_batches
 from ringfence.frames import from_pandas
+from ringfence.native._node import Encoder, schema_message
 from ringfence.native.errors import SchemaError
 from tests.system.harness import NodeProcess
 
@@ -99,3 +100,12 @@ def test_two_columns_of_one_name_are_refused_by_name(kind: type[pa.Table | pa.Re
     rows = kind.from_arrays([pa.array([1]), pa.array([2])], names=["v", "v"])
     with pytest.raises(SchemaError, match='two columns are named "v"'):
         record_batches(rows, pa.schema([("v", pa.int64())]))
+
+
+def test_a_pandas_time_without_a_zone_is_taken_as_utc_and_an_arrow_one_is_refused() -> None:
+    schema = pa.schema([pa.field("at", pa.timestamp("us", "Asia/Tokyo"))])
+    (batch,) = record_batches(pd.DataFrame({"at": [TIME.replace(tzinfo=None)]}), schema)
+    assert batch["at"].cast(pa.timestamp("us", "UTC")).to_pylist() == [TIME]
+    naive = pa.record_batch({"at": pa.array([TIME.replace(tzinfo=None)], pa.timestamp("us"))})
+    with pytest.raises(SchemaError, match='column "at": Timestamp'):
+        Encoder(schema_message(schema)).whole(naive)

@@ -22,8 +22,10 @@ def test_the_successor_fences_the_predecessor_and_resumes_where_it_was() -> None
         second = client.producer("t", name="loader")
         assert set(second.resume) == set(node.topic_of("t").logs)
         assert {point.send for point in second.resume.values()} == {5}
-        with pytest.raises(ringfence.FencedError):
+        with pytest.raises(ringfence.FencedError, match='producer name "loader"') as caught:
             first.send(rows(100, 10)).result(10)
+        assert caught.value.producer == "loader"
+        assert caught.value.code == Code.FENCED_PRODUCER
         with pytest.raises(ringfence.FencedError):
             first.close()
         second.send(rows(50, 10)).result(10)

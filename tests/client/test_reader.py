@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 import threading
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 
 import ringfence
 from ringfence.decode import Decoder
-from ringfence.native._node import schema_message
+from ringfence.native import wire
+from ringfence.native._node import crc32c, schema_message
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
 from ringfence.places import Position
 from tests.client.fake_node import Fault, Redirect, Refuse
@@ -217,13 +219,13 @@ def test_older_batches_get_null_columns_and_newer_ones_lose_theirs() -> None:
         fill(client, 1)
         (log,) = node.topic_of("t").logs.values()
         (record, message), *_ = list(decoder.records(memoryview(log.records[0])))
-        batch = decoder.batch(record, message)
+        batch = decoder.batch(record, message, 0)
         assert batch.schema == wide
         assert batch.column("more").null_count == 10
         narrow = Decoder("t", [schema_message(SCHEMA)], ["id"])
         narrow.learn([schema_message(SCHEMA), schema_message(wide)])
         wider = pa.record_batch([pa.array([1], pa.int64()), pa.array(["a"]), pa.array([1.5])], schema=wide)
-        found = narrow.batch(record._replace(schema_id=1, rows=1), memoryview(wider.serialize()))
+        found = narrow.batch(record._replace(schema_id=1, rows=1), memoryview(wider.serialize()), 0)
         assert found.to_pydict() == {"id": [1]}
 
 
@@ -240,7 +242,7 @@ def test_dictionaries_are_read() -> None:
         fill(client, 1)
         (log,) = node.topic_of("t").logs.values()
         record = next(decoder.records(memoryview(log.records[0])))[0]
-    assert decoder.batch(record._replace(rows=3), memoryview(run)).to_pydict() == {"word": ["a", "b", "a"]}
+    assert decoder.batch(record._replace(rows=3), memoryview(run), 0).to_pydict() == {"word": ["a", "b", "a"]}
 
 
 def test_a_reader_that_another_thread_closes_ends_at_once() -> None:
@@ -267,3 +269,32 @@ def test_a_reader_that_is_closed_gives_nothing_without_a_word_to_nobody() -> Non
             pass
         with pytest.raises(ringfence.ClosedError, match="closed"):
             list(reader)
+
+
+def test_a_record_that_cannot_be_decoded_is_named_and_the_way_around_it() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        fill(client, 4)
+        (log,) = node.topic_of("t").logs.values()
+        log.records[2] = undecodable(log.records[2])
+        reader = client.read("t")
+        assert [next(reader).num_rows, next(reader).num_rows] == [10, 10]
+        with pytest.raises(ringfence.ProtocolError):
+            next(reader)
+        # Again and again, and never past it.
+        with pytest.raises(ringfence.ProtocolError, match=r"rows 20 to 29 .*, start=30;") as told:
+            next(reader)
+        error = told.value
+        assert (error.partition, error.offset, error.rows) == (log.partition, 20, 10)
+        behind = {place.partition: place.offset for place in reader.positions()}
+        behind[log.partition] = error.next_offset
+        rest = [batch.column("id").to_pylist() for batch in client.read("t", start=behind)]
+        assert rest == [list(range(30, 40))]
+
+
+def undecodable(record: bytes) -> bytes:
+    """The record with an offset of zero in its Arrow metadata, which older nodes stored, all CRCs right."""
+    header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack_from(record))
+    begin, end = wire.RECORD_HEADER_BYTES, wire.RECORD_HEADER_BYTES + header.body_bytes
+    body = record[begin : begin + 8] + bytes(4) + record[begin + 12 : end]
+    head = wire.RECORD_STRUCT.pack(*header._replace(body_crc=crc32c(body)))
+    return head[:4] + struct.pack("<I", crc32c(head[8:])) + head[8:] + body + record[end:]

@@ -84,11 +84,13 @@ class World:
         )
         self.wire.requests.append(order)
         self.wire.unanswered[order.key, order.attempt] = order
-        same = [
-            other
+        # A batch counts once: a former owner may not have answered an earlier try of it.
+        same = {
+            other.key
             for other in self.wire.unanswered.values()
             if (other.identity, other.partition) == (order.identity, partition)
-        ]
+            and self.machine._current(other.key, other.attempt) is not None
+        }
         flight = len(same)
         assert flight <= self.window, f"{flight} unanswered in partition {partition}"
         return True
@@ -121,7 +123,7 @@ class World:
         moved = list(moved)
         if self.wants_table or moved:
             self.wants_table = 0
-            self.run(self.machine.table_arrived(self.logs, moved))
+            self.run(self.machine.table_arrived(self.logs, moved, now=self.now))
 
     def epoch(self) -> None:
         if self.wants_epoch:

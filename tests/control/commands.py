@@ -229,8 +229,16 @@ def scope_commands(state: MetadataState) -> st.SearchStrategy[Command]:
             instance=st.sampled_from([b"", b"1", b"2", b"x" * 65]),
             one_off=st.booleans(),
         ),
-        st.builds(CommitScope, scope=scopes, driver=drivers, epoch=epochs, tokens=tokens, parts=parts),
-        st.builds(ExpireScope, scope=scopes, epoch=epochs),
+        st.builds(
+            CommitScope,
+            scope=scopes,
+            driver=drivers,
+            epoch=epochs,
+            tokens=tokens,
+            parts=parts,
+            keep=st.booleans(),
+        ),
+        st.builds(ExpireScope, scope=scopes, epoch=epochs, driver=st.one_of(st.just(Index(0)), drivers)),
         st.builds(
             ConfirmPublished,
             scope=scopes,

@@ -1,4 +1,4 @@
-"""What a node's beats say of itself: by which entry this very process was started."""
+"""What a node's beats say of itself: the entry that this very process was started by."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from typing import Any, cast
 
 import msgspec
 
-from ringfence.control.model.ids import Index
 from ringfence.control.runtime.members import Beat, Members
 from tests.control.commands import cluster, restart, store_of
 from tests.control.test_liveness import after
 
 
-def beats(*, started: int) -> Beat:
-    """One that node 2 sends whose metadata does not have its newest start yet."""
+def beats(*starts: int, is_started: bool) -> Beat:
+    """One that node 2 sends, whose metadata has these starts of it: by this process if `is_started`."""
+    state = cluster(2)
+    for index in starts:
+        state = after(state, index, restart(state, 2))
     sent: list[Beat] = []
     replica = SimpleNamespace(
         id=2, leads=False, leader=1, applied=SimpleNamespace(index=30), disk_full=False,
         configuration=SimpleNamespace(voters=(1, 2), voters_outgoing=()),
     )  # fmt: skip
-    proposer = SimpleNamespace(replica=replica, state=after(cluster(2), 20, restart(cluster(2), 2)))
+    proposer = SimpleNamespace(replica=replica, state=state)
     peers = SimpleNamespace(
         know=lambda _: None,
         forget_others=lambda _: None,
@@ -30,7 +32,7 @@ def beats(*, started: int) -> Beat:
     health = SimpleNamespace(worsen=lambda *_: None, mend=lambda *_: None)
     here = SimpleNamespace(node=2, store=store_of(2))
     kind: Any = Members
-    members = kind(proposer, peers, here, health, started=lambda: Index(started))
+    members = kind(proposer, peers, here, health, is_started=lambda: is_started)
     asyncio.run(_once(cast("Members", members)))
     return sent[0]
 
@@ -41,5 +43,10 @@ async def _once(members: Members) -> None:
 
 def test_before_its_own_start_is_applied_a_process_does_not_speak_for_an_earlier_one() -> None:
     """Others that have applied it would take it for a copied directory."""
-    assert beats(started=0).started == 0
-    assert beats(started=40).started == 40
+    assert beats(20, is_started=False).started == 0
+    assert beats(20, is_started=True).started == 20
+
+
+def test_a_start_that_was_applied_twice_is_spoken_for_as_a_whole() -> None:
+    """A late repeat is the node's newest start: a beat of the first one would be a stranger's, for ever."""
+    assert beats(20, 21, is_started=True).started == 21

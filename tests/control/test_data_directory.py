@@ -23,6 +23,8 @@ from ringfence.control.model.entries import encode_proposal
 from ringfence.control.model.ids import Index, NodeId, TopicId
 from ringfence.control.model.nodes import Life, Ring
 from ringfence.control.model.rebalances import Action
+from ringfence.control.model.results import ScopeBegun
+from ringfence.control.model.scopes import BeginScope, CommitScope
 from ringfence.control.model.state import (
     EMPTY,
     STATE_FORMAT,
@@ -47,7 +49,8 @@ from ringfence.native.errors import (
 from tests.changes.lab import Lab
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
-GOLDEN = Path(__file__).parent / "snapshot_format_6.bin"
+GOLDEN = Path(__file__).parent / "snapshot_format_7.bin"
+GOLDEN_6 = Path(__file__).parent / "snapshot_format_6.bin"
 GOLDEN_5 = Path(__file__).parent / "snapshot_format_5.bin"
 GOLDEN_4 = Path(__file__).parent / "snapshot_format_4.bin"
 GOLDEN_3 = Path(__file__).parent / "snapshot_format_3.bin"
@@ -262,7 +265,7 @@ def first_entries() -> MetadataState:
     return state
 
 
-@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN])
+@pytest.mark.parametrize("golden", [GOLDEN_1, GOLDEN_2, GOLDEN_3, GOLDEN_4, GOLDEN_5, GOLDEN_6, GOLDEN])
 def test_a_snapshot_of_any_format_opens_for_ever_and_equals_its_log(golden: Path) -> None:
     read = snapshot.read(golden, history=INIT.history)
     assert read.position == Position(3, 1)
@@ -318,8 +321,24 @@ def test_what_was_under_way_in_format_4_goes_on() -> None:
     del plain["changes"][lab.partition]["before"], plain["changes"][lab.partition]["stopped_us"]
     del plain["moves"][lab.partition]["gap_us"]
     plain["runs"] = [plain["rebalance"]]
-    after = decode_state(CONVERSIONS[5](CONVERSIONS[4](msgspec.msgpack.encode(sorted_maps(plain)))))
-    assert after == replace(state, runs=(state.rebalance,))
+    data = msgspec.msgpack.encode(sorted_maps(plain))
+    for number in range(4, STATE_FORMAT):
+        data = CONVERSIONS[number](data)
+    assert decode_state(data) == replace(state, runs=(state.rebalance,))
+
+
+def test_scopes_of_format_6_equal_their_log() -> None:
+    """As the program of format 6 wrote it: no commit of its log says that it is to be kept."""
+    state, begun = first_entries(), None
+    for index, name in enumerate(("begun", "committed"), 4):
+        state, begun = apply(state, entry(index, BeginScope(name=name)))
+    assert isinstance(begun, ScopeBegun)
+    commit = CommitScope(scope=begun.scope, driver=begun.driver, epoch=8, tokens=(), parts=())
+    state, _ = apply(state, entry(6, commit))
+    plain = msgspec.msgpack.decode(canonical_bytes(state))
+    for scope in plain["scopes"].values():
+        del scope["kept"], scope["unkept"]
+    assert CONVERSIONS[6](msgspec.msgpack.encode(sorted_maps(plain))) == canonical_bytes(state)
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot"])

@@ -146,6 +146,20 @@ def test_a_joining_node_neither_fails_nor_recovers() -> None:
     assert ticked(leader(), state, range(0, 9_000, 100)) == []
 
 
+def test_a_start_is_a_sign_of_life_before_the_first_beat() -> None:
+    """Its entry is committed before who joins, or comes back, is heard for the first time."""
+    joining = after(cluster(2), 20, register(9))
+    nine = max(joining.nodes)
+    liveness = leader()
+    assert ticked(liveness, joining, range(0, 9_000, 100), beating=(TWO,)) == []
+    started = after(joining, 21, restart(joining, nine))
+    decided = ticked(liveness, started, range(9_000, 12_100, 100), beating=(TWO,))
+    failed = FailNode(node=nine, changed=started.nodes[nine].changed)
+    assert [one for one in decided if not isinstance(one[1], AddToRing)] == [(12_000, failed)]
+    back = after(after(started, 22, failed), 23, restart(started, nine))
+    assert ticked(liveness, back, range(13_000, 15_900, 100), beating=(TWO,)) == []
+
+
 def test_a_burst_of_failures_is_taken_in_parts() -> None:
     state = cluster(150)
     liveness = leader()

@@ -395,17 +395,29 @@ def test_a_dead_engine_fails_the_node(tmp_path: Path, monkeypatch: Patch) -> Non
     run(tmp_path, monkeypatch, work)
 
 
-@pytest.mark.parametrize(
-    "address", ["tcp://0.0.0.0:1", "tcp://192.168.1.1:1", "tcp://example.com:1", "tcp://*:1"]
-)
-def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: Patch, address: str) -> None:
-    async def nothing(_: Bench) -> None:
-        """Started."""
+NOBODYS = "tcp://192.0.2.1:1"
+"""An address for documents (RFC 5737): no machine has it."""
 
+
+async def nothing(_: Bench) -> None:
+    """Started."""
+
+
+@pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://example.com:1", "tcp://*:0", NOBODYS])
+def test_listening_off_loopback_must_be_asked_for(tmp_path: Path, monkeypatch: Patch, address: str) -> None:
     with pytest.raises(ConfigError, match="off loopback"):
         run(tmp_path, monkeypatch, nothing, listen=(address,))
     assert not tmp_path.joinpath("store.toml").exists()
-    run(tmp_path, monkeypatch, nothing, listen=(address,), insecure=True)
+    if address != NOBODYS:
+        run(tmp_path, monkeypatch, nothing, listen=(address,), insecure=True)
+
+
+def test_an_address_that_this_machine_does_not_have_leaves_no_store(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.1.*No store was made"):
+        run(tmp_path, monkeypatch, nothing, listen=(NOBODYS,), insecure=True)
+    assert not tmp_path.joinpath("store.toml").exists()
 
 
 def test_a_journal_that_fails_while_the_node_starts_ends_the_start(

@@ -31,7 +31,7 @@ from ringfence.control.store.journal import Hard, Journal, Payload
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import StorageError
 from ringfence.native.wire import Code
-from tests.control.commands import create
+from tests.control.commands import create, restart
 
 
 class Member:
@@ -42,7 +42,12 @@ class Member:
         self.indexes: list[int] = []
         self.store = RaftStore(directory)
         self.store.configuration = ConfigurationState(voters=voters)
-        self.proposer = RaftProposer(on_applied=lambda _, __, index: self.indexes.append(index))
+        self.starts: list[str] = []
+        self.proposer = RaftProposer(
+            on_applied=lambda _, __, index: self.indexes.append(index),
+            on_own_start=lambda: self.starts.append("own"),
+            on_other_start=lambda _, __: self.starts.append("other"),
+        )
         self.replica = Replica(
             self.store, node, listener=self.proposer, send=net.send, on_failed=self.failures.append
         )
@@ -361,3 +366,30 @@ def test_too_many_waiting_proposals_are_told_to_come_back(
         assert len(proposer.state.topics) == 3
 
     run(tmp_path, 1, work)
+
+
+def test_repeats_of_a_start_are_known_as_the_process_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to no session: a copy of it that comes late is applied once more, and must fence nobody."""
+
+    async def work(net: Net) -> None:
+        leader = await net.leader()
+        follower = next(member for member in net.members.values() if member is not leader)
+        sent: list[bytes] = []
+        step = follower.replica.step
+
+        def watch(event: events.Event) -> None:
+            if isinstance(event, events.Propose):
+                sent.extend(event.data)
+            step(event)
+
+        monkeypatch.setattr(follower.replica, "step", watch)
+        await follower.proposer.propose(restart(leader.proposer.state, 1))
+        leader.replica.step(events.Propose((sent[0],)))  # the copy
+        last = (await leader.proposer.propose(SetConfig(values={"topics_max": 77}))).index
+        await asyncio.gather(*(member.proposer.reached(last) for member in net.members.values()))
+        assert follower.starts == ["own", "own"]
+        assert leader.starts == ["other", "other"]
+
+    run(tmp_path, 3, work)

@@ -8,7 +8,7 @@ import structlog.testing
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.metadata_scopes import PENDING_MAX
+from ringfence.control.machines.metadata_scopes import KEPT_MAX, PENDING_MAX, is_own
 from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import Refused, ScopeBegun, ScopeDecided
@@ -22,7 +22,15 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.scope_requests import due_of, rule_of, tell_forgotten
+from ringfence.control.runtime.scope_requests import (
+    IN_PARTITION_MAX,
+    PARTS_AT_ONCE,
+    Due,
+    due_of,
+    round_of,
+    rule_of,
+    tell_forgotten,
+)
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, STORE, create, entry
 
@@ -58,8 +66,12 @@ class Log:
     def commit(self, begun: ScopeBegun, epoch: int, rows: int = 5) -> CommitScope:
         part = StagedPart(TOPIC, self.partition, rows)
         return CommitScope(
-            scope=begun.scope, driver=begun.driver, epoch=epoch, tokens=(TOKEN,), parts=(part,)
+            scope=begun.scope, driver=begun.driver, epoch=epoch, tokens=(TOKEN,), parts=(part,), keep=True
         )
+
+    def is_own(self, command: CommitScope) -> bool | None:
+        """As an answer tells it that says "already"."""
+        return is_own(self.state.scopes[command.scope], command)
 
     def confirm(self, begun: ScopeBegun, epoch: int) -> ConfirmPublished:
         return ConfirmPublished(scope=begun.scope, epoch=epoch, parts=((TOPIC, self.partition),))
@@ -102,6 +114,70 @@ def test_a_later_driver_fences_and_the_same_instance_is_the_same_driver() -> Non
     assert log.refused(BeginScope(name="s", instance=b"run-1")).code == Code.FENCED_PRODUCER
     assert log.do(log.commit(second, 1)) == ScopeDecided(already=False)
     assert log.do(log.commit(first, 1)) == ScopeDecided(already=True), "what is committed is told to anybody"
+
+
+def test_who_commits_a_decided_epoch_again_is_told_whose_it_is() -> None:
+    log = Log()
+    first, second = log.begun(), log.begun()
+    two = replace(log.commit(second, 2), tokens=(b"a" * 16, b"b" * 16))
+    assert log.is_own(two) is None, "it is not decided yet"
+    log.do(two)
+    assert log.is_own(two) is True
+    assert log.is_own(replace(two, tokens=two.tokens[::-1])) is True
+    assert log.is_own(replace(two, driver=first.driver)) is True, "the rows are there, whoever asks"
+    assert log.is_own(replace(two, tokens=two.tokens[:1])) is False
+    assert log.is_own(log.commit(first, 2)) is False, "drawn by both, committed by one"
+    assert log.is_own(log.commit(second, 1)) is False, "a later epoch's commit gave it up"
+    none = replace(log.commit(second, 5), tokens=(), parts=())
+    log.do(none)
+    assert log.is_own(none) is True
+    assert log.is_own(replace(none, driver=first.driver)) is False, "of another driver, just as empty"
+    assert log.is_own(two) is True
+    log.begun()
+    assert log.is_own(two) is True, "begun anew since"
+
+
+def test_whose_a_commit_was_is_known_of_the_last_ones() -> None:
+    log = Log()
+    begun = log.begun()
+    old, *later = [
+        replace(log.commit(begun, epoch), tokens=(b"%016d" % epoch,), parts=())
+        for epoch in range(2, 2 * KEPT_MAX + 4, 2)
+    ]
+    assert len(later) == KEPT_MAX
+    log.do(old)
+    for each in later[:-1]:
+        log.do(each)
+    assert (log.is_own(replace(old, epoch=1)), log.is_own(old)) == (False, True)
+    log.do(later[-1])
+    assert (log.is_own(old), log.is_own(replace(old, epoch=1))) == (None, None)
+    assert log.is_own(replace(old, epoch=3)) is False
+    assert all(log.is_own(each) for each in later)
+    assert len(log.state.scopes[begun.scope].kept) == 24 * KEPT_MAX
+
+
+def test_of_an_older_programs_commits_is_not_known_whose_they_were() -> None:
+    log = Log()
+    begun = log.begun()
+    log.do(log.commit(begun, 2))
+    log.do(replace(log.commit(begun, 4), keep=False))
+    log.do(log.commit(begun, 6))
+    assert [log.is_own(log.commit(begun, epoch)) for epoch in range(1, 7)] == [None] * 4 + [False, True]
+
+
+def test_who_is_fenced_gives_up_no_epoch_of_its_successor() -> None:
+    log = Log()
+    first, second = log.begun(), log.begun()
+    for epoch in (1, 1 << 62):
+        wish = ExpireScope(scope=first.scope, epoch=epoch, driver=first.driver)
+        assert log.refused(wish).code == Code.FENCED_PRODUCER
+    assert log.do(log.commit(second, 1)) == ScopeDecided(already=False)
+    late = ExpireScope(scope=first.scope, epoch=1, driver=first.driver)
+    assert log.do(late) == ScopeDecided(already=True), "what is committed is told to anybody"
+    own = ExpireScope(scope=first.scope, epoch=2, driver=second.driver)
+    assert log.do(own) == ScopeDecided(already=False)
+    assert log.do(ExpireScope(scope=first.scope, epoch=3)) == ScopeDecided(already=False), "an operator's"
+    assert log.state.scopes[first.scope].expired == 3
 
 
 def test_what_expired_is_never_committed_and_what_is_committed_never_expires() -> None:
@@ -224,3 +300,35 @@ def test_rows_for_a_partition_that_is_not_there_are_refused_not_given_up() -> No
     assert log.do(there) == ScopeDecided(already=False)
     gone = replace(there, parts=(StagedPart(TopicId(99), log.partition, 5),))
     assert log.do(gone) == ScopeDecided(already=True), "what is decided stays decided"
+
+
+def dues(scopes: int, epochs: int, partitions: int) -> list[Due]:
+    return [
+        Due(ScopeId(scope), PendingCommit(epoch, (), parts), part, gone=False)
+        for scope in range(scopes)
+        for epoch in range(1, epochs + 1)
+        for parts in [tuple(StagedPart(TOPIC, PartitionId(each), 1) for each in range(partitions))]
+        for part in parts
+    ]
+
+
+def test_what_is_published_at_once_is_bounded_in_each_partition_and_ascends() -> None:
+    due = dues(scopes=40, epochs=3, partitions=2)
+    stuck = {(ScopeId(7), TOPIC, PartitionId(1))}
+    rounds, left = 0, due
+    seen: dict[Any, list[int]] = {}
+    while left:
+        chosen, rest = round_of(left, stuck)
+        if not chosen:
+            break
+        assert len(chosen) + len(rest) == len(left)
+        assert len({one.line for one in chosen}) == len(chosen) <= PARTS_AT_ONCE
+        for place in {one.part.partition for one in chosen}:
+            assert sum(one.part.partition == place for one in chosen) <= IN_PARTITION_MAX
+        for one in chosen:
+            seen.setdefault(one.line, []).append(one.commit.epoch)
+        rounds, left = rounds + 1, rest
+    assert [one.line for one in left] == [*stuck] * 3, "only what is stuck is left"
+    assert all(epochs == [1, 2, 3] for epochs in seen.values())
+    assert len(seen) == 79
+    assert rounds <= 6

@@ -183,6 +183,30 @@ def test_an_unsound_request_is_a_problem_with_a_reason_and_changes_nothing(
     served(tmp_path, monkeypatch, work)
 
 
+def test_a_body_that_is_not_called_json_is_told_which_header_it_lacks(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    async def work(api: Api) -> None:
+        body = json.dumps(TOPIC).encode()
+        for headers, was in (
+            ({"content_type": "application/x-www-form-urlencoded"}, "as 'application/x-www-form-urlencoded'"),
+            ({"content_type": "text/plain"}, "as 'text/plain'"),
+        ):
+            refused = await api("POST", "/admin/topics", body, **headers)
+            assert (refused.status, refused.slug) == (422, "invalid-request")
+            why = f"it was sent {was}, so it was not read; send the header `content-type: application/json`"
+            assert refused.body["detail"].startswith(f"body: {why}")
+            assert refused.body["errors"] == [{"where": "body", "why": why}]
+        bare = await asyncio.to_thread(send, api.address, "POST", "/admin/topics", body)
+        assert bare.status in {201, 422}, bare
+        if bare.status == 422:
+            assert "without a content-type" in bare.body["detail"]
+        plain = await api("POST", "/admin/topics", {"name": 7})
+        assert "content-type" not in plain.text
+
+    served(tmp_path, monkeypatch, work)
+
+
 def test_limits_hold_before_anybody_looks(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setattr(limits, "BODY_S", 0.2)
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.rebalance_requests import shown_copy, shown_run
+from ringfence.control.runtime.rebalance_requests import Rebalances, shown_copy, shown_run
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
 
@@ -210,6 +211,21 @@ def test_a_copy_that_is_held_up_says_by_what_and_else_why_the_try_before_failed(
         "error": "to node 3: node 3 says disk_full",
     }  # fmt: skip
     assert shown_copy(move, [(NodeId(3), replace(sync, why=""))])["error"] == "the try before"
+
+
+def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
+    first = MoveRecord(
+        TopicId(1), PartitionId(1), (NodeId(1),), (NodeId(3),), state=MoveState.DUAL_WRITE, attempts=1
+    )
+    moves = {PartitionId(number): replace(first, partition=PartitionId(number)) for number in (1, 2)}
+    moves[PartitionId(3)] = replace(first, partition=PartitionId(3), state=MoveState.PENDING)
+    state = replace(EMPTY, moves=moves, rebalance=Run(run=Index(1), state=RunState.RUNNING))
+    copies = {1: SimpleNamespace(syncs=[(SimpleNamespace(node=NodeId(3)), Synced(state=SyncState.COPYING))])}
+    coordinator = SimpleNamespace(progress=copies.get, decision=None)
+    proposer, board = SimpleNamespace(state=state), SimpleNamespace(by_node=lambda _: {})
+    shown = Rebalances(proposer, SimpleNamespace(), coordinator, board).here()  # type: ignore[arg-type]
+    assert shown["counts"] == {"COPYING": 1, "DUAL_WRITE": 1, "PENDING": 1}
+    assert sorted(move["state"] for move in shown["moves"]) == ["COPYING", "DUAL_WRITE", "PENDING"]
 
 
 def test_loads_are_told_of_members_alone(tmp_path: Path, monkeypatch: Patch) -> None:

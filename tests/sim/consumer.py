@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from ringfence.codec import Answer
 from ringfence.native.wire import Code, Status
+from tests.sim.content import body_of
 from tests.sim.customer import Customer
-from tests.sim.reader import fetch_header, records_of
+from tests.sim.ledger import Published
+from tests.sim.reader import fetch_header, records_of, staged_header, staged_of
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
+    from tests.sim.machine import Machine
     from tests.sim.simulation import Simulation
 
 BEAT_US: Final = 150_000
@@ -40,23 +44,48 @@ class Consumer(Customer):
                     self._ask(machine, layout.topic, entry.partition)
         self.world.agenda.after(BEAT_US, self._beat)
 
-    def _ask(self, machine: object, topic: int, partition: int) -> None:
+    def _ask(self, machine: Machine, topic: int, partition: int) -> None:
         number = self.next_request()
         self._asking.add(partition)
         offset, epoch = self._places.get(partition, (0, 0))
         frame = fetch_header(topic, number, partition, offset, epoch, POLL_MS)
-        self.put(machine, number, frame, b"", lambda answer: self._told(partition, answer), PATIENCE_US)  # type: ignore[arg-type]
+        told = partial(self._told, machine, topic, partition)
+        self.put(machine, number, frame, b"", told, PATIENCE_US)
 
-    def _told(self, partition: int, answer: Answer | None) -> None:
+    def _told(self, machine: Machine, topic: int, partition: int, answer: Answer | None) -> None:
         self._asking.discard(partition)
         if answer is None:
             return
         try:
-            self._check(partition, answer)
+            for published in self._check(partition, answer):
+                self._follow(machine, topic, partition, published)
         except ViolationError as broken:
             self.world.violate(broken)
 
-    def _check(self, partition: int, answer: Answer) -> None:
+    def _follow(self, machine: Machine, topic: int, partition: int, published: Published) -> None:
+        """What a publish names is there from now on: the first of it is asked for at once."""
+        if not self.reach(machine):
+            return
+        number, first = self.next_request(), published.places[0]
+        frame = staged_header(topic, number, partition, first.record)
+
+        def told(answer: Answer | None) -> None:
+            if answer is None or answer.header.status != Status.OK:
+                return  # moved, or given up since
+            part = self.world.ledger.partitions[partition]
+            if part.lost_below or part.start > published.offset:
+                return
+            found = next((one for one in staged_of(bytes(answer.body)) if one.record == first.record), None)
+            batch = None if found is None else self.world.ledger.batches.get(found.first)
+            if found is None or batch is None or body_of(batch.first, batch.rows) != found.body:
+                what = f"partition {partition}: record {first.record}, which is published, is read as {found}"
+                self.world.violate(ViolationError("all or nothing", what[:300]))
+
+        self.put(machine, number, frame, b"", told, PATIENCE_US)
+
+    def _check(self, partition: int, answer: Answer) -> list[Published]:
+        """What of it are publishes. Raises ViolationError."""
+        publishes: list[Published] = []
         header, ledger = answer.header, self.world.ledger
         if header.status == Status.OK:
             records = records_of(header, bytes(answer.body))
@@ -64,6 +93,7 @@ class Consumer(Customer):
                 ledger.read(partition, record)
             if records:
                 self._places[partition] = records[-1].offset + records[-1].rows, records[-1].epoch
+            publishes = [record for record in records if isinstance(record, Published)]
         elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:
             offset, epoch = self._places.get(partition, (0, 0))
             part = ledger.partitions[partition]
@@ -73,3 +103,4 @@ class Consumer(Customer):
             self._places[partition] = header.first_offset, 0
         if self.random.random() < ANEW:
             self._places[partition] = ledger.partitions[partition].start, 0
+        return publishes

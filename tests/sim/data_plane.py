@@ -30,7 +30,7 @@ from tests.sim.agenda import Agenda
 from tests.sim.content import SCHEMA
 from tests.sim.faults import Rates
 from tests.sim.host import Host
-from tests.sim.ledger import Ledger, Stored
+from tests.sim.ledger import Ledger, Record
 from tests.sim.producer import Producer
 from tests.sim.readback import read_back
 from tests.sim.reader import Reader
@@ -388,7 +388,7 @@ class DataPlane:
                 return self._told()
         raise ViolationError("I8", "the node does not come back, or an order has no end")
 
-    def _read_all(self, partition: int) -> list[Stored] | None:
+    def _read_all(self, partition: int) -> list[Record] | None:
         """Every row from the log start on; None if reading is refused."""
         node = self.host.node
         self._connections += 1

@@ -116,7 +116,8 @@ class Host:
     ) -> None:
         for connection, frame, _ in answers:
             header = open_answer(frame)
-            if (connection, header.request_id) not in asked or header.status == Status.OK:
+            is_taken = header.status in (Status.OK, Status.STAGED)
+            if (connection, header.request_id) not in asked or is_taken:
                 continue
             if self.node.state_hash() != before:
                 raise ViolationError("I15", f"a request refused with code {header.code} changed the state")

@@ -5,9 +5,11 @@ It knows nothing of how a node works: only what clients saw, which rows were giv
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ringfence.staged_rows import StagedPlace
 from tests.sim.content import body_of
 from tests.sim.violation import ViolationError
 
@@ -36,11 +38,30 @@ class Stored:
 
 
 @dataclass(slots=True)
+class Published:
+    """A publish record as it was read: rows that were staged have offsets from `offset` on."""
+
+    offset: int
+    rows: int
+    epoch: int
+    body: bytes
+    scope: int
+    number: int
+    """The scope's epoch; `epoch` is the owner's."""
+    places: tuple[StagedPlace, ...]
+    staged: list[Stored] = field(default_factory=list)
+
+
+Record = Stored | Published
+
+
+@dataclass(slots=True)
 class Partition:
     number: int
     start: int = 0  # rows below were given up by an order
     mark: int = 0  # greatest mark that was ever told
     seen: dict[int, Stored] = field(default_factory=dict)  # by offset
+    published: dict[int, Published] = field(default_factory=dict)  # by offset
     fenced: int = 0  # greatest epoch whose opening was told to be durable
     lost_below: int = 0  # its mark when it was quarantined because bytes rotted: rows below may be gone
 
@@ -113,6 +134,7 @@ class Ledger:
         part = self.partitions[partition]
         part.mark = 0
         part.seen.clear()
+        part.published.clear()
 
     # ---- what must hold ----
 
@@ -131,9 +153,15 @@ class Ledger:
                 raise ViolationError("I14", what)
             part.mark = max(part.mark, status["end_offset"])
 
-    def read(self, partition: int, record: Stored) -> None:
+    def read(self, partition: int, record: Record) -> None:
         """A row range that a reader was given."""
         part = self.partitions[partition]
+        if isinstance(record, Published):
+            known = part.published.setdefault(record.offset, record)
+            if known.body != record.body:
+                what = f"partition {partition}: the publish at {record.offset} was read with another content"
+                raise ViolationError("I14", what)
+            return
         before = part.seen.get(record.offset)
         if before is not None and (before.rows, before.body) != (record.rows, record.body):
             name = f"partition {partition}: offset {record.offset}"
@@ -147,13 +175,18 @@ class Ledger:
             what = f"partition {partition}: what stands at {record.offset} was never sent there"
             raise ViolationError("I5", what)
 
-    def check(self, partition: int, records: list[Stored]) -> None:
-        """The whole log of a partition from its start, in order, against everything known of it."""
+    def check(self, partition: int, records: Sequence[Record]) -> None:
+        """The whole log of a partition from its start, in order, against everything known of it.
+
+        Behind each publish stand the rows that it gives offsets to.
+        """
         part = self.partitions[partition]
         by_first: dict[int, Stored] = {}
         end, epoch = -1, 0
         for record in records:
             self.read(partition, record)
+            if isinstance(record, Published):
+                continue
             if record.first in by_first:
                 other = by_first[record.first].offset
                 what = f"partition {partition}: batch {record.first} stands at {other} and at {record.offset}"
@@ -170,6 +203,10 @@ class Ledger:
         for offset, seen in part.seen.items():
             if offset >= part.start and seen.first not in by_first:
                 raise ViolationError("I14", f"partition {partition}: rows at {offset} were read and are gone")
+        here = {record.offset for record in records if isinstance(record, Published)}
+        if gone := [offset for offset in part.published if offset >= part.start and offset not in here]:
+            what = f"partition {partition}: publishes at {gone} were read and are gone"
+            raise ViolationError("I14", what)
         self._check_batches(part, by_first)
 
     def _check_batches(self, part: Partition, by_first: dict[int, Stored]) -> None:

@@ -1,5 +1,6 @@
 """`python -m tests.sim.matrix`: every step of a move x who is struck x how; exit 1 where one ends wrongly.
 
+Then the same of a transaction's commit (commits.py). Of moves:
 Four nodes, one partition with three replicas and rows on their way; it moves from its owner to the node that
 has nothing of it. When a step has become durable for the first time, one strike hits one of those concerned;
 half of the strikes last longer than the time-out of failures. Then peace: the move is committed or rolled
@@ -14,16 +15,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 from ringfence.native import _node
-from tests.sim import birth, simulation
+from tests.sim import birth, commits, simulation
+from tests.sim.customer import Customer
 from tests.sim.machine import Machine
 from tests.sim.mix import Plan
-from tests.sim.simulation import TOPIC, Result, Simulation
+from tests.sim.simulation import TOPIC, Result
+from tests.sim.struck import HARMS, SPANS_US, Cell, Struck
 from tests.sim.violation import ViolationError
 
 MACHINES: Final = 4
@@ -35,22 +37,6 @@ ORDERS: Final = ("receive_start", "sync_start", "hold", "adopt", "open", "drop")
 """Of the engines concerned: their records are on disk."""
 STEPS: Final = (*ENTRIES, *ORDERS)
 VICTIMS: Final = ("source", "target", "leader", "client")
-HARMS: Final = ("kill", "power", "pause", "partition")
-SPANS_US: Final = {"short": 400_000, "long": 3_500_000}
-"""The time-out of failures is 2 s."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    step: str
-    victim: str
-    harm: str
-    span: str
-
-    def __str__(self) -> str:
-        return f"{self.step}/{self.victim}/{self.harm}/{self.span}"
-
-
 QUIET: Final = Cell("none", "nobody", "nothing", "short")
 """Nobody is struck: such a move must be committed."""
 
@@ -69,14 +55,11 @@ def plan_of(seed: int) -> Plan:
     )  # fmt: skip
 
 
-class Moved(Simulation):
+class Moved(Struck):
     """One move, struck once."""
 
     def __init__(self, plan: Plan, native: ModuleType, cell: Cell, ends: list[str]) -> None:
-        """`ends` gets how the move ended; who asks keeps no hold of a world that way."""
-        super().__init__(plan, native)
-        self.cell, self._ends = cell, ends
-        self.struck_us = 0
+        super().__init__(plan, native, cell, ends)
         self._partition = self._change = 0
         self._before: tuple[int, ...] = ()
         self._after: tuple[int, ...] = ()
@@ -108,9 +91,9 @@ class Moved(Simulation):
         if now is not None and not self._change and now.kind == "MOVE":
             self._change = int(now.change)
         if now is not None and now.change == self._change:
-            self._step(str(now.phase).lower())
+            self.step(str(now.phase).lower())
         elif was is not None and was.change == self._change:
-            self._step("gone")
+            self.step("gone")
 
     def carried_out(self, machine: Machine, order: str, args: tuple[Any, ...]) -> None:
         """Which step of the move an engine's order was."""
@@ -118,62 +101,19 @@ class Moved(Simulation):
             return
         if order == "open" and args[4] <= self._change:
             return
-        self._step(order)
+        self.step(order)
 
-    def _step(self, name: str) -> None:
-        self.trace(name)
-        self.tell("step", name)
-        if name == self.cell.step and not self.struck_us and not self.healed:
-            self.struck_us = self.agenda.now_us
-            self.agenda.after(0, self._harm)
+    # ---- who is meant ----
 
-    # ---- the harm ----
+    def machine_meant(self) -> Machine | None:
+        return self.by_node(self._before[0] if self.cell.victim == "source" else self._after[0])
 
-    def _harm(self) -> None:
-        cell, span_us = self.cell, SPANS_US[self.cell.span]
-        self.tell("*", str(cell))
-        if cell.victim == "client":
-            self._harm_clients(span_us)
-            return
-        machine = self._victim()
-        if cell.harm in {"kill", "power"}:
-            machine.crash(power=cell.harm == "power", mid_job=cell.harm == "power")
-            self.boot_later(machine, span_us)
-        elif cell.harm == "pause":
-            machine.pause()
-            life = machine.life
-            self.agenda.after(span_us, lambda: machine.resume() if machine.life == life else None)
-        else:
-            names = [other.name for other in self.machines if other is not machine]
-            names += [client.name for client in self.clients]
-            self._cut([machine.name], names, span_us)
+    def clients_meant(self) -> list[Customer]:
+        return [*self.publishers]
 
-    def _victim(self) -> Machine:
-        if self.cell.victim == "leader":
-            leading = (m for m in self.machines if m.replica is not None and m.replica.leads)
-            return next(leading, self.machines[0])
-        node = self._before[0] if self.cell.victim == "source" else self._after[0]
-        found = self.by_node(node)
-        assert found is not None, "a node that has served is known"
-        return found
-
-    def _harm_clients(self, span_us: int) -> None:
-        """Their connections break; or they stand still, or see neither end of the move."""
-        names = [machine.name for machine in self.machines]
-        ends = [self.by_node(self._before[0]), self.by_node(self._after[0])]
-        for client in self.publishers:
-            if self.cell.harm in {"kill", "power"}:
-                for name in names:
-                    client.hang_up(name, 1.0 if self.cell.harm == "power" else 0.0)
-            elif self.cell.harm == "pause":
-                self._cut([client.name], names, span_us)
-            else:
-                self._cut([client.name], [end.name for end in ends if end is not None], span_us)
-
-    def _cut(self, ones: list[str], others: list[str], us: int) -> None:
-        pairs = [pair for a in ones for b in others for pair in ((a, b), (b, a))]
-        self.network.cut.update(pairs)
-        self.agenda.after(us, lambda: self.network.cut.difference_update(pairs))
+    def seen_by_clients(self) -> list[Machine | None]:
+        """Both ends of the move."""
+        return [self.by_node(self._before[0]), self.by_node(self._after[0])]
 
     # ---- the end ----
 
@@ -199,11 +139,11 @@ class Moved(Simulation):
                 "I13", f"nothing went wrong, and it took {self._tries()} tries: {self._why()}"
             )
         if nodes == set(self._after):
-            self._ends.append("committed")
+            self.ends.append("committed")
         elif nodes == set(self._before) and self.cell == QUIET:
             raise ViolationError("I13", f"nothing went wrong, and the move was rolled back: {self._why()}")
         elif nodes == set(self._before):
-            self._ends.append("rolled back")
+            self.ends.append("rolled back")
         else:
             raise ViolationError("I13", f"replicas are {nodes}, before {self._before}, wanted {self._after}")
 
@@ -211,15 +151,19 @@ class Moved(Simulation):
 def run(
     cell: Cell, seed: int = 1, native: ModuleType = _node, *, is_told: bool = False
 ) -> tuple[Result, str]:
-    """One cell's result, and how its move ended."""
+    """One cell's result, and how its move, or its first commit, ended."""
     ends: list[str] = []
-    made = partial(_made, cell, ends)
-    result = simulation.run(plan_of(seed), native, is_told=is_told, make=made)
+    is_commit = cell.step in commits.STEPS
+    plan = commits.plan_of(seed) if is_commit else plan_of(seed)
+    made = partial(_made, commits.Committed if is_commit else Moved, cell, ends)
+    result = simulation.run(plan, native, is_told=is_told, make=made)
     return result, ends[0] if ends else ""
 
 
-def _made(cell: Cell, ends: list[str], plan: Plan, native: ModuleType) -> Moved:
-    return Moved(plan, native, cell, ends)
+def _made(
+    kind: type[Moved | commits.Committed], cell: Cell, ends: list[str], plan: Plan, native: ModuleType
+) -> Struck:
+    return kind(plan, native, cell, ends)
 
 
 def main() -> int:
@@ -230,7 +174,7 @@ def main() -> int:
     given = parser.parse_args()
     birth.born(MACHINES)
     began, ends, wrong = time.process_time(), Counter[str](), 0
-    chosen = [cell for cell in (QUIET, *cells()) if given.only in str(cell)]
+    chosen = [cell for cell in (QUIET, *cells(), *commits.cells()) if given.only in str(cell)]
     for cell in chosen:
         result, outcome = run(cell, given.seed, is_told=given.told)
         ends[outcome or "wrong"] += 1

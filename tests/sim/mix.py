@@ -77,6 +77,8 @@ THEMES: Final = (
 """Kinds that make little of each other alone. A seed of a theme has nothing else, and that often."""
 REPLICATED: Final = 0.4
 """Share of seeds whose rows have three replicas."""
+COMMITTING: Final = 0.4
+"""Share of seeds with transactional writers."""
 THEMED: Final = 0.4
 ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
@@ -136,12 +138,17 @@ class Plan:
     """Of the topic that rows go to."""
     limits: tuple[tuple[str, int], ...] = ()
     """Of the cluster: how long a move may be reversed, how fast a copy is, how many there are at once."""
+    writers: int = 0
+    """Who stage, and commit epochs over several partitions."""
+    commit_us: int = 200_000
+    """Mean time between two epochs of a writer."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
     def drawn(cls, seed: int, seconds: int = 10, machines: int = 3) -> Self:
         random = Random(f"plan {seed}")
         replicas = Random(f"replicas {seed}")  # beside the others: their draws stay
+        scopes = Random(f"scopes {seed}")  # the same
         themed = random.random() < THEMED
         kinds = _kinds(random, themed=themed)
         strikes: list[tuple[int, str, int]] = []
@@ -200,6 +207,8 @@ class Plan:
             again=random.choice([0.0, 0.5]),
             replication=replication,
             limits=tuple(limits.items()),
+            writers=scopes.choice([1, 2]) if scopes.random() < COMMITTING else 0,
+            commit_us=scopes.choice([30_000, 100_000, 300_000]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 

@@ -124,7 +124,8 @@ class Publisher(Customer):
         self.layout = newest(before, layout_of(answer.control(messages.Table)))
         if self._machine is not None:
             moved = [] if before is None else list(moved_between(before, self.layout))
-            self._run(self._machine.table_arrived((entry.partition for entry in self.layout.active), moved))
+            active = (entry.partition for entry in self.layout.active)
+            self._run(self._machine.table_arrived(active, moved, now=self.now_s))
             self._send()
 
     def _fetch_over(self) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.codec import request_header
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.frame import open_answer
-from ringfence.native.wire import AnswerHeader, Code, Opcode, RecordKind, Status
+from ringfence.native.wire import AnswerHeader, Code, Opcode, RecordKind, RequestFlags, Status
+from ringfence.staged_rows import HEAD, places
 from tests.sim.content import first_id
-from tests.sim.ledger import Stored
+from tests.sim.ledger import Published, Record, Stored
 from tests.sim.violation import ViolationError
 from tests.sim.wire import Wire
 
@@ -43,18 +44,61 @@ def fetch_header(topic: int, request_id: int, partition: int, offset: int, epoch
     )
 
 
-def records_of(header: AnswerHeader, body: bytes) -> list[Stored]:
-    """The rows of a FETCH answer, which must lie below its mark."""
-    records = []
+def staged_header(topic: int, request_id: int, partition: int, record: int) -> bytes:
+    """A FETCH of staged records from this number on."""
+    return bytes(
+        request_header(
+            Opcode.FETCH,
+            request_id,
+            topic=topic,
+            partition=partition,
+            sequence=record,
+            send=BYTES,
+            flags=RequestFlags.STAGED,
+        )
+    )
+
+
+class Staged(NamedTuple):
+    """A staged record, which has no offsets of its own. `body`: its rows."""
+
+    record: int
+    rows: int
+    first: int
+    body: bytes
+
+
+def staged_of(body: bytes) -> list[Staged]:
+    """Of the answer to a FETCH of staged records."""
+    found = []
+    for packed, start, length in RecordReader(body):
+        record = _MAKE(_UNPACK(packed))
+        rows = body[start + record.extension_bytes : start + length]
+        found.append(Staged(record.record_number, record.rows, first_id(rows, record.rows), rows))
+    return found
+
+
+def records_of(header: AnswerHeader, body: bytes) -> list[Record]:
+    """The rows of a FETCH answer, which must lie below its mark, and what publishes rows."""
+    records: list[Record] = []
     view = memoryview(body)
     for packed, start, length in RecordReader(body):
         record = _MAKE(_UNPACK(packed))
-        if record.kind != RecordKind.ROWS:
+        if record.kind not in (RecordKind.ROWS, RecordKind.PUBLISH):
             continue
         if record.first_offset + record.rows > header.end_offset:
             what = f"partition {header.partition}: rows at {record.first_offset}, mark {header.end_offset}"
             raise ViolationError("I14", what)
         rows = view[start : start + length]
+        if record.kind == RecordKind.PUBLISH:
+            scope, number, _ = HEAD.unpack_from(rows)
+            listed = tuple(places(record, rows))
+            records.append(
+                Published(
+                    record.first_offset, record.rows, record.owner_epoch, bytes(rows), scope, number, listed
+                )
+            )
+            continue
         first = first_id(rows, record.rows)
         records.append(Stored(record.first_offset, record.rows, first, record.owner_epoch, bytes(rows)))
     return records

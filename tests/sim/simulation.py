@@ -22,7 +22,7 @@ from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
 from tests.sim.intercept import installed
-from tests.sim.ledger import Stored
+from tests.sim.ledger import Record
 from tests.sim.machine import Machine
 from tests.sim.mix import Plan
 from tests.sim.network import Weather
@@ -31,6 +31,7 @@ from tests.sim.publisher import Publisher
 from tests.sim.readback import read_back
 from tests.sim.violation import ViolationError
 from tests.sim.world import SECOND_US, World, prepared
+from tests.sim.writer import Writer
 
 TOPIC: Final = "rows"
 HEALED_US: Final = 60 * SECOND_US
@@ -85,7 +86,11 @@ class Simulation(World):
             for number in range(1, plan.producers + 1)
         ]
         self.consumer = Consumer(self, Random(self.random.random()))
-        self.clients = [*self.publishers, self.admin, self.consumer]
+        self.writers = [  # with dice of their own: other seeds stay what they were
+            Writer(self, number, Random(f"writer {plan.seed} {number}"), TOPIC)
+            for number in range(1, plan.writers + 1)
+        ]
+        self.clients = [*self.publishers, self.admin, self.consumer, *self.writers]
 
     # ---- the run ----
 
@@ -190,7 +195,11 @@ class Simulation(World):
                 return f"batches of {client.name} have no outcome"
         if not self.admin.idle:
             return "a request of the administrator has no end"
-        return self._unopened() or self._unlike()
+        for writer in self.writers:
+            if not writer.idle:
+                return f"the scope of {writer.name} is not begun for the last time"
+        waits = self.scopes.unpublished(self.machines[0].replica.state, self._of_node)
+        return waits or self._unopened() or self._unlike()
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
@@ -259,6 +268,7 @@ class Simulation(World):
             records = self._read_all(topic, partition, machine)
             if records is not None:
                 self.ledger.check(partition, records)
+                self.scopes.check(partition, records)
                 return
             # Refused: it must be rot, which an operator would release.
             statuses = machine.host.node.partitions()
@@ -269,7 +279,7 @@ class Simulation(World):
                 return
         raise ViolationError("I5", f"partition {partition} cannot be read, {READS_MAX} times")
 
-    def _read_all(self, topic: int, partition: int, machine: Machine) -> list[Stored] | None:
+    def _read_all(self, topic: int, partition: int, machine: Machine) -> list[Record] | None:
         """Every row from the log start on; None if reading is refused."""
         node = machine.host.node
         self.lines_made += 1

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.sim import matrix
-from tests.sim.matrix import Cell
+from tests.sim.struck import Cell
 
 FIXED = (
     Cell("prepared", "target", "power", "long"),

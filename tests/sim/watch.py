@@ -175,8 +175,16 @@ class Watch:
             self.world.violate(ViolationError("equal index, equal state", what))
         if index > self.newest[0]:
             self.newest = index, after
+            self._decides(before, after)
             self.world.changed(before, after)
             self._note_owners(before, after)
+
+    def _decides(self, before: MetadataState, after: MetadataState) -> None:
+        """Of a scope: which epoch, with which attempts."""
+        try:
+            self.world.scopes.decides(before, after)
+        except ViolationError as broken:
+            self.world.violate(broken)
 
     def answers(self, command: Any, applied: Any) -> None:
         """Who proposed hears of it: it was applied, there, with that result."""

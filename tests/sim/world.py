@@ -30,6 +30,7 @@ from tests.sim.machine import ROOT, Machine, is_damage
 from tests.sim.mix import Plan
 from tests.sim.mover import Mover
 from tests.sim.network import Network, Weather
+from tests.sim.scopes import ScopeLedger
 from tests.sim.violation import ViolationError
 from tests.sim.watch import Watch
 
@@ -67,6 +68,7 @@ class World:
         self.network = Network(self.agenda, Random(self.random.random()), self.counts, self.trace)
         self.watch = Watch(self)
         self.ledger = Ledger([])
+        self.scopes = ScopeLedger(self.ledger)
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
         self.cables = Cables(self, Random(self.random.random()) if plan.replication > 1 else self.random)

@@ -44,7 +44,7 @@ def session() -> SparkSession:
     return builder.getOrCreate()
 
 
-def die(*_: Any) -> NoReturn:
+def die(*_: Any, **__: object) -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("dead")
 
@@ -73,7 +73,7 @@ def batch(address: str, folder: str, how: str) -> None:
     df = session().range(0, ROWS, numPartitions=4)
     df = df.mapInArrow(waiting if how == "wait" else killed_once, df.schema)
     if how == "commit":
-        Target.commit = die  # type: ignore[method-assign, assignment]
+        Target.commit = die  # type: ignore[method-assign]
     if how in ("wait", "again"):
         topic = "interrupted-driver"
     result = ringfence.spark.write(

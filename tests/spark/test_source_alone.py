@@ -64,6 +64,26 @@ def test_a_topics_own_columns_called_as_metadata_columns_keep_their_values(
     assert len(plain) == 5
 
 
+def test_the_schema_of_a_stream_that_says_it_is_one_asks_for_no_ends(
+    node: NodeProcess, client: ringfence.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("asked", schema=pa.schema([("id", pa.int64())]))
+    asked: list[str] = []
+    plain = ringfence.Client.end_offsets
+
+    def counted(self: ringfence.Client, topic: str, **more: Any) -> Any:
+        asked.append(topic)
+        return plain(self, topic, **more)
+
+    monkeypatch.setattr(ringfence.Client, "end_offsets", counted)
+    given = {"address": node.address, "topic": "asked"}
+    schemas = [RingfenceSource({**given, "maxRowsPerTrigger": "5"}).schema()]
+    assert asked == []
+    schemas.append(RingfenceSource(given).schema())
+    assert asked == ["asked"]
+    assert schemas[0] == schemas[1]
+
+
 def test_filters_that_narrow_nothing_are_no_error(node: NodeProcess, client: ringfence.Client) -> None:
     client.create_topic("narrow", schema=pa.schema([("id", pa.int32())]), key=["id"], partitions=4)
     with client.producer("narrow") as producer:

@@ -147,8 +147,10 @@ def test_types_go_both_ways(lineitem: DataFrame) -> None:
         ]
     )
     assert spark_schema(views).simpleString() == "struct<a:string,b:binary,c:string>"
-    with pytest.raises(ringfence.SchemaError):
-        spark_schema(pa.schema([pa.field("a", pa.month_day_nano_interval())]))
+    wide = pa.decimal256(50, 0)
+    for none in (pa.month_day_nano_interval(), wide, pa.list_(wide), pa.struct([("in", wide)])):
+        with pytest.raises(ringfence.SchemaError, match='Spark has no type for column "b"'):
+            spark_schema(pa.schema([pa.field("a", pa.decimal256(38, 0)), pa.field("b", none)]))
 
 
 def test_nanoseconds_that_are_whole_microseconds_come_back_from_the_function_too(

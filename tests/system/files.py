@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import xxhash
+
 from ringfence.native import wire
 from ringfence.native._node import crc32c
 
@@ -45,6 +47,29 @@ def rows_of(data: Path, partition: int) -> list[Found]:
         for found in records(data)
         if found.header.kind == wire.RecordKind.ROWS and found.header.partition == partition
     ]
+
+
+def replace_body(data: Path, target: Found, body: bytes) -> None:
+    """Put another body of the same size into a record: CRCs right, its partition chained anew."""
+    assert len(body) == target.header.body_bytes
+    with target.path.open("r+b") as file:
+        file.seek(target.position + wire.RECORD_HEADER_BYTES)
+        file.write(body)
+    chain, is_behind = 0, False
+    for found in records(data):
+        header = found.header
+        if header.partition != target.header.partition or header.chain == 0:  # of others; of this store alone
+            continue
+        if found == target:
+            header, is_behind = header._replace(body_crc=crc32c(body)), True
+        logical = wire.RECORD_STRUCT.pack(*header)[wire.RECORD_KIND_AT : wire.RECORD_CHAIN_AT]
+        sealed = header._replace(chain=xxhash.xxh3_64_intdigest(logical, chain))
+        assert is_behind or sealed == header, "the chain is computed as the node does"
+        raw = wire.RECORD_STRUCT.pack(*sealed)
+        with found.path.open("r+b") as file:
+            file.seek(found.position)
+            file.write(raw[:4] + struct.pack("<I", crc32c(raw[8:])) + raw[8:])
+        chain = sealed.chain
 
 
 def flip(path: Path, position: int) -> None:

@@ -5,17 +5,26 @@ from __future__ import annotations
 import itertools
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+import pyarrow as pa
 import zmq
 
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 ANSWER_TIMEOUT_MS = 15_000
+
+
+def message_of(rows: pa.RecordBatch, codec: str | None) -> bytes:
+    """The batch's own messages as pyarrow writes them, dictionaries first: what a PUBLISH carries."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
+        writer.write_batch(rows)
+    stream: bytes = sink.getvalue().to_pybytes()
+    schema = len(pa.ipc.read_message(pa.py_buffer(stream)).serialize())
+    return stream[schema:-8]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from ringfence.native import messages, wire
 from tests.system.harness import SCHEMA, NodeProcess, batch
-from tests.system.raw import RawClient, RawTopic
+from tests.system.raw import RawClient, RawTopic, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +52,27 @@ def test_every_truncation_of_a_body_is_refused(topic: RawTopic) -> None:
 
 def test_bytes_behind_the_batch_are_refused(topic: RawTopic) -> None:
     refused(topic.publish(BYTES + bytes(64), 1), Code.BAD_BODY)
+
+
+@pytest.mark.parametrize("kind", ["bool", "null"])
+def test_metadata_that_readers_cannot_open_is_refused(client: RawClient, kind: str) -> None:
+    """An offset of zero is sound to the flatbuffers of Rust, not to those of Arrow C++."""
+    column = pa.nulls(5) if kind == "null" else pa.array([True, False, None, True, False])
+    sound = pa.record_batch({"c": column})
+    topic = RawTopic(client, f"zeroed-{kind}", sound.schema, [])
+    body = message_of(sound, "lz4")
+    assert topic.publish(body, 0, rows=5).status == Status.OK
+    unreadable = 0
+    for at in range(8, 8 + int.from_bytes(body[4:8], "little"), 4):
+        zeroed = body[:at] + bytes(4) + body[at + 4 :]
+        try:
+            pa.ipc.read_record_batch(pa.ipc.read_message(zeroed), sound.schema)
+        except (pa.ArrowException, OSError):
+            unreadable += 1
+            assert topic.publish(zeroed, 1, rows=5).status == Status.REFUSED, f"byte {at}"
+    assert unreadable > 5
+    assert topic.ends() == (0, 5), "a refused body was stored"
+    assert topic.publish(body, 1, rows=5).status == Status.OK
 
 
 def test_a_schema_message_in_front_is_refused(topic: RawTopic) -> None:

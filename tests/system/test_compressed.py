@@ -9,23 +9,12 @@ import pytest
 
 from ringfence.native import wire
 from tests.system.harness import SCHEMA, NodeProcess, batch
-from tests.system.raw import RawClient, RawTopic
+from tests.system.raw import RawClient, RawTopic, message_of
 
 Code, Op, Status = wire.Code, wire.Opcode, wire.Status
 BOMBS = 24
 BOMB_BYTES = 48 << 20
 LZ4_MAGIC = 0x184D2204
-
-
-def message_of(rows: pa.RecordBatch, codec: str) -> bytes:
-    """The batch's own message, as a PUBLISH carries it."""
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
-    with pa.ipc.new_stream(sink, rows.schema, options=options) as writer:
-        writer.write_batch(rows)
-    stream: bytes = sink.getvalue().to_pybytes()
-    schema = len(pa.ipc.read_message(pa.py_buffer(stream)).serialize())
-    return stream[schema:-8]
 
 
 def lz4_end(data: bytes, at: int) -> int:

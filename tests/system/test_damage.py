@@ -79,6 +79,32 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
     assert {name for name in before if not name.endswith(".free")} <= after.keys(), "nothing is deleted"
 
 
+def test_a_record_that_nobody_can_decode_is_named_with_the_offset_behind_it(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    """Nodes before the strict check of metadata stored such bodies; their logs are sound otherwise."""
+    node, ids = stopped
+    victim = sorted(ids)[2]
+    found = files.rows_of(node.data, victim)[30]
+    begin = found.position + wire.RECORD_HEADER_BYTES
+    body = bytearray(found.path.read_bytes()[begin : begin + found.header.body_bytes])
+    body[8:12] = bytes(4)  # the offset to the first table of the metadata
+    files.replace_body(node.data, found, bytes(body))
+    report = cli("fsck", "--data", str(node.data), "--json")
+    assert report.returncode == 0, report.stdout + report.stderr
+    offset, rows = found.header.first_offset, found.header.rows
+    with node, ringfence.connect(node.address) as client:
+        reader = client.read("t", partition=victim)
+        seen: list[int] = []
+        with pytest.raises(ringfence.ProtocolError, match=f"rows {offset} to {offset + rows - 1}") as told:
+            seen += [row for part in reader for row in part["id"].to_pylist()]
+        error = told.value
+        assert (error.partition, error.offset, error.rows) == (victim, offset, rows)
+        assert f"partition={victim}, start={error.next_offset};" in str(error)
+        behind = client.read("t", partition=victim, start=error.next_offset)
+        assert [row for part in behind for row in part["id"].to_pylist()] == ids[victim][offset + rows :]
+
+
 def test_a_newest_file_that_is_gone_ends_the_start_until_it_is_back_or_given_up(
     stopped: tuple[NodeProcess, dict[int, list[int]]],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -179,6 +180,52 @@ def test_bodies_that_trickle_in_hold_up_no_reads(tmp_path: Path) -> None:
             one.close()
         until(lambda: client.status().counters["arriving_bytes"] == 0, 20, "their blocks are back")
         assert client.status().counters["waiting_bodies"] == 0
+
+
+def test_bodies_that_are_late_are_cut_for_a_read_that_waits_and_no_more_of_them_than_it_needs(
+    tmp_path: Path,
+) -> None:
+    """A body has half a minute, and a second for each MiB: the one test that must wait as long."""
+    node = NodeProcess(tmp_path / "data", options=("--budget-bytes", str(16 * MIB)))
+    stop = threading.Event()
+    with node, ringfence.connect(node.address, timeout_s=60) as client:
+        info = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
+        fill(client, "t", 20)
+        # Six of them take 6.9 of the pool's 14 MiB, within the half that bodies may have.
+        slow, size = [greeted(node.port) for _ in range(6)], 1_200_000
+        with RawClient(node.address) as raw:
+            head = raw.frames(wire.Opcode.PUBLISH, body_bytes=size)[0]
+            for one in slow:
+                one.sendall(b"\x01\x80" + head + b"\x02" + size.to_bytes(8, "big") + bytes(size // 2))
+
+            def trickle() -> None:
+                while not stop.wait(0.5):
+                    for one in slow:
+                        with contextlib.suppress(OSError):  # it was cut
+                            one.sendall(bytes(1_000))
+
+            thread = threading.Thread(target=trickle, daemon=True)
+            thread.start()
+            until(lambda: client.status().counters["arriving_bytes"] >= 6 * size, 20, "six half bodies")
+            began_s = time.monotonic()
+            # A quarter of the pool is never read into: 3.5 MiB and these 4 are more than is free.
+            answer = raw.ask(
+                wire.Opcode.FETCH, timeout_ms=50_000, sequence=0, send=4 * MIB, deadline_ms=60_000,
+                topic=info.topic, partition=info.partitions[0].partition,
+            )  # fmt: skip
+        waited_s = time.monotonic() - began_s
+        assert answer.status == wire.Status.OK, answer.header
+        assert answer.header.rows == 10_000, answer.header
+        assert waited_s > 20, f"it waited {waited_s:.1f} s: nothing held it up"
+        counters = client.status().counters
+        assert 1 <= counters["bodies_cut"] < 6, counters["bodies_cut"]
+        assert counters["arriving_bytes"] > 0, "the others go on"
+        fill(client, "t", 20, rows=400)
+        assert client.count("t") == 18_000
+        stop.set()
+        thread.join(20)
+        for one in slow:
+            one.close()
 
 
 def test_connections_leave_descriptors_for_the_log(tmp_path: Path) -> None:

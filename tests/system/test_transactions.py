@@ -155,7 +155,7 @@ def test_the_asyncio_twin_stages_in_parts_that_one_commit_puts_into_the_log(
             await twin.scopes.expire(begun, later)
             return sorted(staged.rows for staged in kept), done
 
-    assert asyncio.run(write()) == ([10, 10], [True, False])
+    assert asyncio.run(write()) == ([10, 10], [True, True]), "the second call asks for what is committed"
     assert sorted(ids_of(client, "parts")) == [*range(20)]
 
 
@@ -202,8 +202,13 @@ def test_a_commit_whose_answers_are_lost_is_of_unknown_outcome_and_its_scope_tel
         proxy.mute_for_good()
         with pytest.raises(ringfence.UnknownOutcomeError, match="all of its rows are in the log, or none"):
             transaction.commit()
-    until(lambda: client.count("mute") == 10, 30)
-    assert client.transaction("mute", scope="mute").committed == transaction.epoch
+        until(lambda: client.count("mute") == 10, 30)
+        proxy.heal()
+        transaction.commit()
+        assert (transaction.rows, transaction.already) == (10, False), "it was this very commit"
+        with pytest.raises(ringfence.ClosedError):
+            transaction.commit()
+    assert sorted(ids_of(client, "mute")) == list(range(10))
 
 
 def test_a_commit_of_attempts_that_are_not_its_own_is_refused_and_the_scope_goes_on(
@@ -322,27 +327,90 @@ def test_a_transaction_outlives_the_owners_of_its_rows(tmp_path: Path) -> None:
                 three.nodes[place].kill()
 
 
-def test_a_commit_of_rows_that_nobody_staged_is_told_until_its_topic_is_gone(
-    node: NodeProcess, client: ringfence.Client
+def miscounted(staged: StagedRows) -> Iterator[StagedRows]:
+    """The same with one row more or less in one partition, and with a token that nobody staged under."""
+    place = max(staged.parts)
+    for rows_there in (staged.parts[place] + 1, staged.parts[place] - 1, 1 << 32):
+        yield staged._replace(parts={**staged.parts, place: rows_there})
+    yield staged._replace(token=bytes(16))
+
+
+def refuses_all(client: ringfence.Client, begun: Begun, staged: StagedRows, topic: str) -> None:
+    for wrong in miscounted(staged):
+        with pytest.raises(ringfence.InvalidArgumentError) as caught:
+            client.scopes.commit(begun, 1, [wrong])
+        message = str(caught.value)
+        if max(wrong.parts.values()) < 1 << 32:
+            partition = next(part for _, part in staged.parts if f"in partition {part} of topic" in message)
+            assert "epoch 1: " in message, message
+            assert f"{topic!r}" in message, message
+            named, there = (
+                known[next(place for place in staged.parts if place[1] == partition)]
+                for known in (wrong.parts, staged.parts)
+            )
+            there = there if wrong.token == staged.token else 0
+            assert f"{named} rows are committed" in message, message
+            assert f"{there} are staged there (node " in message, message
+            assert "nothing was committed" in message, message
+
+
+def test_a_commit_of_other_rows_than_are_staged_is_refused_and_changes_nothing(
+    client: ringfence.Client,
 ) -> None:
-    client.create_topic("short", schema=SCHEMA)
+    client.create_topic("short", schema=SCHEMA, key=["id"], partitions=3)
     begun = client.scopes.begin("miscounts")
     attempt = client.scopes.attempt(begun, 1)
-    attempt.send("short", rows(0, 10))
+    attempt.send("short", rows(0, 60))
     staged = attempt.finish()
-    wrong = staged._replace(parts={place: count + 1 for place, count in staged.parts.items()})
-    with ringfence.connect(node.address, timeout_s=2) as hasty, pytest.raises(ringfence.RingfenceError):
-        hasty.scopes.commit(begun, 1, [wrong])
-
-    def told() -> list[str]:
-        return [reason for reason in client.status().reasons if "'miscounts'" in reason]
-
-    until(lambda: bool(told()), 60)
-    assert "epoch 1 is committed but not published" in told()[0]
-    assert "11 rows were committed, 10 are staged" in told()[0], told()
+    before = client.status().index
+    refuses_all(client, begun, staged, "public/default/short")
+    assert client.status().index == before, "nothing was decided"
     assert client.count("short") == 0, "no part of it can be read"
-    client.delete_topic("short")
-    until(lambda: not told(), 60)
+    assert client.scopes.begin("miscounts").committed == 0
+    assert client.status().reasons == []
+    late = client.scopes.begin("miscounts")
+    with pytest.raises(ringfence.InvalidArgumentError, match="begun anew"):
+        client.scopes.commit(late, 1, [staged])
+    with pytest.raises(ringfence.FencedError):
+        client.scopes.commit(begun, 1, [staged])
+    again = client.scopes.attempt(late, 1)
+    again.send("short", rows(100, 60))
+    finished = again.finish()
+    assert client.scopes.commit(late, 1, [finished])
+    assert sorted(ids_of(client, "short")) == list(range(100, 160))
+    *counts, other = miscounted(finished)
+    for same in (finished, *counts):
+        assert client.scopes.commit(late, 1, [same]), "what is committed is told, and not counted again"
+    assert client.scopes.commit(late, 1, [other]) is False, "another attempt was committed"
+
+
+def test_owners_on_other_nodes_are_asked_before_a_commit_is_decided(tmp_path: Path) -> None:
+    three = Three(tmp_path).start()
+    try:
+        with ringfence.connect(three.nodes[0].address, timeout_s=60) as client:
+            client.create_topic("spread", schema=SCHEMA, key=["id"], partitions=6)
+            assert len({part.owner for part in client.topic("spread").partitions}) == 3
+            begun = client.scopes.begin("spread")
+            attempt = client.scopes.attempt(begun, 1)
+            attempt.send("spread", rows(0, 600))
+            staged = attempt.finish()
+            assert len(staged.parts) == 6
+            for node in three.nodes:
+                with ringfence.connect(node.address, timeout_s=60) as other:
+                    refuses_all(other, begun, staged, "public/default/spread")
+            assert client.count("spread") == 0, "no part of it can be read on any node"
+            # An owner that is away is waited for: nothing is refused, and nothing is decided without it.
+            three.nodes[2].kill()
+            with (
+                ringfence.connect(three.nodes[0].address, timeout_s=7) as hasty,
+                pytest.raises(ringfence.UnknownOutcomeError),
+            ):
+                hasty.scopes.commit(begun, 1, [staged])
+            three.nodes[2].start()
+            client.scopes.commit(begun, 1, [staged])  # or an earlier try that was still asking: either one
+            assert sorted(ids_of(client, "spread")) == list(range(600))
+    finally:
+        three.kill_all()
 
 
 def test_bytes_of_a_topic_count_what_transactions_committed_and_retention_goes_by_them(

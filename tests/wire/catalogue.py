@@ -458,8 +458,9 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
             request_id=42,
         ),
     )
-    yield "commit_again", answer(Op.COMMIT, St.ALREADY_COMMITTED, request_id=42)
-    yield "expire", control(Op.EXPIRE, cluster.ScopeExpire(scope_id=30, epoch=8), request_id=43)
+    again = messages.encode(cluster.AlreadyCommitted(own=True))
+    yield "commit_again", answer(Op.COMMIT, St.ALREADY_COMMITTED, again, request_id=42)
+    yield "expire", control(Op.EXPIRE, cluster.ScopeExpire(scope_id=30, epoch=8, driver=31), request_id=43)
 
 
 def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -24,7 +24,7 @@ pub mod compute {
 
 pub mod datatypes {
     pub use arrow_array::types::*;
-    pub use arrow_buffer::i256;
+    pub use arrow_buffer::{ArrowNativeType, i256};
     pub use arrow_schema::{
         DataType, Field, FieldRef, Fields, IntervalUnit, Schema, SchemaRef, TimeUnit, UnionFields, UnionMode,
     };

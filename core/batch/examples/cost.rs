@@ -24,7 +24,7 @@ use ringfence_batch::{Encoder, SchemaPlan, schema_message, slots_of};
 const PARTITIONS: usize = 8;
 
 fn main() {
-    for rows in [55_000, 830, 85] {
+    for rows in [55_000, 830, 390, 85, 1] {
         validate(rows);
     }
     hashes();

@@ -1,9 +1,7 @@
 //! Walks the arrays and buffers of one batch in the order of the schema, and lets no range out of the body.
 
-use arrow::ipc;
-use flatbuffers::Vector;
-
 use crate::fault::Fault;
+use crate::metadata::{RecordBatch, pair};
 use crate::plan::{Kind, Node, Plan};
 
 /// Values in one array: what int32 offsets can address. Lengths that no buffer backs (nulls, run ends) are bounded by
@@ -17,9 +15,9 @@ const VARIADIC_MAX: i64 = 1 << 14;
 /// Where the next array, buffer and variadic count stand. A copy reads the same ones again.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a> {
-    nodes: Vector<'a, ipc::FieldNode>,
+    nodes: &'a [[u8; 16]],
     source: Source<'a>,
-    variadic: Option<Vector<'a, i64>>,
+    variadic: Option<&'a [[u8; 8]]>,
     node_at: usize,
     pub buffer_at: usize,
     variadic_at: usize,
@@ -30,7 +28,7 @@ pub(crate) struct Cursor<'a> {
 /// The bytes of buffers: in the body itself, or inflated.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    Body { list: Vector<'a, ipc::Buffer>, body: &'a [u8] },
+    Body { list: &'a [[u8; 16]], body: &'a [u8] },
     Inflated { ranges: &'a [(usize, usize)], bytes: &'a [u8] },
 }
 
@@ -51,21 +49,20 @@ pub(crate) struct Declared {
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(batch: &ipc::RecordBatch<'a>, source: Source<'a>) -> Result<Self, Fault> {
-        let nodes = batch.nodes().ok_or(Fault::Missing { what: "arrays" })?;
-        let variadic = batch.variadicBufferCounts();
-        Ok(Self { nodes, source, variadic, node_at: 0, buffer_at: 0, variadic_at: 0, used: 0 })
+    pub fn new(batch: &RecordBatch<'a>, source: Source<'a>) -> Self {
+        let RecordBatch { nodes, variadic, .. } = *batch;
+        Self { nodes, source, variadic, node_at: 0, buffer_at: 0, variadic_at: 0, used: 0 }
     }
 
     /// Has the batch exactly the arrays, buffers and counts of `nodes`? Before anything is inflated, so that a list of
     /// a million buffers costs nothing.
-    pub fn require_counts(batch: &ipc::RecordBatch<'_>, nodes: &[Node]) -> Result<(), Fault> {
+    pub fn require_counts(batch: &RecordBatch<'_>, nodes: &[Node]) -> Result<(), Fault> {
         let count = |what, found, need| if found == need { Ok(()) } else { Err(Fault::Count { what, found, need }) };
         let views = nodes.iter().filter(|node| matches!(node.kind, Kind::View { .. })).count();
         let mut data_buffers = 0_i64;
-        if let Some(counts) = batch.variadicBufferCounts() {
+        if let Some(counts) = batch.variadic {
             count("variadic counts", counts.len(), views)?;
-            for found in counts {
+            for found in counts.iter().map(|found| i64::from_le_bytes(*found)) {
                 data_buffers = data_buffers.saturating_add(found);
                 if found < 0 || data_buffers > VARIADIC_MAX {
                     return Err(Fault::Variadic { found });
@@ -73,18 +70,17 @@ impl<'a> Cursor<'a> {
             }
         }
         let buffers: usize = nodes.iter().map(|node| Plan::own_buffers(node.kind)).sum();
-        count("arrays", batch.nodes().map_or(0, |nodes| nodes.len()), nodes.len())?;
-        count("buffers", batch.buffers().map_or(0, |buffers| buffers.len()), buffers + data_buffers as usize)
+        count("arrays", batch.nodes.len(), nodes.len())?;
+        count("buffers", batch.buffers.len(), buffers + data_buffers as usize)
     }
 
     /// The length and nulls of the next array.
     pub fn node(&mut self) -> Result<Declared, Fault> {
-        if self.node_at >= self.nodes.len() {
+        let Some(node) = self.nodes.get(self.node_at) else {
             return Err(Fault::Count { what: "arrays", found: self.nodes.len(), need: self.node_at + 1 });
-        }
-        let node = self.nodes.get(self.node_at);
+        };
         self.node_at += 1;
-        let (length, nulls) = (node.length(), node.null_count());
+        let (length, nulls) = pair(node);
         if !(0..=LENGTH_MAX).contains(&length) {
             return Err(Fault::Length { found: length, need: LENGTH_MAX.unsigned_abs() });
         }
@@ -104,7 +100,7 @@ impl<'a> Cursor<'a> {
         self.buffer_at += 1;
         match self.source {
             Source::Body { list, body } => {
-                let (bytes, used) = slice(index, *list.get(index), body, self.used)?;
+                let (bytes, used) = slice(index, &list[index], body, self.used)?;
                 self.used = used;
                 Ok(bytes)
             }
@@ -135,18 +131,23 @@ impl<'a> Cursor<'a> {
     /// How many data buffers the next view array has.
     pub fn variadic(&mut self) -> Result<usize, Fault> {
         let counts = self.variadic.ok_or(Fault::Missing { what: "variadic counts" })?;
-        if self.variadic_at >= counts.len() {
+        let Some(count) = counts.get(self.variadic_at) else {
             return Err(Fault::Count { what: "variadic counts", found: counts.len(), need: self.variadic_at + 1 });
-        }
-        let count = counts.get(self.variadic_at);
+        };
+        let count = i64::from_le_bytes(*count);
         self.variadic_at += 1;
         usize::try_from(count).map_err(|_| Fault::Variadic { found: count })
     }
 }
 
 /// The bytes of one buffer, and the end of all used bytes behind it. Empty buffers may stand anywhere in the body.
-pub(crate) fn slice(index: usize, buffer: ipc::Buffer, body: &[u8], used: usize) -> Result<(&[u8], usize), Fault> {
-    let (offset, length) = (buffer.offset(), buffer.length());
+pub(crate) fn slice<'a>(
+    index: usize,
+    buffer: &[u8; 16],
+    body: &'a [u8],
+    used: usize,
+) -> Result<(&'a [u8], usize), Fault> {
+    let (offset, length) = pair(buffer);
     let wrong = Fault::Range { buffer: index, offset, length, body: body.len() };
     let (Ok(start), Ok(size)) = (usize::try_from(offset), usize::try_from(length)) else { return Err(wrong) };
     if size == 0 && start <= body.len() {

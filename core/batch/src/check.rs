@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-use arrow::ipc;
-
 use crate::buffers::{Cursor, Source};
 use crate::error::BodyError;
 use crate::fault::Fault;
 use crate::inflate::Inflater;
 use crate::message::{self, Frame};
+use crate::metadata::{DictionaryBatch, Header, RecordBatch};
 use crate::plan::Plan;
 use crate::schema::SchemaPlan;
 use crate::slots::body::{self as keys, DictionaryPart};
@@ -75,25 +74,27 @@ impl SchemaPlan {
         if rows == 0 {
             return Err(whole(Fault::ZeroRows));
         }
-        let options = message::batch_options();
         let mut at = 0;
-        let frame = loop {
-            let frame = message::open(body, at, &options).map_err(whole)?;
-            let Some(dictionary) = frame.message.header_as_dictionary_batch() else { break frame };
-            dictionary_batch(&self.plan, scratch, at, &frame, &dictionary).map_err(whole)?;
+        let (frame, batch) = loop {
+            let frame = message::open(body, at).map_err(whole)?;
+            match frame.header {
+                Header::Dictionary(dictionary) => {
+                    dictionary_batch(&self.plan, scratch, at, &frame, &dictionary).map_err(whole)?;
+                }
+                Header::Batch(batch) => break (frame, batch),
+                Header::Other(found) => return Err(whole(Fault::Header { found })),
+            }
             at = frame.end;
         };
-        let header = frame.message.header_type().0;
-        let batch = frame.message.header_as_record_batch().ok_or(Fault::Header { found: header }).map_err(whole)?;
         if frame.end != body.len() {
             return Err(whole(Fault::Trailing { bytes: body.len() - frame.end }));
         }
-        if batch.length() != i64::from(rows) {
-            return Err(whole(Fault::Rows { header: rows.into(), batch: batch.length() }));
+        if batch.length != i64::from(rows) {
+            return Err(whole(Fault::Rows { header: rows.into(), batch: batch.length }));
         }
         Cursor::require_counts(&batch, &self.plan.nodes).map_err(whole)?;
         let first = scratch.inflater.inflate(&batch, frame.body).map_err(whole)?;
-        let cursor = cursor(&batch, frame.body, &scratch.inflater, first).map_err(whole)?;
+        let cursor = cursor(&batch, frame.body, &scratch.inflater, first);
         self.columns(cursor, scratch, rows as usize)?;
         let Some(slots) = slots.filter(|slots| *slots != (0..=u16::MAX) && !self.key_columns().is_empty()) else {
             return Ok(());
@@ -130,27 +131,26 @@ fn dictionary_batch(
     scratch: &mut Scratch,
     at: usize,
     frame: &Frame<'_>,
-    dictionary: &ipc::DictionaryBatch<'_>,
+    dictionary: &DictionaryBatch<'_>,
 ) -> Result<(), Fault> {
     if scratch.parts.len() >= DICTIONARY_MESSAGES_MAX {
         return Err(Fault::DictionaryMessages { limit: DICTIONARY_MESSAGES_MAX });
     }
-    let id = dictionary.id();
+    let (id, batch) = (dictionary.id, &dictionary.data);
     let unknown = Fault::DictionaryId { id };
     let index = plan.dictionaries.iter().position(|known| known.id == id).ok_or(unknown)?;
     let before = scratch.values[index];
-    if dictionary.isDelta() != before.is_some() {
+    if dictionary.is_delta != before.is_some() {
         return Err(unknown);
     }
-    let batch = dictionary.data().ok_or(Fault::Missing { what: "dictionary values" })?;
     let nodes = &plan.dictionaries[index].nodes;
-    Cursor::require_counts(&batch, nodes)?;
-    let first = scratch.inflater.inflate(&batch, frame.body)?;
-    let mut cursor = cursor(&batch, frame.body, &scratch.inflater, first)?;
+    Cursor::require_counts(batch, nodes)?;
+    let first = scratch.inflater.inflate(batch, frame.body)?;
+    let mut cursor = cursor(batch, frame.body, &scratch.inflater, first);
     let checker = Checker { plan, dictionary_values: &scratch.values };
     let array = checker.array(nodes, 0, &mut cursor, Need::Any)?;
-    if batch.length() != array.length as i64 {
-        return Err(Fault::Length { found: batch.length(), need: array.length as u64 });
+    if batch.length != array.length as i64 {
+        return Err(Fault::Length { found: batch.length, need: array.length as u64 });
     }
     let start = before.unwrap_or(0);
     scratch.parts.push(DictionaryPart { dictionary: index, start, at, first_range: first });
@@ -160,12 +160,12 @@ fn dictionary_batch(
 
 /// A cursor over the buffers of a batch: in the body, or from range `first` on in the inflater.
 pub(crate) fn cursor<'a>(
-    batch: &ipc::RecordBatch<'a>,
+    batch: &RecordBatch<'a>,
     body: &'a [u8],
     inflater: &'a Inflater,
     first: Option<usize>,
-) -> Result<Cursor<'a>, Fault> {
-    let list = batch.buffers().ok_or(Fault::Missing { what: "buffers" })?;
+) -> Cursor<'a> {
+    let list = batch.buffers;
     let source = match first {
         None => Source::Body { list, body },
         Some(first) => {

@@ -90,6 +90,8 @@ pub enum EncodeError {
     Type { column: String, batch: String, target: String },
     /// Nulls in a column that is not nullable.
     Nulls { column: String, count: usize },
+    /// Offsets, indexes, run ends or text of the column are not what Arrow asks for.
+    Unsound { column: String, why: String },
     /// `order` or `bounds` do not fit the batch.
     Selection(String),
     /// The output slice has another length than `bytes()` said.
@@ -116,6 +118,7 @@ impl fmt::Display for EncodeError {
             Self::Nulls { column, count } => {
                 write!(f, "column {column:?}: {count} nulls, but the topic's column is not nullable")
             }
+            Self::Unsound { column, why } => write!(f, "column {column:?} is not sound: {why}; build it anew"),
             Self::Selection(why) => write!(f, "rows: {why}"),
             Self::Output { have, need } => write!(f, "output has {have} bytes, the message needs exactly {need}"),
             Self::TooLarge { what, found, limit } => {

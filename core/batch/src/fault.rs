@@ -19,8 +19,10 @@ pub enum Fault {
     Marker { at: usize, found: u32 },
     /// The length of the metadata is above its limit, or leaves the body unaligned.
     MetadataBytes { found: u32, limit: u32 },
-    /// The metadata is not a sound flatbuffer.
-    Metadata,
+    /// The metadata is not a sound flatbuffer: `what` stands at its byte `at`.
+    Metadata { at: usize, what: &'static str },
+    /// More custom metadata than a message may have.
+    Pairs { count: usize, bytes: usize },
     /// Metadata of another version than V5.
     Version { found: i16 },
     /// Neither a dictionary batch nor a record batch.
@@ -61,7 +63,7 @@ pub enum Fault {
     /// A value that its type does not allow: a decimal wider than its precision, a `date64` within a day, a time of day
     /// outside the day.
     Value { row: usize },
-    /// A union's type id that is not in the schema, or an offset outside its child.
+    /// A union's type id that is not in the schema, or an offset outside its child or below an earlier one of it.
     Union { row: usize },
     /// Run ends that do not ascend, or end before the array does.
     RunEnd { row: usize },
@@ -79,6 +81,8 @@ pub enum Fault {
     Codec { found: i8 },
     /// A buffer does not decompress to its declared length.
     Compressed { buffer: usize, declared: i64 },
+    /// An LZ4 buffer that declares no bytes and is no frame either.
+    EmptyLz4 { buffer: usize },
     /// The declared lengths are above the limit for a whole body.
     Uncompressed { limit: usize },
     // ---- keys
@@ -97,6 +101,7 @@ impl Fault {
             Self::Rows { .. } | Self::Count { .. } => Code::WrongSchema,
             Self::Uncompressed { .. }
             | Self::MetadataBytes { .. }
+            | Self::Pairs { .. }
             | Self::DictionaryMessages { .. }
             | Self::ViewBytes { .. }
             | Self::KeyBytes { .. } => Code::TooLarge,
@@ -116,7 +121,12 @@ impl Fault {
             Self::MetadataBytes { found, limit } => {
                 write!(f, "metadata of {found} bytes; a multiple of 8 from 8 to {limit} is taken")
             }
-            Self::Metadata => write!(f, "the metadata is not a sound flatbuffer"),
+            Self::Metadata { at, what } => {
+                write!(f, "the metadata is not a sound flatbuffer: {what} at its byte {at}")
+            }
+            Self::Pairs { count, bytes } => {
+                write!(f, "custom metadata of more than {count} pairs or {bytes} bytes")
+            }
             Self::Version { found } => write!(f, "metadata version {found} (V1 = 0); write V5"),
             Self::Header { found } => {
                 write!(f, "message type {found}; dictionary batches (2), then one record batch (3) are taken")
@@ -158,7 +168,9 @@ impl Fault {
                 )
             }
             Self::Value { row } => write!(f, "row {row}: the value is outside its type's range"),
-            Self::Union { row } => write!(f, "row {row}: the union's type id or offset has no value"),
+            Self::Union { row } => {
+                write!(f, "row {row}: the union's type id or offset has no value, or the offset goes back")
+            }
             Self::RunEnd { row } => write!(f, "run {row}: run ends must ascend from 1 up to the array's length"),
             other => other.body_message(f),
         }
@@ -180,6 +192,11 @@ impl Fault {
             Self::Compressed { buffer, declared } => {
                 write!(f, "buffer {buffer} does not decompress to its declared {declared} bytes")
             }
+            Self::EmptyLz4 { buffer } => write!(
+                f,
+                "buffer {buffer} declares 0 bytes and has no LZ4 frame behind that; an empty LZ4 buffer must have \
+                 length 0 or be a frame, which Arrow Java does not write: send ZSTD or uncompressed"
+            ),
             Self::Uncompressed { limit } => write!(f, "more than {limit} bytes uncompressed; send smaller batches"),
             Self::KeyBytes { limit } => {
                 write!(f, "keys of more than {limit} bytes as plain values; send smaller batches")

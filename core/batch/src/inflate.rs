@@ -3,11 +3,11 @@
 
 use std::io::Read;
 
-use arrow::ipc;
 use ringfence_wire::MESSAGE_BYTES_MAX;
 
 use crate::buffers;
 use crate::fault::Fault;
+use crate::metadata::RecordBatch;
 
 /// Bytes of all buffers of one body, uncompressed: no more than an uncompressed body may have, so compression saves
 /// bandwidth and disk, and never costs a reader more memory.
@@ -39,20 +39,21 @@ impl Inflater {
     }
 
     /// Inflate all buffers of `batch`; returns the index of its first range. `None`: it is not compressed.
-    pub fn inflate(&mut self, batch: &ipc::RecordBatch<'_>, body: &[u8]) -> Result<Option<usize>, Fault> {
-        let Some(compression) = batch.compression() else { return Ok(None) };
-        let codec = match compression.codec() {
-            ipc::CompressionType::LZ4_FRAME => Codec::Lz4Frame,
-            ipc::CompressionType::ZSTD => Codec::Zstd,
-            other => return Err(Fault::Codec { found: other.0 }),
+    pub fn inflate(&mut self, batch: &RecordBatch<'_>, body: &[u8]) -> Result<Option<usize>, Fault> {
+        let Some(compression) = batch.compression else { return Ok(None) };
+        let codec = match compression.codec {
+            0 => Codec::Lz4Frame,
+            1 => Codec::Zstd,
+            found => return Err(Fault::Codec { found }),
         };
-        if compression.method() != ipc::BodyCompressionMethod::BUFFER {
-            return Err(Fault::Codec { found: compression.method().0 });
+        // Buffer by buffer is the only method of the format.
+        if compression.method != 0 {
+            return Err(Fault::Codec { found: compression.method });
         }
         let first = self.ranges.len();
         let mut used = 0;
-        for (index, buffer) in batch.buffers().into_iter().flatten().enumerate() {
-            let (packed, end) = buffers::slice(index, *buffer, body, used)?;
+        for (index, buffer) in batch.buffers.iter().enumerate() {
+            let (packed, end) = buffers::slice(index, buffer, body, used)?;
             used = end;
             let start = self.bytes.len();
             self.append(index, codec, packed)?;
@@ -82,7 +83,9 @@ impl Inflater {
         self.bytes.resize(end, 0);
         let out = &mut self.bytes[start..];
         let filled = match codec {
-            _ if out.is_empty() => true,
+            // Arrow Java writes empty buffers so. Arrow C++ takes it of ZSTD alone: to its LZ4 it is no frame.
+            Codec::Zstd if length == 0 && packed.is_empty() => true,
+            Codec::Lz4Frame if length == 0 && packed.is_empty() => return Err(Fault::EmptyLz4 { buffer: index }),
             Codec::Lz4Frame => lz4_frame(packed, out),
             Codec::Zstd => {
                 if self.zstd.is_none() {

@@ -6,7 +6,8 @@
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
 //! - [`Encoder`]: the producer's side: rows of a batch, gathered by partition, straight into such bodies.
 //!
-//! The way of a body through the check: `check` walks the messages (`message`), inflates compressed buffers
+//! The way of a body through the check: `check` walks the messages (`message`, whose
+//! flatbuffers `metadata` and `flat` read), inflates compressed buffers
 //! (`inflate`), hands out arrays and buffers that lie within the body (`buffers`), holds them against the plan
 //! (`validate`), and hashes the keys (`slots`).
 #![forbid(unsafe_code)]
@@ -27,8 +28,10 @@ mod compile;
 mod encode;
 mod error;
 mod fault;
+mod flat;
 mod inflate;
 mod message;
+mod metadata;
 mod plan;
 mod schema;
 mod slots;

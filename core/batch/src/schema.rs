@@ -10,6 +10,7 @@ use ringfence_wire::{COLUMNS_MAX, CONTROL_BYTES_MAX, NESTING_MAX};
 
 use crate::compile::Compiler;
 use crate::error::SchemaError;
+use crate::fault::Fault;
 use crate::message;
 use crate::plan::Plan;
 use crate::slots::key_type;
@@ -85,13 +86,22 @@ fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
         max_apparent_size: 4 * CONTROL_BYTES_MAX,
         ignore_missing_null_terminator: false,
     };
-    let frame = message::open(bytes, 0, &options).map_err(|fault| SchemaError::Malformed(fault.to_string()))?;
-    let behind = bytes.len() - frame.end + frame.body.len();
-    if behind > 0 {
-        return Err(SchemaError::Malformed(format!("{behind} bytes behind the schema")));
+    let malformed = |fault: Fault| SchemaError::Malformed(fault.to_string());
+    let (metadata, behind) = message::split(bytes, 0).map_err(malformed)?;
+    let message = ipc::root_as_message_with_opts(&options, metadata)
+        .map_err(|error| SchemaError::Malformed(format!("the metadata is no sound flatbuffer: {error}")))?;
+    message::require_version(message.version().0).map_err(malformed)?;
+    message::buffers(metadata, behind, message.bodyLength()).map_err(malformed)?;
+    if !behind.is_empty() {
+        return Err(SchemaError::Malformed(format!("{} bytes behind the schema", behind.len())));
     }
-    frame.message.header_as_schema().ok_or_else(|| {
-        let found = frame.message.header_type().variant_name().unwrap_or("unknown");
+    // Arrow's C++ readers refuse the message for it.
+    let half = |pair: ipc::KeyValue<'_>| pair.key().is_none() || pair.value().is_none();
+    if message.custom_metadata().into_iter().flatten().any(half) {
+        return Err(malformed(Fault::Missing { what: "a key or value of its custom metadata" }));
+    }
+    message.header_as_schema().ok_or_else(|| {
+        let found = message.header_type().variant_name().unwrap_or("unknown");
         SchemaError::Malformed(format!("a message of type {found} where a schema is needed"))
     })
 }

@@ -31,7 +31,23 @@ pub enum Bug {
     TableDropped,
     /// A copy is taken for whole one record before its end (I11).
     CopyShort,
+    /// Staged rows are answered, and counted for their commit, before their sync (L1).
+    StagedBeforeSync,
+    /// A publish does not wait for those of the scope's earlier epochs.
+    EpochsInAnyOrder,
+    /// A publish gives offsets to whatever is staged in its epoch, whichever tokens the commit names.
+    DeadAttemptPublished,
+    /// Who adopts a copy forgets what is staged in it.
+    StagesDropped,
 }
+
+/// Those of staged rows: only clusters with transactional writers show them.
+pub const SCOPE_BUGS: [(&str, Bug); 4] = [
+    ("staged_before_sync", Bug::StagedBeforeSync),
+    ("epochs_in_any_order", Bug::EpochsInAnyOrder),
+    ("dead_attempt_published", Bug::DeadAttemptPublished),
+    ("stages_dropped", Bug::StagesDropped),
+];
 
 /// Those of replication, by name on the command line: only clusters show them.
 pub const REPLICA_BUGS: [(&str, Bug); 5] = [

@@ -42,35 +42,44 @@ impl Engine {
     /// Everything up to `group` is on disk.
     fn groups_durable(&mut self, shard: u16, group: u64, effects: &mut Effects) {
         while let Some(due) = self.acks[usize::from(shard)].pop(group) {
-            if let Some(shared) = due.shared {
-                self.durable_here(due, shared, effects);
-                continue;
+            match due.shared {
+                Some(upto) => self.durable_here(due, upto, effects),
+                None => self.durable_enough(due.partition, due.what, effects),
             }
-            match due.what {
-                What::Batch(batch) => self.batch_durable(due.partition, &batch, effects),
-                What::Order { number, finished, then } => {
-                    let result = self.order_durable(due.partition, then).map(|()| finished);
-                    // 0: one of several records of an order, and not its last.
-                    if number > 0 {
-                        effects.outcomes.push(Outcome::Order { number, result });
-                    }
+        }
+    }
+
+    /// What is durable here ends now: nobody else needs to have it.
+    fn durable_enough(&mut self, at: At, what: What, effects: &mut Effects) {
+        match what {
+            What::Batch(batch) => self.batch_durable(at, &batch, effects),
+            What::Order { number, finished, then } => {
+                let result = self.order_durable(at, then).map(|()| finished);
+                // 0: one of several records of an order, and not its last.
+                if number > 0 {
+                    effects.outcomes.push(Outcome::Order { number, result });
                 }
-                What::Replica(replica) => self.replica_durable(due.partition, &replica, effects),
-                What::Nothing => {}
             }
+            What::Replica(replica) => self.replica_durable(at, &replica, effects),
+            What::Nothing => {}
         }
     }
 
     /// Durable on this store; what is due waits for enough of the others.
     fn durable_here(&mut self, due: Due, Shared { end, epoch }: Shared, effects: &mut Effects) {
         let at = due.partition;
-        match &mut self.partitions[at].role {
+        let partition = &mut self.partitions[at];
+        let newest = partition.log.head().owner_epoch;
+        match &mut partition.role {
             Role::Owner(owner) if owner.epoch == epoch => {
                 owner.durable = owner.durable.max(end);
                 owner.waiting.push_back(Waiting { end, what: due.what });
                 self.has_business(at);
                 self.advance(at, effects);
             }
+            // Its only copy was stopped while this was written: the same owner is its own quorum again. Given up, the
+            // mark would not reach it, and every repeat of it would wait for that.
+            Role::Alone if newest == epoch => self.durable_enough(at, due.what, effects),
             // Another owner came since, and may have cut it off.
             _ => self.give_up(at, &due.what, "the owner changed before enough replicas had it on disk", effects),
         }

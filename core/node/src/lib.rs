@@ -73,6 +73,6 @@ pub use partition::Partition;
 pub use recovery::Rebuild;
 pub use runtime::Runtime;
 pub use runtime::stepped::Stepped;
-pub use stage_orders::Publish;
+pub use stage_orders::{CountStaged, Publish};
 pub use stage_scopes::ScopeRule;
 pub use sync::ToPeer;

@@ -1,6 +1,6 @@
 //! What the control plane may tell the engine. Each order ends with one outcome.
 
-use crate::stage_orders::Publish;
+use crate::stage_orders::{CountStaged, Publish};
 use crate::stage_scopes::ScopeRule;
 
 /// One ACTIVE partition of a routing table.
@@ -150,6 +150,8 @@ pub enum Order {
         rules: Vec<ScopeRule>,
         gone: Option<u64>,
     },
+    /// Before a commit is decided: what of it is staged here, durably.
+    CountStaged(CountStaged),
     /// Give the rows of a committed epoch their offsets; ends when they may be read.
     Publish(Publish),
 }

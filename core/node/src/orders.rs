@@ -142,6 +142,7 @@ impl Engine {
             }
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
+            Order::CountStaged(count) => self.count_staged(number, &count, now),
             Order::Publish(publish) => self.publish_stages(number, &publish, now, pool),
             order => self.begin_sync_order(number, order, now, pool, effects),
         }

@@ -1,7 +1,7 @@
 //! Orders about one partition. Those that change its log end when their record is durable.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Body, PartitionLog, Placed};
+use ringfence_log::{Body, PartitionLog, Placed, Status};
 use ringfence_wire::{Code, NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
 use crate::acks::{Due, Shared, Then, What};
@@ -59,7 +59,17 @@ impl Engine {
 
     /// What the order asks for stands in the log already: it ends when everything that the log has now is durable, on a
     /// quorum where replicas share it.
-    pub(crate) fn when_last_durable(&mut self, number: u64, at: At, finished: Finished, then: Then) -> Step {
+    ///
+    /// # Errors
+    /// The shard has failed, or its disk is full: no group of it ends any more, or nobody knows when. What is asked
+    /// for is on disk already, so that asking again is as good as waiting.
+    pub(crate) fn when_last_durable(
+        &mut self,
+        number: u64,
+        at: At,
+        finished: Finished,
+        then: Then,
+    ) -> Result<Step, Halt> {
         let upto = self.shared_end(at);
         let partition = &mut self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
@@ -68,19 +78,27 @@ impl Engine {
         match (&mut partition.role, upto) {
             (Role::Owner(owner), Some(Shared { end, .. })) => {
                 if owner.mark_record >= end.record {
-                    return Step::Done(finished);
+                    return Ok(Step::Done(finished));
                 }
                 if owner.durable >= end {
                     owner.waiting.push_back(Waiting { end, what });
                     self.has_business(at);
-                    return Step::WhenDurable;
+                    return Ok(Step::WhenDurable);
                 }
             }
-            _ if is_here => return Step::Done(finished),
+            _ if is_here => return Ok(Step::Done(finished)),
             _ => {}
         }
-        self.acks[shard].push(Due { group, partition: at, shared: upto, what });
-        Step::WhenDurable
+        match self.shards[shard].status() {
+            Status::Failed(why) => {
+                Err(format!("shard {shard} failed, what is asked for may be on disk or not: {why}").into())
+            }
+            Status::DiskFull => Err(format!("shard {shard} finds no space for its last group; ask again").into()),
+            Status::Serving => {
+                self.acks[shard].push(Due { group, partition: at, shared: upto, what });
+                Ok(Step::WhenDurable)
+            }
+        }
     }
 
     /// Where the log ends now, if replicas share it.

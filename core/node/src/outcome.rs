@@ -23,6 +23,14 @@ pub enum Finished {
     Truncated {
         start_offset: u64,
     },
+    /// COUNT STAGED: rows under the tokens, all in records below `upto`, at the owner of `epoch`.
+    Staged {
+        rows: u64,
+        upto: u64,
+        epoch: u64,
+        /// The scope's epoch, or a later one, was published here before: nothing of it is staged any more.
+        is_published: bool,
+    },
     /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
     ProducerOpened(Option<ResumePoint>),
 }

@@ -1,6 +1,8 @@
 //! The way of a staged batch: as `ingest.rs`, with the stage's identity in the place of the producer's.
 
 use ringfence_buffer::Pool;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_log::{Body, Placed};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{
@@ -51,7 +53,12 @@ impl Engine {
         }
         Self::check_replicas(partition)?;
         self.check_body(at, header, bytes)?;
-        self.append_staged(at, from, header, body, &id, now, pool)
+        self.append_staged(at, from, header, body, &id, now, pool)?;
+        #[cfg(feature = "planted")]
+        if is_on(Bug::StagedBeforeSync) {
+            return Err(Stop::Restage(at, 0));
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments)] // the last step has everything that the others found
@@ -130,6 +137,8 @@ impl Engine {
             Role::Owner(owner) => owner.mark_record > record,
             _ => group <= self.shards[shard].durable_group(),
         };
+        #[cfg(feature = "planted")]
+        let is_there = is_there || is_on(Bug::StagedBeforeSync);
         let what = What::Batch(due);
         if is_there {
             self.answer_batch(at, &due, effects);

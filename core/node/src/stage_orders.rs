@@ -2,6 +2,8 @@
 
 use ringfence_buffer::Pool;
 use ringfence_log::Body;
+#[cfg(feature = "planted")]
+use ringfence_log::planted::{Bug, is_on};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
 use crate::acks::Then;
@@ -26,6 +28,18 @@ pub struct Publish {
     pub tokens: Vec<Token>,
     /// Rows that were staged here under these tokens, as their writers know.
     pub rows: u64,
+    /// Staged records below this number are meant, whatever was staged under the tokens since. 0: all.
+    pub upto: u64,
+}
+
+/// What is staged in one partition for a commit that is not decided yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountStaged {
+    pub topic: u64,
+    pub partition: u64,
+    pub scope: u64,
+    pub epoch: u64,
+    pub tokens: Vec<Token>,
 }
 
 impl Engine {
@@ -57,13 +71,18 @@ impl Engine {
         let mut earlier = self.scopes.pending_before(order.scope, order.epoch);
         let waits_for = earlier.find(|epoch| partition.stages.has(order.scope, *epoch));
         drop(earlier);
+        #[cfg(feature = "planted")]
+        let waits_for = waits_for.filter(|_| !is_on(Bug::EpochsInAnyOrder));
         if let Some(first) = waits_for {
             let (scope, epoch) = (order.scope, order.epoch);
             return Err(format!("scope {scope}: epoch {epoch} waits for {first}, which is not published here").into());
         }
-        let Some(list) = partition.stages.gather(order.scope, order.epoch, &order.tokens, order.rows)? else {
+        let Some(list) = partition.stages.gather((order.scope, order.epoch), &order.tokens, order.rows, order.upto)?
+        else {
             return self.published_before(number, at, order, now);
         };
+        #[cfg(feature = "planted")]
+        let order = &Publish { rows: list.iter().map(|batch| u64::from(batch.rows)).sum(), ..order.clone() };
         Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
         let Ok(rows) = u32::try_from(order.rows) else {
             return Err(format!("{} rows in one epoch of one partition, the limit is {}", order.rows, u32::MAX).into());
@@ -95,6 +114,32 @@ impl Engine {
         Ok(self.when_durable_upto(upto, number, at, &placed, Finished::Done, until(end_offset, now)))
     }
 
+    /// Tell what a commit of these tokens would publish here; ends when all of it is on as many disks as STAGED asks for.
+    pub(crate) fn count_staged(&mut self, number: u64, order: &CountStaged, now: Now) -> Result<Step, Halt> {
+        let at = self.hosted((order.topic, order.partition))?;
+        let partition = &self.partitions[at];
+        if !partition.gate.admits() || partition.is_quarantined() {
+            return Err(format!("partition {}: it is not open here", order.partition).into());
+        }
+        let epoch = partition.gate.open_epoch();
+        if partition.stages.is_published(order.scope, order.epoch) {
+            return Ok(Step::Done(Finished::Staged { rows: 0, upto: 0, epoch, is_published: true }));
+        }
+        let (rows, upto) = partition.stages.count(order.scope, order.epoch, &order.tokens);
+        let finished = Finished::Staged { rows, upto, epoch, is_published: false };
+        #[cfg(feature = "planted")]
+        if is_on(Bug::StagedBeforeSync) {
+            return Ok(Step::Done(finished));
+        }
+        if let Role::Owner(owner) = &partition.role {
+            if owner.mark_record >= upto {
+                return Ok(Step::Done(finished));
+            }
+            Self::check_replicas(partition).map_err(|refusal| refusal.message)?;
+        }
+        self.when_last_durable(number, at, finished, until(0, now))
+    }
+
     /// A repeat: it ends when what it asks for is on enough disks, at once if it is, and fails if that cannot be now.
     fn published_before(&mut self, number: u64, at: At, order: &Publish, now: Now) -> Result<Step, Halt> {
         let partition = &self.partitions[at];
@@ -110,7 +155,7 @@ impl Engine {
                 return Err(format!("partition {}, {what}, {quorum} must have it; ask again", order.partition).into());
             }
         }
-        Ok(self.when_last_durable(number, at, Finished::Done, until(0, now)))
+        self.when_last_durable(number, at, Finished::Done, until(0, now))
     }
 }
 

@@ -97,7 +97,7 @@ pub enum Decision {
 pub const BATCHES_MAX: usize = 65_536;
 /// Open bytes of one partition: what a disk of a node should have free for one job of a pipeline.
 pub const BYTES_MAX: u64 = 64 << 30;
-/// Older publishes are on a quorum long since, and never taken back.
+/// Older publishes are on a quorum, and never taken back: the control plane has at most 32 under way in one partition.
 const UNDO_MAX: usize = 64;
 /// Of all of them in a state record: 64 KiB. A replica that is cut deeper after a restart must be filled anew.
 const UNDO_BATCHES_MAX: usize = 4096;
@@ -164,14 +164,29 @@ impl Stages {
 
     /// What publishing this commit gives offsets to, in order; `None`: it was published before.
     ///
+    /// Only records below `upto` count; 0: all.
+    ///
     /// # Errors
     /// The rows staged here are not those that were committed: nothing may be published.
-    pub fn gather(&self, scope: u64, epoch: u64, tokens: &[Token], rows: u64) -> Result<Option<Vec<Staged>>, String> {
-        if self.published.get(&scope).is_some_and(|last| epoch <= *last) {
+    pub fn gather(
+        &self,
+        (scope, epoch): (u64, u64),
+        tokens: &[Token],
+        rows: u64,
+        upto: u64,
+    ) -> Result<Option<Vec<Staged>>, String> {
+        if self.is_published(scope, epoch) {
             return Ok(None);
         }
-        let attempts = tokens.iter().filter_map(|token| self.open.get(&(scope, epoch, *token)));
-        let mut found: Vec<Staged> = attempts.flat_map(|attempt| &attempt.batches).copied().collect();
+        let mut found: Vec<Staged> = self.under(scope, epoch, tokens).copied().collect();
+        found.retain(|batch| upto == 0 || batch.record < upto);
+        #[cfg(feature = "planted")]
+        if ringfence_log::planted::is_on(ringfence_log::planted::Bug::DeadAttemptPublished) {
+            let all = self.open.range((scope, epoch, [0; 16])..=(scope, epoch, [255; 16]));
+            let mut found: Vec<Staged> = all.flat_map(|(_, attempt)| &attempt.batches).copied().collect();
+            found.sort_unstable_by_key(|batch| batch.record);
+            return Ok(Some(found));
+        }
         // In the order of the log: a reader fetches them in one run, however many tasks wrote at once.
         found.sort_unstable_by_key(|batch| batch.record);
         let staged: u64 = found.iter().map(|batch| u64::from(batch.rows)).sum();
@@ -181,6 +196,21 @@ impl Stages {
             ));
         }
         Ok(Some(found))
+    }
+
+    /// Rows that are staged under these tokens, and the number behind the last record of them; 0 without any.
+    pub fn count(&self, scope: u64, epoch: u64, tokens: &[Token]) -> (u64, u64) {
+        self.under(scope, epoch, tokens)
+            .fold((0, 0), |(rows, upto), batch| (rows + u64::from(batch.rows), upto.max(batch.record + 1)))
+    }
+
+    fn under<'a>(&'a self, scope: u64, epoch: u64, tokens: &'a [Token]) -> impl Iterator<Item = &'a Staged> {
+        tokens.iter().filter_map(move |token| self.open.get(&(scope, epoch, *token))).flat_map(|one| &one.batches)
+    }
+
+    /// True if this epoch of the scope, or a later one, was published here.
+    pub fn is_published(&self, scope: u64, epoch: u64) -> bool {
+        self.published.get(&scope).is_some_and(|last| epoch <= *last)
     }
 
     /// True if anything of this epoch is staged here.
@@ -414,14 +444,14 @@ mod tests {
         stages.staged(&id(1, 1), Staged { record: 10, rows: 4, crc: 1 }, 100);
         stages.staged(&id(1, 2), Staged { record: 11, rows: 7, crc: 1 }, 100);
         let before = stages.clone();
-        let list = stages.gather(5, 1, &[[1; 16]], 4).unwrap().unwrap();
+        let list = stages.gather((5, 1), &[[1; 16]], 4, 0).unwrap().unwrap();
         stages.published(5, 1, 12, 4, &list);
         assert_eq!((stages.open(), stages.floor()), ((0, 0), Some(10)));
         let mut again = read_back(&stages);
         assert_eq!(again, stages);
         again.cut(12, 0).unwrap();
         assert_eq!(again, before, "the publish never was: both attempts are open again");
-        assert_eq!(again.gather(5, 1, &[[1; 16]], 4).unwrap().unwrap(), list);
+        assert_eq!(again.gather((5, 1), &[[1; 16]], 4, 0).unwrap().unwrap(), list);
     }
 
     #[test]
@@ -429,19 +459,19 @@ mod tests {
         let mut stages = Stages::default();
         for epoch in 1..=80 {
             stages.staged(&id(epoch, 1), Staged { record: epoch * 2, rows: 1, crc: 1 }, 1);
-            let list = stages.gather(5, epoch, &[[1; 16]], 1).unwrap().unwrap();
+            let list = stages.gather((5, epoch), &[[1; 16]], 1, 0).unwrap().unwrap();
             stages.published(5, epoch, epoch * 2 + 1, epoch, &list);
         }
         for mut known in [stages.clone(), read_back(&stages)] {
             assert!(known.cut(3, 0).unwrap_err().contains("not remembered"));
             known.cut(160, 79).unwrap();
-            assert_eq!(known.gather(5, 79, &[[1; 16]], 0), Ok(None), "what is below the cut stays published");
+            assert_eq!(known.gather((5, 79), &[[1; 16]], 0, 0), Ok(None), "what is below the cut stays published");
         }
         // More batches than a state record has room for: nothing of it can be taken back from there.
         let mut large = Stages::default();
         let rows = |sequence: usize| Staged { record: sequence as u64, rows: 1, crc: 1 };
         (0..=UNDO_BATCHES_MAX).for_each(|sequence| large.staged(&id(1, 1), rows(sequence), 1));
-        let list = large.gather(5, 1, &[[1; 16]], UNDO_BATCHES_MAX as u64 + 1).unwrap().unwrap();
+        let list = large.gather((5, 1), &[[1; 16]], UNDO_BATCHES_MAX as u64 + 1, 0).unwrap().unwrap();
         large.published(5, 1, 9000, list.len() as u64, &list);
         assert!(read_back(&large).cut(9000, 0).is_err());
         assert!(large.cut(9000, 0).is_ok());

@@ -2,7 +2,8 @@
 
 use crate::support::{PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 use ringfence_log::Storage;
-use ringfence_node::{Finished, Order, Publish, ScopeRule};
+use ringfence_log::faulty::Faults;
+use ringfence_node::{CountStaged, Finished, Order, Outcome, Publish, ScopeRule};
 use ringfence_wire::{
     Code, ExtensionKind, Opcode, REQUEST_FLAG_STAGED, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, crc_of,
     extension,
@@ -59,8 +60,29 @@ fn staged(world: &mut World, epoch: u64, token: Token, sequence: u64, first: i64
 }
 
 fn publish(world: &mut World, epoch: u64, tokens: &[Token], rows: u64) -> Result<Finished, String> {
+    publish_upto(world, epoch, tokens, rows, 0)
+}
+
+fn publish_upto(world: &mut World, epoch: u64, tokens: &[Token], rows: u64, upto: u64) -> Result<Finished, String> {
     let tokens = tokens.to_vec();
-    world.ordered(Order::Publish(Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows }))
+    world.ordered(Order::Publish(Publish {
+        topic: TOPIC,
+        partition: PARTITION,
+        scope: SCOPE,
+        epoch,
+        tokens,
+        rows,
+        upto,
+    }))
+}
+
+fn count(world: &mut World, epoch: u64, tokens: &[Token]) -> (u64, u64, bool) {
+    let tokens = tokens.to_vec();
+    let order = CountStaged { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens };
+    match world.ordered(Order::CountStaged(order)) {
+        Ok(Finished::Staged { rows, upto, is_published, .. }) => (rows, upto, is_published),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn send_rows(world: &mut World, sequence: u64, first: i64) {
@@ -124,6 +146,107 @@ fn staged_rows_are_read_once_their_epoch_is_published_and_in_the_order_of_the_lo
     let late = stage(&mut world, 1, token(3), 0, 50);
     assert_eq!(late.header.status, Status::AlreadyCommitted as u8);
     assert_eq!(world.engine.state_bytes(), before);
+}
+
+#[test]
+fn a_commit_has_what_was_counted_for_it_whatever_comes_under_its_tokens_since() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    assert_eq!(count(&mut world, 1, &[token(1)]), (0, 0, false));
+    staged(&mut world, 1, token(1), 0, 10);
+    staged(&mut world, 1, token(9), 0, 90);
+    staged(&mut world, 1, token(1), 1, 20);
+    let before = world.engine.state_bytes();
+    let (rows, upto, is_published) = count(&mut world, 1, &[token(1), token(5)]);
+    assert_eq!((rows, is_published), (20, false), "a token without rows counts nothing");
+    assert_eq!(world.engine.state_bytes(), before, "a question changes nothing");
+    // Appended and not durable: it is not there yet for a commit.
+    world.is_held = true;
+    let (header, body) = stage_request(&mut world, 1, token(1), 2, 30);
+    world.send(&header, &body);
+    let tokens = vec![token(1)];
+    let order = CountStaged { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch: 1, tokens };
+    let number = world.order(Order::CountStaged(order));
+    world.run();
+    let ended = |world: &World| {
+        world.outcomes.iter().find_map(|outcome| match outcome {
+            Outcome::Order { number: n, result } if *n == number => Some(result.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(ended(&world), None, "its rows are not on disk");
+    world.is_held = false;
+    world.release();
+    world.run();
+    assert!(matches!(ended(&world), Some(Ok(Finished::Staged { rows: 30, .. }))), "{:?}", ended(&world));
+    world.ordered(Order::InstallScopes { rules: vec![rule(1, &[1])], gone: None }).unwrap();
+    assert!(publish(&mut world, 1, &[token(1)], 20).is_err(), "all that is there now is not what was counted");
+    publish_upto(&mut world, 1, &[token(1)], 20, upto).unwrap();
+    assert_eq!(read(&mut world), [10, 20], "what came since is dead with the epoch's other attempts");
+    assert_eq!(count(&mut world, 1, &[token(1)]), (0, 0, true));
+}
+
+/// Number of the order, which may wait for its group.
+fn ask_count(world: &mut World, epoch: u64, token: Token) -> u64 {
+    let tokens = vec![token];
+    world.order(Order::CountStaged(CountStaged { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens }))
+}
+
+fn error_of(world: &World, number: u64) -> Option<String> {
+    world.outcomes.iter().find_map(|outcome| match outcome {
+        Outcome::Order { number: n, result } if *n == number => Some(result.clone().unwrap_err()),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_waits_for_a_failed_shard_ends_and_so_does_whatever_asks_later() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    staged(&mut world, 1, token(1), 0, 10);
+    staged(&mut world, 2, token(2), 0, 20);
+    world.ordered(Order::InstallScopes { rules: vec![rule(1, &[1])], gone: None }).unwrap();
+    world.is_held = true;
+    let publish_order = Publish {
+        topic: TOPIC,
+        partition: PARTITION,
+        scope: SCOPE,
+        epoch: 1,
+        tokens: vec![token(1)],
+        rows: 10,
+        upto: 0,
+    };
+    let (first, before) = (world.order(Order::Publish(publish_order)), ask_count(&mut world, 2, token(2)));
+    world.run();
+    assert_eq!((error_of(&world, first), error_of(&world, before)), (None, None), "their group is under way");
+    world.disk.set_faults(Faults { syncs_until_failure: Some(0), ..Faults::default() });
+    world.release();
+    for number in [first, before] {
+        assert!(error_of(&world, number).unwrap().contains("shard 0 failed"));
+    }
+    // A node goes on running without its shard: no group comes that could end what is asked from now on.
+    let after = ask_count(&mut world, 2, token(2));
+    world.run();
+    assert!(error_of(&world, after).expect("it ends").contains("shard 0 failed"));
+    assert!(publish(&mut world, 1, &[token(1)], 10).unwrap_err().contains("shard 0 failed"), "a repeat");
+}
+
+#[test]
+fn a_count_does_not_wait_for_a_disk_that_is_full() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    staged(&mut world, 1, token(1), 0, 10);
+    world.disk.set_faults(Faults { writes_until_full: Some(0), ..Faults::default() });
+    let (header, body) = stage_request(&mut world, 1, token(1), 1, 20);
+    world.send(&header, &body);
+    world.run();
+    let number = ask_count(&mut world, 1, token(1));
+    world.run();
+    assert!(error_of(&world, number).expect("it ends").contains("finds no space"));
+    world.disk.set_faults(Faults::default());
+    world.pass(2_000);
+    assert_eq!(world.answer_to(header.request_id).header.status, Status::Staged as u8);
+    assert_eq!(count(&mut world, 1, &[token(1)]).0, 20);
 }
 
 #[test]
@@ -197,6 +320,7 @@ fn a_crash_at_any_step_loses_no_stage_that_was_answered_and_publishes_nothing_tw
                     epoch,
                     tokens: vec![token(7)],
                     rows: 20,
+                    upto: 0,
                 };
                 world.order(Order::Publish(order));
                 world.run();

@@ -1,6 +1,7 @@
 """`python -m tests.sim.planted`: how many seeds each planted bug needs to be found, and what names it.
 
-Clusters first: bugs of the control plane, then faults of the engine. `--node` is the table of one node alone.
+Clusters first: bugs of the control plane, then faults of the engine. `--node` is the table of one node alone,
+`--replicas` and `--scopes` have those that only replicas and only transactions show.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import AbstractContextManager
 from ringfence.native import _node
 from tests.sim import birth, data_plane, matrix, simulation
 from tests.sim.mix import Plan
-from tests.sim.planted import control, native, replicas
+from tests.sim.planted import control, native, replicas, scopes
 from tests.sim.violation import ViolationError
 
 
@@ -67,6 +68,37 @@ def with_replicas(seeds: range, only: list[str]) -> None:
         print(f"| {name} | {needed} | {text} |", flush=True)
 
 
+def find_in_scopes(name: str, seeds: range) -> tuple[str, ViolationError | None]:
+    """As `find`, in seeds that have transactional writers; or in those of a cell that shows it."""
+    for machines in (3, 4):
+        birth.born(machines)
+    tried, cell = 0, scopes.SHOWN_BY.get(name)
+    if cell is not None:
+        for seed in seeds:
+            with scopes.planted(name) as module:
+                result, _ = matrix.run(cell, seed, module)
+            if result.violation is not None:
+                return f"{seed} of {cell}", result.violation
+        return f"not in {len(seeds)} of {cell}", None
+    for plan in map(Plan.drawn, seeds):
+        if plan.writers:
+            tried += 1
+            with scopes.planted(name) as module:
+                result = simulation.run(plan, module)
+            if result.violation is not None:
+                return str(tried), result.violation
+    return f"not in {tried}", None
+
+
+def with_scopes(seeds: range, only: list[str]) -> None:
+    print("| planted bug | seeds with transactions needed | named by |")
+    print("|---|--:|---|")
+    for name in [name for name in scopes.BUGS if not only or name in only]:
+        needed, broken = find_in_scopes(name, seeds)
+        text = "" if broken is None else str(broken)[:100].replace("|", "/")
+        print(f"| {name} | {needed} | {text} |", flush=True)
+
+
 def clusters(seeds: range, only: list[str]) -> None:
     print("| planted bug | seeds needed | named by |")
     print("|---|--:|---|")
@@ -109,10 +141,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--node", action="store_true", help="faults of the engine in single nodes")
     parser.add_argument("--replicas", action="store_true", help="bugs of changes and of replicas")
+    parser.add_argument("--scopes", action="store_true", help="bugs of transactions")
     parser.add_argument("only", nargs="*", help="these bugs; all of them without")
     given = parser.parse_args()
     if given.replicas:
         with_replicas(range(given.first, given.first + given.seeds), given.only)
+    elif given.scopes:
+        with_scopes(range(given.first, given.first + given.seeds), given.only)
     elif given.node:
         one_node(given.seeds)
     else:

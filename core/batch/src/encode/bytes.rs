@@ -5,10 +5,7 @@
 use arrow::buffer::{Buffer, NullBuffer};
 
 use super::rows::Rows;
-use super::source::{Target, Text};
-
-/// Bytes that stand in the view itself.
-const INLINE_BYTES: usize = 12;
+use super::source::{INLINE_BYTES, Target, Text};
 
 /// One form of strings, read by row.
 trait Read {
@@ -24,7 +21,7 @@ struct Views<'a>(&'a [u128], &'a [u8], &'a [Buffer]);
 impl Read for Narrow<'_> {
     #[inline(always)]
     fn value(&self, row: usize) -> (&[u8], usize, usize) {
-        // Offsets ascend (arrow-rs checks it), so the difference does not wrap.
+        // Offsets ascend (sound.rs), so the difference does not wrap.
         let (start, end) = (self.0[row], self.0[row + 1]);
         (self.1, start as usize, end.wrapping_sub(start) as usize)
     }

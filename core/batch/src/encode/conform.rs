@@ -6,7 +6,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use arrow::record_batch::RecordBatch;
 
-use super::source;
+use super::{narrow, source};
 use crate::error::EncodeError;
 
 /// One array for each field of `schema`.
@@ -38,9 +38,13 @@ fn conform(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError>
     if !lossless(from, to) {
         return Err(refused());
     }
+    if let Some(values) = narrow::looked_up(field, column, to)? {
+        return conform(field, &values);
+    }
+    let column = narrow::used(field, column)?;
     // `safe: false` makes a value that does not fit an error instead of a null.
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, to, &options).map_err(|_| refused())
+    cast_with_options(&column, to, &options).map_err(|_| refused())
 }
 
 /// The writer itself turns one form of strings into another; nothing is cast before.

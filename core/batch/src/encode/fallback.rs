@@ -11,6 +11,7 @@ use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, I
 use arrow::record_batch::RecordBatch;
 use ringfence_wire::BODY_ALIGN_BYTES;
 
+use super::narrow;
 use super::rows::Rows;
 use crate::error::{EncodeError, SchemaError};
 use crate::schema::SchemaPlan;
@@ -21,6 +22,17 @@ pub(super) fn messages(
     rows: &[Rows<'_>],
 ) -> Result<Vec<Vec<u8>>, EncodeError> {
     let arrow = |error: arrow::error::ArrowError| EncodeError::Arrow(error.to_string());
+    let mut used = Vec::with_capacity(columns.len());
+    for (field, column) in plan.schema().fields().iter().zip(columns) {
+        let (from, to) = (column.data_type(), field.data_type());
+        if from != to {
+            // The same but for what lists and structs call their children.
+            let (batch, target) = (from.to_string(), to.to_string());
+            return Err(EncodeError::Type { column: field.name().clone(), batch, target });
+        }
+        used.push(narrow::used(field, column)?);
+    }
+    let columns = used;
     let mut out = Vec::with_capacity(rows.len());
     for rows in rows {
         if rows.len() == 0 {

@@ -3,7 +3,7 @@
 //! Two steps, so that the caller owns the memory: [`Encoder::gather`] chooses and sizes, [`Gathered::write`] writes
 //! one message into exactly the bytes it needs. For flat columns (fixed width, booleans, strings, binaries, their
 //! views, nulls) each value is copied once, from the batch into the message. Batches with other columns go through
-//! arrow-rs `take` and its IPC writer.
+//! arrow-rs `take` and its IPC writer, which see no more of a column than its rows use.
 
 mod bits;
 mod bytes;
@@ -11,7 +11,9 @@ mod conform;
 mod fallback;
 mod fixed;
 mod layout;
+mod narrow;
 mod rows;
+mod sound;
 mod source;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -98,6 +100,7 @@ impl Encoder {
             fields.iter().zip(&columns).map(|(field, column)| Source::new(field.data_type(), column)).collect();
         let messages = match sources {
             Some(sources) => {
+                fields.iter().zip(&sources).try_for_each(|(field, source)| sound::require_flat(field, source))?;
                 let layouts = rows.iter().map(|rows| Layout::new(fields, &sources, rows)).collect::<Result<_, _>>()?;
                 Messages::Flat { columns: sources, rows, layouts }
             }

@@ -4,6 +4,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 
+/// Bytes that stand in the view itself.
+pub(super) const INLINE_BYTES: usize = 12;
+
 /// Values of one column and how they stand in the message.
 #[derive(Debug)]
 pub(super) struct Source {

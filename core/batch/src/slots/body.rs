@@ -14,6 +14,7 @@ use crate::check;
 use crate::fault::Fault;
 use crate::inflate::Inflater;
 use crate::message;
+use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::{Kind, Node, Plan};
 
 /// Bytes of one key column as plain values. Rows may share values of dictionaries and views, so a small body could ask
@@ -139,14 +140,14 @@ impl<'k> Keys<'k> {
 
     /// The values of a dictionary, read again from its messages.
     fn dictionary(&self, dictionary: usize, value_type: &DataType) -> Result<Vec<(u64, Column<'k>)>, Fault> {
-        let options = message::batch_options();
         let nodes = &self.plan.dictionaries[dictionary].nodes;
         let mut parts = Vec::new();
         for part in self.parts.iter().filter(|part| part.dictionary == dictionary) {
-            let frame = message::open(self.body, part.at, &options)?;
-            let batch = frame.message.header_as_dictionary_batch().and_then(|batch| batch.data());
-            let batch = batch.ok_or(Fault::Missing { what: "dictionary values" })?;
-            let mut cursor = check::cursor(&batch, frame.body, self.inflater, part.first_range)?;
+            let frame = message::open(self.body, part.at)?;
+            let Header::Dictionary(DictionaryBatch { data, .. }) = frame.header else {
+                return Err(Fault::Missing { what: "dictionary values" });
+            };
+            let mut cursor = check::cursor(&data, frame.body, self.inflater, part.first_range);
             parts.push((part.start, self.column(nodes, 0, value_type, &mut cursor)?.0));
         }
         Ok(parts)

@@ -121,10 +121,14 @@ impl Checker<'_> {
         if let Some(row) = types.iter().position(|id| length_of(*id).is_none()) {
             return Err(Fault::Union { row });
         }
+        // Within each child the offsets may not go back: readers of C++ refuse them.
+        let mut least = [0; 128];
         for (row, offset) in offsets.as_chunks::<4>().0.iter().enumerate() {
             let length = length_of(types[row]).unwrap_or(0);
-            if usize::try_from(i32::from_le_bytes(*offset)).map_or(true, |offset| offset >= length) {
-                return Err(Fault::Union { row });
+            let least = &mut least[usize::from(types[row]) & 127];
+            match usize::try_from(i32::from_le_bytes(*offset)) {
+                Ok(offset) if (*least..length).contains(&offset) => *least = offset,
+                _ => return Err(Fault::Union { row }),
             }
         }
         Ok(next)

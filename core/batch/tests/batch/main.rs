@@ -17,5 +17,6 @@ mod refused;
 mod samples;
 mod schemas;
 mod shared;
+mod slices;
 mod stream;
 mod vectors;

@@ -127,6 +127,44 @@ fn an_lz4_frame_without_its_end_is_refused_as_every_reader_would() {
 }
 
 #[test]
+fn a_buffer_that_inflates_to_nothing_is_a_whole_frame_as_every_reader_would_have_it() {
+    let empty: ArrayRef = Arc::new(StringArray::from(vec![""; 5]));
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let (schema, body) = written(&batch_of("c", &empty, false), options);
+        assert_eq!(check(&schema, &body, 5), Ok(()));
+        // Its declared length of 0 alone, which Arrow C++ takes of ZSTD only; then with bytes that are no frame.
+        match check(&schema, &with_last_buffer(&body, 8), 5) {
+            Ok(()) => assert_eq!(codec, CompressionType::ZSTD),
+            Err(error) => {
+                assert_eq!(codec, CompressionType::LZ4_FRAME);
+                assert!(matches!(error.fault, Fault::EmptyLz4 { .. }), "{error:?}");
+                let said = error.to_string();
+                assert!(said.contains("Arrow Java") && said.contains("send ZSTD or uncompressed"), "{said}");
+            }
+        }
+        let error = check(&schema, &with_last_buffer(&body, 16), 5).unwrap_err();
+        assert!(matches!(error.fault, Fault::Compressed { declared: 0, .. }), "{codec:?}: {error:?}");
+    }
+}
+
+/// The body with 64 zeros more, of which the first `length` are its last buffer.
+fn with_last_buffer(body: &[u8], length: i64) -> Vec<u8> {
+    let metadata_bytes = u32::from_le_bytes(body[4..8].try_into().unwrap()) as usize;
+    let (metadata, buffers) = body[8..].split_at(metadata_bytes);
+    let message = ipc::root_as_message(metadata).unwrap();
+    let last = message.header_as_record_batch().unwrap().buffers().unwrap().iter().next_back().unwrap();
+    assert_eq!(last.length(), 0);
+    let at = last.0.as_ptr().addr() - metadata.as_ptr().addr();
+    let body_bytes = message._tab.loc() + usize::from(message._tab.vtable().get(ipc::Message::VT_BODYLENGTH));
+    let end = i64::try_from(buffers.len()).unwrap();
+    let mut new = [body, &[0; 64]].concat();
+    new[8 + at..][..16].copy_from_slice(&[end.to_le_bytes(), length.to_le_bytes()].concat());
+    new[8 + body_bytes..][..8].copy_from_slice(&(end + 64).to_le_bytes());
+    new
+}
+
+#[test]
 fn custom_metadata_without_its_key_is_refused_as_every_reader_would() {
     let (schema, body) = written(&ints(), IpcWriteOptions::default());
     let metadata_bytes = u32::from_le_bytes(body[4..8].try_into().unwrap()) as usize;

@@ -69,7 +69,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let Role::Owner(owner) = &mut partition.role else { return };
         let sync = &mut owner.syncs[index];
-        let (session, bytes) = (sync.session, sync.read_bytes);
+        let (session, (bytes, block_bytes)) = (sync.session, sync.next_read());
         let begins =
             self.sync.tails.first(at).filter(|first| *first > sync.next).map_or(until, |first| first.min(until));
         // The index may have no record between the two: then the piece goes on into the tail.
@@ -91,8 +91,8 @@ impl Engine {
             }
         };
         // As for fetches: a quarter of the pool is never read into.
-        let room = self.sync.reads.len() < READS_MAX && pool.free_bytes() >= bytes + self.settings.pool_bytes / 4;
-        let Some(block) = room.then(|| pool.take(bytes)).flatten() else { return self.has_business(at) };
+        let room = self.sync.reads.len() < READS_MAX && pool.free_bytes() >= block_bytes + self.settings.pool_bytes / 4;
+        let Some(block) = room.then(|| pool.take(block_bytes)).flatten() else { return self.has_business(at) };
         let Role::Owner(owner) = &mut self.partitions[at].role else { return };
         owner.syncs[index].reading = true;
         let ticket = self.reads.ticket();
@@ -113,7 +113,8 @@ impl Engine {
             self.sync.peers.starve(sync.place.node, at);
             return false;
         }
-        sync.throttle.allows(sync.next, sync.read_bytes as u64, now.mono_ms)
+        let (bytes, _) = sync.next_read();
+        sync.throttle.allows(sync.next, bytes as u64, now.mono_ms)
     }
 
     /// True if the read was for a replica.
@@ -164,7 +165,10 @@ impl Engine {
                 goes_on = true;
             }
             Ok(_) => {}
-            Err(ReadError::BlockTooSmall { bytes }) => (sync.read_bytes, goes_on) = (bytes, true),
+            Err(ReadError::BlockTooSmall { bytes }) => {
+                sync.needs(bytes);
+                goes_on = true;
+            }
             Err(ReadError::Damaged { damage, .. }) if others > 1 => {
                 // Another replica may have it: the copy goes on when it is put right.
                 sync.end_session(now.mono_ms + MEND_MS, &format!("the owner's log is damaged: {damage}"));

@@ -34,6 +34,20 @@ impl Sync {
         self.end_session(now_ms + pause_ms, why);
     }
 
+    /// It said that no file of it holds a record as large: that stays so until it is started with other settings. A copy
+    /// that counts for nobody ends at once, and its change tells why.
+    pub fn was_too_large(&mut self, now_ms: u64, bytes: usize) {
+        let why = format!(
+            "node {} stores no record as large as one of {bytes} bytes that it was sent: its segment_bytes are smaller than \
+             here; start it with as much as this node has",
+            self.place.node
+        );
+        self.was_refused(now_ms, &why);
+        if !self.counts() {
+            self.stage = Stage::Failed;
+        }
+    }
+
     /// The connection to its node broke. `lost`: the largest body that was on its way. Of several sessions only that
     /// one's waits: the receiver closes for a body's size, and the others go on beside the pause.
     pub fn lost_link(&mut self, lost: Option<&Lost>, now_ms: u64) {
@@ -65,8 +79,8 @@ impl Sync {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owner::Throttle;
     use super::super::peers::Sent;
+    use super::super::throttle::Throttle;
     use super::*;
     use crate::order::Place;
     use ringfence_wire::Opcode;

@@ -113,10 +113,10 @@ impl Engine {
         if header.status != Status::Ok as u8 {
             let code = Code::from_number(header.code);
             let why = format!("node {} says {}", owner.syncs[index].place.node, code.map_or("no", Code::name));
-            if matches!(code, Some(Code::Ahead | Code::Unauthorized)) {
-                self.ask_again(sent.at, index, &why, now);
-            } else {
-                owner.syncs[index].was_refused(now.mono_ms, &why);
+            match code {
+                Some(Code::Ahead | Code::Unauthorized) => self.ask_again(sent.at, index, &why, now),
+                Some(Code::TooLarge) => owner.syncs[index].was_too_large(now.mono_ms, sent.bytes),
+                _ => owner.syncs[index].was_refused(now.mono_ms, &why),
             }
             self.has_business(sent.at);
             self.tell_syncs(sent.at, effects);

@@ -30,7 +30,7 @@
 //!   connection still brings is refused.
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
-//! `owner.rs` the values and the quorum, pure; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `futile.rs` when again, if that brings nothing; `stream.rs` what goes out, `tail.rs` what is kept for it,
+//! `owner.rs` the values and the quorum, pure; `throttle.rs` how fast a copy may go; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `futile.rs` when again, if that brings nothing; `stream.rs` what goes out, `tail.rs` what is kept for it,
 //! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
@@ -48,6 +48,7 @@ mod pieces;
 mod roles;
 mod stream;
 mod tail;
+mod throttle;
 
 use ringfence_routing::IdMap;
 

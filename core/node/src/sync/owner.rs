@@ -7,6 +7,7 @@ use ringfence_log::ReadDone;
 use ringfence_log::planted::{Bug, is_on};
 
 use super::confirm::Confirms;
+use super::throttle::Throttle;
 use crate::acks::What;
 use crate::order::Place;
 
@@ -90,9 +91,11 @@ pub struct Sync {
     pub overtaken: u32,
     /// A read for it is under way.
     pub reading: bool,
-    /// Block for the next read: larger after a record that did not fit, and while more lies ahead than one read takes;
-    /// smaller when a half would do.
-    pub read_bytes: usize,
+    /// Block for the next read that nothing throttles: larger after a record that did not fit, and while more lies ahead
+    /// than one read takes; smaller when a half would do.
+    read_bytes: usize,
+    /// What a record took in the last read, or that of the one that did not fit.
+    record_bytes: usize,
     /// It is copying, and lacks so little that the tail is kept for it.
     pub near: bool,
     /// Records sent in this session that it has not answered.
@@ -105,50 +108,6 @@ pub struct Sync {
     pub rows: u64,
     /// Records below this number are in the two.
     pub counted: u64,
-}
-
-/// How much may be copied: what was there when the sync began. What came later is not held back, else a slow copy would
-/// never end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Throttle {
-    /// 0 = none.
-    pub bytes_per_s: u64,
-    /// Records below this number are throttled.
-    pub until_record: u64,
-    budget_bytes: u64,
-    refilled_ms: u64,
-}
-
-impl Throttle {
-    pub fn new(bytes_per_s: u64, until_record: u64, now_ms: u64) -> Self {
-        Self { bytes_per_s, until_record, budget_bytes: 0, refilled_ms: now_ms }
-    }
-
-    /// True if a piece of at most `bytes` may be read from `next` on.
-    pub fn allows(&mut self, next: u64, bytes: u64, now_ms: u64) -> bool {
-        if !self.holds(next) {
-            return true;
-        }
-        let passed_ms = now_ms.saturating_sub(self.refilled_ms);
-        let refill = self.bytes_per_s.saturating_mul(passed_ms) / 1000;
-        if refill > 0 {
-            self.refilled_ms = now_ms;
-        }
-        // At most a tenth of a second's worth is saved up, or one piece: no burst after a pause.
-        let most = (self.bytes_per_s / 10).max(bytes);
-        self.budget_bytes = self.budget_bytes.saturating_add(refill).min(most);
-        self.budget_bytes >= bytes.min(most)
-    }
-
-    /// True if it has a say about this record.
-    pub fn holds(&self, next: u64) -> bool {
-        self.bytes_per_s > 0 && next < self.until_record
-    }
-
-    /// So many bytes were read.
-    pub fn spend(&mut self, bytes: u64) {
-        self.budget_bytes = self.budget_bytes.saturating_sub(bytes);
-    }
 }
 
 impl Sync {
@@ -170,6 +129,7 @@ impl Sync {
             overtaken: 0,
             reading: false,
             read_bytes: READ_BYTES,
+            record_bytes: 0,
             near: false,
             unanswered_bytes: 0,
             told: 0,
@@ -222,12 +182,29 @@ impl Sync {
         }
     }
 
+    /// What the next read is to take, and the block for it: of what is throttled a tenth of a second's worth, in a block
+    /// with room for one record, so that one that is larger goes alone.
+    pub fn next_read(&self) -> (usize, usize) {
+        if !self.throttle.holds(self.next) {
+            return (self.read_bytes, self.read_bytes);
+        }
+        let piece = usize::try_from(self.throttle.piece_bytes()).map_or(READ_BYTES, |piece| piece.min(READ_BYTES));
+        (piece, piece.max(self.record_bytes))
+    }
+
+    /// One record takes more than the block for the read had.
+    pub fn needs(&mut self, bytes: usize) {
+        (self.record_bytes, self.read_bytes) = (bytes, self.read_bytes.max(bytes));
+    }
+
     /// Something was read for it; `until` is where the tail begins, or would, `budget` what it may keep, `most_bytes`
     /// what one read may take.
     pub fn took(&mut self, done: &ReadDone, until: u64, budget: u64, most_bytes: usize) {
-        self.throttle.spend(done.bytes as u64);
-        let record_bytes = done.bytes as u64 / u64::from(done.records.max(1));
-        let ahead_bytes = until.saturating_sub(done.next_record).saturating_mul(record_bytes);
+        if self.throttle.holds(self.next) {
+            self.throttle.spend(done.bytes as u64);
+        }
+        self.record_bytes = done.bytes / done.records.max(1) as usize;
+        let ahead_bytes = until.saturating_sub(done.next_record).saturating_mul(self.record_bytes as u64);
         self.near = ahead_bytes <= budget;
         if done.bytes <= self.read_bytes / 2 {
             self.read_bytes = (self.read_bytes / 2).max(READ_BYTES);
@@ -246,7 +223,8 @@ impl Sync {
     }
 }
 
-/// One read of a copy that is throttled, or near its end: enough for the disk to stream.
+/// One read of a copy that is near its end, or throttled to what many of them are in a second: enough for the disk to
+/// stream.
 pub const READ_BYTES: usize = 1 << 20;
 /// One read of a copy that runs after a log which grows: on a disk that is busy with writes a larger one hardly waits
 /// longer. With the headers of four records of 1 MiB.
@@ -401,17 +379,30 @@ mod tests {
     }
 
     #[test]
-    fn a_throttle_holds_back_what_was_there_at_the_start_and_nothing_else() {
-        let mut throttle = Throttle::new(1000, 50, 0);
-        assert!(throttle.allows(50, 1 << 20, 0), "behind the start");
-        assert!(!throttle.allows(0, 400, 100));
-        assert!(throttle.allows(0, 400, 400));
-        throttle.spend(400);
-        assert!(!throttle.allows(0, 400, 500));
-        assert!(throttle.allows(0, 400, 60_000));
-        throttle.spend(400);
-        assert!(!throttle.allows(0, 400, 60_001), "nothing is saved up over a pause");
-        assert!(Throttle::new(0, 50, 0).allows(0, u64::MAX, 0));
+    fn a_throttled_copy_moves_a_tenth_of_a_second_or_one_record_which_it_pays_for_behind_it() {
+        let place = Place { node: 2, store: [0; 16] };
+        let mut sync = Sync::new(place, (5, 1), Throttle::new(64 << 10, 1_000, 0));
+        assert_eq!(sync.next_read(), (6_553, 6_553));
+        assert!(!sync.throttle.allows(0, 6_553, 99) && sync.throttle.allows(0, 6_553, 100));
+        sync.needs(64 << 10);
+        assert_eq!(sync.next_read(), (6_553, 64 << 10), "room for the record, and no longer saved up for");
+        let done = ReadDone { bytes: 64 << 10, records: 1, next_record: 1, ..ReadDone::default() };
+        sync.took(&done, 1 << 20, 0, READ_BYTES_MAX);
+        // Its second, and what the next piece is.
+        assert!(!sync.throttle.allows(0, 6_553, 1_000) && sync.throttle.allows(0, 6_553, 1_102));
+        let done = ReadDone { bytes: 6_400, records: 100, next_record: 101, ..ReadDone::default() };
+        sync.took(&done, 1 << 20, 0, READ_BYTES_MAX);
+        assert_eq!(sync.next_read(), (6_553, 6_553), "records are small again");
+        // Set live: as few as none, and as many as reads of an unthrottled copy.
+        for (bytes_per_s, read) in [(1, 1), (1 << 40, READ_BYTES), (0, READ_BYTES), (5 << 20, 512 << 10)] {
+            sync.throttle.bytes_per_s = bytes_per_s;
+            assert_eq!(sync.next_read().0, read, "at {bytes_per_s} bytes a second");
+        }
+        // What went while nothing held it back is not paid for later.
+        sync.throttle.bytes_per_s = 0;
+        sync.took(&ReadDone { bytes: 1 << 30, ..done }, 1 << 20, 0, READ_BYTES_MAX);
+        sync.throttle.bytes_per_s = 1 << 10;
+        assert!(sync.throttle.allows(0, 102, 60_000));
     }
 
     /// A read that found `bytes` in records of 1 KiB, ending before `next`.

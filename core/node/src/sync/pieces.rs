@@ -1,10 +1,15 @@
 //! In which bodies a stretch of the log goes out.
 
 use ringfence_transport::LARGE_BODY_BYTES;
-use ringfence_wire::{RECORD_HEADER_BYTES, align_up, crc_joined, crc_of};
+use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_joined, crc_of};
 
 use super::stream::{RUN_BYTES_MAX, header_at};
 use super::tail::Piece;
+
+/// Rows to which the record gives offsets: staged ones get theirs from a publish record, and are counted there.
+pub fn placed_rows(header: &RecordHeader) -> u64 {
+    if header.kind == RecordKind::Staged as u8 { 0 } else { u64::from(header.rows) }
+}
 
 /// Whole records, each at a multiple of 64, cut into pieces with where each begins. As when they go out of memory: a
 /// large record is alone, so that the replica takes it over in the block that it arrives in, and its body's sum need not
@@ -14,7 +19,7 @@ pub fn pieces(records: &[u8]) -> Vec<(usize, Piece)> {
     let (mut place, mut is_run) = (0, false);
     while place < records.len() {
         let header = header_at(records, place);
-        let (number, rows) = (header.record_number, u64::from(header.rows));
+        let (number, rows) = (header.record_number, placed_rows(&header));
         let alone = RECORD_HEADER_BYTES + header.body_bytes as usize;
         let spans = align_up(alone, 64);
         if header.body_bytes as usize > LARGE_BODY_BYTES {

@@ -2,7 +2,8 @@
 
 use ringfence_buffer::Pool;
 
-use super::owner::{Owner, Sync, Throttle};
+use super::owner::{Owner, Sync};
+use super::throttle::Throttle;
 use super::{End, Follower, Role};
 use crate::acks::{Due, Shared, Then, What};
 use crate::engine::Engine;
@@ -202,6 +203,10 @@ impl Engine {
                 #[cfg(feature = "planted")]
                 if ringfence_log::planted::is_on(ringfence_log::planted::Bug::TableDropped) {
                     partition.producers = crate::dedupe::Producers::default();
+                }
+                #[cfg(feature = "planted")]
+                if ringfence_log::planted::is_on(ringfence_log::planted::Bug::StagesDropped) {
+                    partition.stages = crate::stage_table::Stages::default();
                 }
             }
         }

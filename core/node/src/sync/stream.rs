@@ -11,6 +11,7 @@ use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 use super::Role;
 use super::owner::{Stage, Sync};
 use super::peers::Sent;
+use super::pieces::placed_rows;
 use super::tail::{Body, Piece};
 use crate::answers::length;
 use crate::engine::Engine;
@@ -137,7 +138,7 @@ impl Engine {
         let front = crc_of(&block[..RECORD_HEADER_BYTES]);
         let crc = ringfence_wire::crc_joined(front, header.body_crc, header.body_bytes as usize);
         let number = header.record_number;
-        let piece = Piece { first: number, next: number + 1, rows: u64::from(header.rows), bytes, crc };
+        let piece = Piece { first: number, next: number + 1, rows: placed_rows(header), bytes, crc };
         self.offer(at, piece, Body::Pool(Arc::new(block)), now, effects);
     }
 
@@ -251,7 +252,7 @@ fn before(records: &[u8], number: u64) -> (u64, usize) {
         if header.record_number >= number {
             break;
         }
-        rows += u64::from(header.rows);
+        rows += placed_rows(&header);
         place += ringfence_wire::align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64);
     }
     (rows, place)
@@ -265,7 +266,7 @@ fn append(run: &mut Run, header: &RecordHeader, record: &[u8]) {
     let alone = RecordHeader { span_bytes: length(record.len()), ..*header };
     run.bytes[from..from + RECORD_HEADER_BYTES].copy_from_slice(&alone.seal());
     run.next = header.record_number + 1;
-    run.rows += u64::from(header.rows);
+    run.rows += placed_rows(header);
 }
 
 pub(super) fn header_at(block: &[u8], at: usize) -> RecordHeader {

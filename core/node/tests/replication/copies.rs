@@ -1,9 +1,10 @@
 //! Copies to a replica that lacks much, from stores with room for more than is read ahead.
 
-use ringfence_node::Config;
+use ringfence_node::{Config, Order};
 
 use crate::begun;
 use crate::cluster::{Cluster, config_of};
+use crate::learner::{CHANGE, OWNER};
 
 /// A window to a node is an eighth of the pool: twice what a copy has unanswered.
 const BUDGET_BYTES: usize = 144 << 20;
@@ -63,4 +64,64 @@ fn a_copy_far_behind_asks_the_disk_less_often_than_it_sends_pieces() {
     assert_eq!(cluster.status(0).unwrap().records, cluster.status(2).unwrap().records);
     cluster.check_rows();
     cluster.check_equal();
+}
+
+/// One tick of the engine, twenty milliseconds, is `calm(1)`.
+const TICKS_PER_S: usize = 50;
+
+/// Whole reads of 1 MiB were saved up: at 64 KiB a second the first bytes went after sixteen seconds, and a move that
+/// may take less never began.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_copy_throttled_to_little_goes_on_all_the_time_and_keeps_to_its_rate() {
+    const BYTES_PER_S: u64 = 64 << 10;
+    let mut cluster = Cluster::new(72);
+    cluster.open_alone();
+    // 5 KB each, and one that takes two seconds and a half.
+    for at in 0..40 {
+        cluster.publish(if at == 20 { 10_000 } else { 300 });
+        cluster.calm(2);
+    }
+    cluster.receive_at(1, BYTES_PER_S);
+    let (mut copied, mut still, mut longest) = (0, 0, 0);
+    for tick in 1..=TICKS_PER_S * 5 {
+        cluster.calm(1);
+        let (before, now) = (copied, cluster.counter_of(OWNER, "copied_bytes"));
+        copied = now;
+        still = if now > before { 0 } else { still + 1 };
+        longest = longest.max(still);
+        // It begins with the first tick; one record may have gone ahead.
+        let due = BYTES_PER_S * (tick as u64 + 1) / TICKS_PER_S as u64;
+        assert!(copied <= due + 170_000, "{copied} bytes, {due} were due");
+        assert!(tick > TICKS_PER_S * 3 / 2 || still < 8, "nothing for {still} ticks, {copied} bytes before");
+    }
+    assert!(copied > BYTES_PER_S * 4, "{copied} bytes in five seconds");
+    assert!(longest < TICKS_PER_S * 3, "one record of 160 KB takes two seconds and a half, not {longest} ticks");
+    // Changed live: at a byte a second one record goes, and is paid for; then nothing holds it back.
+    cluster.order(OWNER, Order::SyncRate { change: CHANGE, bytes_per_s: 1 });
+    cluster.calm(TICKS_PER_S * 2);
+    assert!(cluster.counter_of(OWNER, "copied_bytes") <= copied + 6_000);
+    assert_eq!(cluster.sites[OWNER].node.syncs()[0].state, "copying");
+    cluster.order(OWNER, Order::SyncRate { change: CHANGE, bytes_per_s: 0 });
+    cluster.calm(TICKS_PER_S);
+    assert_eq!(cluster.sites[OWNER].node.syncs()[0].state, "contiguous");
+    cluster.check_level();
+}
+
+/// What was being written when the copy was stopped was given up as unknown, and its repeats waited for ever: a producer
+/// hung behind each move of a partition with one replica that was aborted under load.
+#[cfg_attr(not(feature = "planted"), test)]
+fn what_is_being_written_while_the_only_copy_is_stopped_is_acknowledged() {
+    let mut cluster = Cluster::new(73);
+    cluster.open_alone();
+    cluster.publish(5);
+    cluster.calm(4);
+    cluster.receive(1);
+    cluster.calm(10);
+    cluster.publish(7);
+    cluster.order(OWNER, Order::SyncStop { change: CHANGE });
+    cluster.calm(4);
+    cluster.publish(9);
+    cluster.calm(4);
+    assert_eq!((cluster.acked.len(), cluster.refused.len()), (3, 0));
+    assert_eq!(cluster.status(OWNER).unwrap().role, "alone");
 }

@@ -108,6 +108,24 @@ fn a_learner_that_takes_no_such_body_fails_and_says_so_after_a_few_broken_links(
     cluster.check_level();
 }
 
+/// It said no every five seconds, until the time of its move was over: an hour.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_learner_whose_files_are_too_small_fails_at_once_and_says_so() {
+    let config = |at| Config { segment_bytes: if at == LEARNER { 256 << 10 } else { 4 << 20 }, ..config_of(at, 0) };
+    let mut cluster = Cluster::of(94, config);
+    cluster.open_alone();
+    for rows in [5, 2 * LARGE_ROWS, 5] {
+        cluster.publish(rows);
+        cluster.calm(4);
+    }
+    assert_eq!(cluster.acked.len(), 3);
+    cluster.receive(1);
+    cluster.wait(2);
+    let (state, why, ..) = cluster.copy();
+    assert!(state == "failed" && why.contains("node 3 stores no record") && why.contains("segment_bytes"), "{why}");
+    assert_eq!(cluster.closed[LEARNER], 0, "what others have on that connection goes on");
+}
+
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_replica_of_the_set_that_takes_no_such_body_is_tried_rarely_and_the_quorum_goes_on() {
     let mut cluster = opened(92);

@@ -1,9 +1,10 @@
 //! Staged rows on three stores: what was answered STAGED outlives its owner, and is published once whoever owns it.
 
-use ringfence_node::{Finished, Order, Outcome, Publish, ScopeRule};
+use ringfence_node::{CountStaged, Finished, Order, Outcome, Publish, ScopeRule};
 use ringfence_wire::{Code, ExtensionKind, Opcode, RequestHeader, Status, crc_of, extension};
 
 use crate::cluster::{CLIENT, Cluster, NODES};
+use crate::learner::OWNER;
 use crate::opened;
 use crate::support::{PARTITION, TOPIC, body_of};
 
@@ -63,8 +64,14 @@ impl Cluster {
 
     fn publish_epoch(&mut self, epoch: u64, rows: u64) -> (usize, u64) {
         let tokens = vec![TOKEN];
-        let order = Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows };
+        let order = Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows, upto: 0 };
         (self.owner, self.order(self.owner, Order::Publish(order)))
+    }
+
+    fn count_epoch(&mut self, epoch: u64) -> (usize, u64) {
+        let tokens = vec![TOKEN];
+        let order = CountStaged { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens };
+        (self.owner, self.order(self.owner, Order::CountStaged(order)))
     }
 
     fn outcome(&self, (at, number): (usize, u64)) -> Option<&Result<Finished, String>> {
@@ -94,22 +101,39 @@ fn a_stage_is_answered_when_a_second_disk_has_it_and_a_failover_keeps_it() {
     cluster.rules(0, &[]);
     let request = cluster.stage(1, 0);
     let again = cluster.stage(1, 0);
+    let counted = cluster.count_epoch(1);
     for _ in 0..5 {
         cluster.work(0);
         cluster.collect(0);
     }
     assert!(cluster.others.is_empty(), "durable on one disk alone: {:?}", cluster.others);
+    assert_eq!(cluster.outcome(counted), None, "nor is it there for a commit");
     cluster.calm(4);
+    assert!(matches!(cluster.outcome(counted), Some(Ok(Finished::Staged { rows: 10, .. }))));
     for request in [request, again] {
         assert_eq!(cluster.others[&request].status, Status::Staged as u8);
     }
     cluster.staged(1, 1);
+    let counted = cluster.count_epoch(1);
+    cluster.calm(2);
+    let Some(Ok(Finished::Staged { rows: 20, upto, epoch: 1, is_published: false })) =
+        cluster.outcome(counted).cloned()
+    else {
+        panic!("{:?}", cluster.outcome(counted));
+    };
     // The owner dies for good; the scope is committed while nobody owns the partition.
     cluster.power_cut(0);
     cluster.rules(1, &[1]);
     assert!(cluster.fail_over());
     cluster.calm(20);
     assert!(cluster.is_open && cluster.owner != 0);
+    let counted = cluster.count_epoch(1);
+    cluster.calm(2);
+    let again = cluster.outcome(counted);
+    assert!(
+        matches!(again, Some(Ok(Finished::Staged { rows: 20, upto: there, is_published: false, .. })) if *there == upto),
+        "whoever owns it has the same rows in the same records: {again:?}"
+    );
     cluster.published(1, 20, 20);
     // The publish is on two disks: the next owner has it, and repeats nothing.
     cluster.start(0);
@@ -225,4 +249,20 @@ fn a_publish_whose_replicas_are_gone_ends_as_unknown_and_holds_nobody_up() {
     cluster.rules(1, &[]);
     cluster.calm(60);
     cluster.equal_ends();
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_copy_counts_the_rows_of_a_transaction_once() {
+    let mut cluster = Cluster::new(74);
+    cluster.open_alone();
+    cluster.rules(0, &[]);
+    cluster.staged(1, 0);
+    cluster.rules(1, &[1]);
+    let order = cluster.publish_epoch(1, 10);
+    cluster.calm(4);
+    assert!(matches!(cluster.outcome(order), Some(Ok(_))));
+    cluster.receive(1);
+    cluster.calm(50);
+    let sync = cluster.sites[OWNER].node.syncs().remove(0);
+    assert_eq!((sync.state, sync.rows), ("contiguous", 10));
 }

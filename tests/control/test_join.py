@@ -1,0 +1,55 @@
+"""Which stores a node lets join by the limits of their bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ringfence.control.runtime import calls
+from ringfence.control.runtime.answers import limits_fault
+from ringfence.control.runtime.settings import Settings
+
+MIB = 1 << 20
+
+
+def settings(**values: int) -> Settings:
+    return Settings(data_dir=Path("data"), **values)  # type: ignore[arg-type] # sizes may be texts, too
+
+
+def joining(of: Settings) -> calls.Join:
+    return calls.Join(
+        store=bytes(16), control=(), body_bytes=of.body_bytes_max, stored_bytes=of.stored_bytes_max
+    )
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ({}, {}),
+        ({"budget_bytes": 64 * MIB}, {"budget_bytes": 64 * MIB}),
+        ({"message_bytes": MIB}, {"message_bytes": MIB, "budget_bytes": 16 * MIB}),
+        ({"message_bytes": MIB, "segment_bytes": 4 * MIB}, {"message_bytes": 2 * MIB}),
+    ],
+)
+def test_limits_that_differ_and_fit_each_other_are_no_fault(
+    there: dict[str, int], here: dict[str, int]
+) -> None:
+    assert limits_fault(joining(settings(**here)), settings(**there), 1) == ""
+
+
+@pytest.mark.parametrize("small", [{"budget_bytes": 16 * MIB}, {"segment_bytes": MIB}])
+def test_who_has_no_room_for_what_the_other_takes_is_refused_whichever_joins(small: dict[str, int]) -> None:
+    little = settings(**small)
+    fault = limits_fault(joining(little), settings(), 7)
+    assert f"node 7 takes bodies of up to {64 * MIB} bytes" in fault
+    assert f"room for {little.stored_bytes_max}" in fault
+    assert f"budget_bytes={512 * MIB}" in fault, "the way out"
+    fault = limits_fault(joining(settings()), little, 7)
+    assert f"node 7 has room for {little.stored_bytes_max}" in fault
+    assert f"message_bytes={little.body_bytes_max}" in fault, "the way out"
+    assert limits_fault(joining(settings(message_bytes=MIB // 2)), little, 7) == ""
+
+
+def test_a_program_that_does_not_tell_its_limits_joins_as_before() -> None:
+    assert limits_fault(calls.Join(store=bytes(16), control=()), settings(), 1) == ""

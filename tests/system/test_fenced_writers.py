@@ -1,0 +1,78 @@
+"""Two writers of one scope against the running program: who was fenced harms nobody, and hears so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import ringfence
+from tests.client.helpers import SCHEMA, ids_of, rows
+from tests.client.proxy import Proxy
+from tests.system.harness import NodeProcess
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=30) as made:
+        yield made
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_who_was_overtaken_while_its_commit_was_lost_is_not_told_that_it_is_committed(
+    client: ringfence.Client, node: NodeProcess, counted: bool
+) -> None:
+    topic = f"overtaken-{counted}"
+    client.create_topic(topic, schema=SCHEMA)
+    epoch = 1 if counted else None
+    with Proxy(node.address) as proxy, ringfence.connect(proxy.address, timeout_s=30) as lost:
+        older = lost.transaction(topic, scope=topic, epoch=epoch)
+        older.send(rows(0, 10))
+        older.flush()
+        proxy.is_deaf = True
+        ended: list[str] = []
+
+        def commit() -> None:
+            try:
+                older.commit()
+            except ringfence.RingfenceError as error:
+                ended.append(type(error).__name__)
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        time.sleep(0.5)  # the request is on its way
+        with client.transaction(topic, scope=topic, epoch=epoch) as newer:
+            newer.send(rows(100, 3))
+        proxy.heal()
+        committing.join(60)
+    assert newer.epoch == older.epoch == 1
+    assert ended == ([] if counted else ["FencedError"])
+    assert (older.rows, older.already) == (0, counted)
+    assert sorted(ids_of(client, topic)) == [100, 101, 102]
+
+
+def test_a_writer_that_was_fenced_ends_and_leaves_its_successors_epoch_alone(
+    client: ringfence.Client,
+) -> None:
+    client.create_topic("heir", schema=SCHEMA)
+    older = client.transaction("heir", scope="heir")
+    newer = client.transaction("heir", scope="heir")
+    assert older.epoch == newer.epoch
+    newer.send(rows(0, 5))
+    newer.flush()
+    with pytest.raises(ringfence.FencedError), older:
+        older.send(rows(100, 5))
+    late = client.transaction("heir", scope="heir-aborted")
+    heir = client.transaction("heir", scope="heir-aborted")
+    late.abort()
+    begun = client.scopes.begin("heir-far")
+    client.scopes.begin("heir-far")
+    with pytest.raises(ringfence.FencedError):
+        client.scopes.expire(begun, 1 << 62)
+    heir.send(rows(5, 5))
+    for one in (newer, heir):
+        one.commit()
+    assert client.scopes.begin("heir-far").decided == 0
+    assert sorted(ids_of(client, "heir")) == list(range(10))
