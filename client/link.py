@@ -297,7 +297,7 @@ class Link:
         busy = any(member.busy for member in self.members)
         for peer in self._peers.values():
             busy = busy or bool(peer.waiting) or bool(peer.connection)
-            if peer.connection is None and (peer.waiting or busy):
+            if peer.connection is None and (peer.waiting or busy) and self._is_wanted(peer):
                 due.append(peer.retry_at)
             elif peer.connection is not None and (len(peer.connection) or not peer.connection.greeted):
                 busy = True
@@ -307,12 +307,14 @@ class Link:
 
     # ---- one peer -----------------------------------------------------------------------------------------
 
+    def _is_wanted(self, peer: Peer) -> bool:
+        """Whether it is connected again when it may be. Of another one nothing is due, else a turn would spin."""
+        return peer is self.first or bool(peer.waiting) or any(member.busy for member in self.members)
+
     def _serve(self, peer: Peer, ready: set[Any], now: float) -> None:
         connection = peer.connection
         if connection is None:
-            if now >= peer.retry_at and (
-                peer is self.first or peer.waiting or any(member.busy for member in self.members)
-            ):
+            if now >= peer.retry_at and self._is_wanted(peer):
                 self._open(peer, now)
             elif peer.waiting:
                 send_waiting(self, peer)
