@@ -308,7 +308,7 @@ class Link:
     # ---- one peer -----------------------------------------------------------------------------------------
 
     def _is_wanted(self, peer: Peer) -> bool:
-        """Whether it is connected again when it may be. Of another one nothing is due, else a turn would spin."""
+        """Whether it is connected again when it may be. Of another one nothing is due: turns would spin."""
         return peer is self.first or bool(peer.waiting) or any(member.busy for member in self.members)
 
     def _serve(self, peer: Peer, ready: set[Any], now: float) -> None:

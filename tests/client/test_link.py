@@ -16,9 +16,14 @@ import pytest
 import zmq
 
 import ringfence
+from ringfence.ask import Ask
+from ringfence.codec import control_body
 from ringfence.connection import Connection
+from ringfence.link import TICK_S
 from ringfence.native import wire
+from ringfence.native.messages import TopicList
 from ringfence.native.wire import Code, Opcode
+from ringfence.peer import Peer
 from tests.client.fake_node import Drop, FakeNode, Refuse
 from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all, until
 from tests.client.proxy import Proxy
@@ -413,3 +418,27 @@ class Full:
 
     def send(self, *_: object, **__: object) -> None:
         raise zmq.Again
+
+
+def test_a_lost_node_that_nobody_asks_does_not_make_a_waiting_client_spin() -> None:
+    with FakeNode(node=1) as first, ringfence.connect(first.address, timeout_s=20) as client:
+        client.topics()
+        link, turns = client._link, 0
+        with FakeNode(node=2) as second:
+            owner = Peer(2, (second.address,))
+            link.call(lambda: link._peers.setdefault(2, owner))
+            listing = control_body(TopicList())
+            link.ask(Ask(Opcode.TOPIC_LIST, listing, time.monotonic() + 10, node=2)).result()
+        until(lambda: owner.connection is None and owner.retry_at < time.monotonic())
+        first.hook = lambda _: Drop(served=False)
+        link.ask(Ask(Opcode.TOPIC_LIST, listing, time.monotonic() + 2, wait_s=1.0))
+        turn = link._turn
+
+        def counted() -> None:
+            nonlocal turns
+            turns += 1
+            turn()
+
+        link._turn = counted  # type: ignore[method-assign]
+        time.sleep(1)
+    assert 0 < turns < 4 / TICK_S, "one turn each TICK_S, twice that for what comes in"
