@@ -24,9 +24,10 @@ ifneq ($(MAKELEVEL),0)
 unexport MAKEFLAGS MFLAGS
 endif
 
-lint: types clippy  ## ruff, mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
+lint: types clippy  ## ruff (format, check), mypy --strict, stubtest, import contracts, generated files, rustfmt, clippy pedantic
 
 types: setup
+	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy -p ringfence
 	$(BIN)/mypy tests benchmarks

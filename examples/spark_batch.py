@@ -1,8 +1,8 @@
 """Spark writes a DataFrame, all of it or nothing, reads it back, and makes Parquet files of the topic.
 
-    pip install 'ringfence[spark]'
-    ringfence serve --data ./data &
-    python examples/spark_batch.py
+pip install 'ringfence[spark]'
+ringfence serve --data ./data &
+python examples/spark_batch.py
 """
 
 import os

@@ -1,7 +1,7 @@
 """All rows of a block come at once, over partitions and topics, or none does; run again, none twice.
 
-    ringfence serve --data ./data &
-    python examples/transaction.py
+ringfence serve --data ./data &
+python examples/transaction.py
 """
 
 import pyarrow as pa

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ringfence.control.cli.local_ports import free_ports
+
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 """A broker starts in 5 s on an idle machine, and in 40 where ten processes want two cores."""
@@ -30,9 +32,7 @@ def unwind_on_term() -> None:
 
 def free_port() -> int:
     """A port that nobody listens to now. If another process takes it meanwhile, the server's start fails."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def listens(port: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import socket
 import statistics
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from benchmarks.engines.base import Pace, TurnError, running
 from benchmarks.engines.limit import FILE_BYTES, LIMIT
 from benchmarks.engines.native_sender import native_turn
 from benchmarks.native_build import c_probe
+from benchmarks.peers.process import free_port
 from benchmarks.trials.base import directory_of
 
 if TYPE_CHECKING:
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 TURNS, TURNS_QUICK = 9, 5
 TURN_TIME_S_MAX = 3.0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def c_limit(workload: Workload, *, quick: bool) -> dict[str, Any]:
@@ -41,7 +34,7 @@ def c_limit(workload: Workload, *, quick: bool) -> dict[str, Any]:
         stack.callback(shutil.rmtree, directory)
         rust = stack.enter_context(LIMIT.serve(workload, "tcp", directory))
         # The file that the Rust probe has made whole; each writes all of its own part of it anew.
-        command = [str(program), str(_free_port()), str(directory.parent / f"{LIMIT.name}.log")]
+        command = [str(program), str(free_port()), str(directory.parent / f"{LIMIT.name}.log")]
         command += [str(FILE_BYTES >> 20)]
         pid, ready = stack.enter_context(running(command, directory / "stderr-c"))
         for _ in range(TURNS_QUICK if quick else TURNS):

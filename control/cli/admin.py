@@ -178,4 +178,3 @@ def _checked(text: str) -> str:
     if not sound:
         raise errors.ConfigError(f"--http {text!r}: http://HOST:PORT", key="http")
     return text
-

@@ -74,9 +74,7 @@ def set_(pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, t
     admin = Admin(http, token_file, timeout_s)
     known = _limits(admin)
     _check(tuple(given), known)
-    values = {
-        name: known[name]["default"] if value is None else value for name, value in given.items()
-    }
+    values = {name: known[name]["default"] if value is None else value for name, value in given.items()}
     receipt = admin.change("PATCH", "/admin/config", {"values": values})
     if as_json:
         emit({"index": receipt["index"], "values": values})
@@ -95,9 +93,7 @@ def _check(names: tuple[str, ...], known: dict[str, Any]) -> None:
     """InvalidArgumentError for a name that this cluster does not know."""
     for name in names:
         if name not in known:
-            raise InvalidArgumentError(
-                f"no limit is named {name!r}; there are {', '.join(known)}", name=name
-            )
+            raise InvalidArgumentError(f"no limit is named {name!r}; there are {', '.join(known)}", name=name)
 
 
 def _pairs(texts: tuple[str, ...]) -> dict[str, int | None]:

@@ -79,9 +79,7 @@ token_option = click.option(
 """A token is never an argument: everybody on the machine sees those."""
 
 
-def connected(
-    address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None
-) -> Client:
+def connected(address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None) -> Client:
     """A client; it connects with the first call, and who waits long for that is told for whom."""
     client = ringfence.connect(address, timeout_s=timeout_s, token_file=token_file)
     until_connected(client, timeout_s)

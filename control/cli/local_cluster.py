@@ -6,7 +6,6 @@ import contextlib
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Final, Self
 
 import msgspec
 
+from ringfence.control.cli.local_ports import free_ports
 from ringfence.control.store.files import write_atomically
 from ringfence.native.errors import ConnectError, StorageError
 
@@ -195,10 +195,7 @@ def _ports(path: Path) -> tuple[_Local, bool]:
             raise StorageError(
                 f"{path} does not hold a node's ports ({error}); remove it: the node gets others"
             ) from error
-    with socket.socket() as one, socket.socket() as two, socket.socket() as three:
-        for each in (one, two, three):
-            each.bind(("127.0.0.1", 0))
-        local = _Local(*(each.getsockname()[1] for each in (one, two, three)))
+    local = _Local(*free_ports(3))
     write_atomically(path, msgspec.json.encode(local))
     return local, True
 

@@ -49,8 +49,12 @@ INTERRUPTED_S = 10.0
     "--producer", "name", metavar="NAME", help="Publish as this named producer; fences its predecessor."
 )
 @click.option("--scope", metavar="NAME", help="All rows of all FILEs or none: a transaction of this scope.")
-@click.option("--epoch", type=click.IntRange(1, (1 << 63) - 1), metavar="NUMBER",
-              help="With --scope: this run's number, above earlier ones; repeated, it stores nothing twice.")
+@click.option(
+    "--epoch",
+    type=click.IntRange(1, (1 << 63) - 1),
+    metavar="NUMBER",
+    help="With --scope: this run's number, above earlier ones; repeated, it stores nothing twice.",
+)
 @click.option("--batch-rows", type=click.IntRange(1, 1 << 24), default=BATCH_ROWS, show_default=True,
               help="Rows of one send.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0, show_default=True,
@@ -140,9 +144,7 @@ def _is_there(client: Client, topic: str) -> bool:
     return True
 
 
-def _stage(
-    transaction: Transaction, source: Source, batches: Iterable[pa.RecordBatch], sent: _Sent
-) -> None:
+def _stage(transaction: Transaction, source: Source, batches: Iterable[pa.RecordBatch], sent: _Sent) -> None:
     with progress(source.path, source.rows, quiet=sent.as_json) as bar:
         for batch in batches:
             transaction.send(batch)

@@ -205,9 +205,7 @@ class ChangeNode:
         """An order to the native node by its name. OrderError."""
         # A hold ends with the help of other nodes.
         slot = name != "hold"
-        return await self._driver.order(
-            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot
-        )
+        return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot)
 
     def _figures(self, order: Order) -> dict[str, Any] | None:
         place = (order.topic, order.partition)

@@ -133,7 +133,13 @@ def test_a_start_at_a_port_that_is_taken_makes_no_store(key: str, tmp_path: Path
 
 def test_addresses_that_only_binding_can_judge_are_left_to_it(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
-    odd = (f"ipc://{tmp_path}/taken", "ipc://@abstract", "tcp://127.0.0.1:0", "tcp://127.0.0.1:*", "tcp://no-such-interface:7411")
+    odd = (
+        f"ipc://{tmp_path}/taken",
+        "ipc://@abstract",
+        "tcp://127.0.0.1:0",
+        "tcp://127.0.0.1:*",
+        "tcp://no-such-interface:7411",
+    )
     check_places(Settings(data_dir=tmp_path / "data", listen=odd))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         twice = f"tcp://127.0.0.1:{taken.getsockname()[1]}"

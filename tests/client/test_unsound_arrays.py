@@ -68,5 +68,3 @@ def test_the_send_is_refused_and_its_neighbours_go_on(
             producer.close()
         assert producer.bytes_in_flight == 0
         assert client.count(topic) == 6
-
-

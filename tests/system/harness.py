@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from ringfence.control.cli.local_ports import free_ports
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -37,10 +39,24 @@ SCHEMA = pa.schema(
 )
 
 
+_ours: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other test process gets before this one ends, so that a node can go and come back.
+
+    What holds it is a name of Linux's abstract sockets: it goes with the process, however that ends.
+    """
+    while True:
+        (port,) = free_ports(1)
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            name.bind(f"\0ringfence-test-port-{port}")
+        except OSError:
+            name.close()
+            continue
+        _ours.append(name)
+        return port
 
 
 @dataclass
