@@ -198,12 +198,20 @@ class Node:
         With `gone` these are all scopes there are, and others up to that id were forgotten.
         """
     def publish(
-        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, upto: int = 0
+        self,
+        topic: int,
+        partition: int,
+        scope: int,
+        epoch: int,
+        tokens: bytes,
+        rows: int,
+        upto: int = 0,
+        after: int = 0,
     ) -> int:
         """Give a commit's staged rows their offsets; done when they may be read. Repeating it does no harm.
 
         `tokens`: 16 bytes each. `rows`: what their writers staged in this partition, in records below `upto`;
-        0: in all.
+        0: in all. `after`: the scope's epoch that is published in this partition before this one; 0: none.
         """
     def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int:
         """What is staged durably under these tokens, for a commit that is not decided yet.
@@ -455,7 +463,15 @@ class SimNode:
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
     ) -> int: ...
     def publish(
-        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, upto: int = 0
+        self,
+        topic: int,
+        partition: int,
+        scope: int,
+        epoch: int,
+        tokens: bytes,
+        rows: int,
+        upto: int = 0,
+        after: int = 0,
     ) -> int: ...
     def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int: ...
     def counters(self) -> dict[str, int]: ...

@@ -98,7 +98,17 @@ def on_request(core: Core, message: Message) -> None:
         return
     _say_answer(core, message, f"cast {describe.type_of(message.type)} for")
     # At the term of the request: a pre-candidate asks at a term it does not have yet.
-    core.send(Message(type=_ANSWER_TO[message.type], to=message.sender, sender=core.id, term=message.term))
+    index, log_term = _how_far(core) if message.type is MessageType.PRE_VOTE else (0, 0)
+    core.send(
+        Message(
+            type=_ANSWER_TO[message.type],
+            to=message.sender,
+            sender=core.id,
+            term=message.term,
+            index=index,
+            log_term=log_term,
+        )
+    )
     if message.type is MessageType.VOTE:
         core.vote = message.sender
         core.election_elapsed_ticks = 0
@@ -107,7 +117,7 @@ def on_request(core: Core, message: Message) -> None:
 def reject(core: Core, message: Message) -> None:
     """Refuse a request, at the own term, and tell how far the log is committed."""
     _say_answer(core, message, f"rejected {describe.type_of(message.type)} from")
-    index = core.log.commit if core.options.commit_by_vote else 0
+    index, log_term = _how_far(core)
     core.send(
         Message(
             type=_ANSWER_TO[message.type],
@@ -115,7 +125,7 @@ def reject(core: Core, message: Message) -> None:
             sender=core.id,
             term=core.term,
             index=index,
-            log_term=(core.log.term(index) or 0) if index else 0,
+            log_term=log_term,
             reject=True,
         )
     )
@@ -136,6 +146,46 @@ def on_answer(core: Core, message: Message) -> None:
     elif result is VoteResult.WON:
         roles.become_leader(core)
         replication.broadcast_append(core)
+
+
+def ask_how_far(core: Core) -> None:
+    """Ask everybody how far the log is committed: this node may be a voter and not know it.
+
+    Changes take effect when they are applied. Where all voters of the new configuration were none in the old
+    one, and do not know yet that it is committed, none of them campaigns; those who know it are no voters any
+    more, and do not, either. They are asked as for a pre-vote, which changes nothing with them.
+    """
+    if not core.options.commit_by_vote or not core.log.has_uncommitted_change():
+        return
+    core.say(
+        Level.INFO,
+        f"is no voter as far as it knows, and asks how far the log is committed: {own_position(core)}",
+    )
+    index, log_term = core.log.last_index(), core.log.last_term()
+    for member in core.tracker.members:
+        if member != core.id:
+            core.send(
+                Message(
+                    type=MessageType.PRE_VOTE,
+                    to=member,
+                    sender=core.id,
+                    term=core.term + 1,
+                    index=index,
+                    log_term=log_term,
+                )
+            )
+
+
+def on_told(core: Core, message: Message) -> None:
+    """An answer to that question, or to a campaign that is over."""
+    if message.index and _learns_of_change(core, message):
+        core.say(Level.INFO, f"heard from {message.sender:x} that the log is committed to {core.log.commit}")
+
+
+def _how_far(core: Core) -> tuple[int, int]:
+    """Index and term of the last committed entry; 0, 0 where they are not told."""
+    index = core.log.commit if core.options.commit_by_vote else 0
+    return index, (core.log.term(index) or 0) if index else 0
 
 
 def _learns_of_change(core: Core, message: Message) -> bool:

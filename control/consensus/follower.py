@@ -27,11 +27,15 @@ _ANSWER_OF: Final = {
 
 
 def on_tick(core: Core) -> None:
-    """Campaign when nothing was heard of a leader for the time that was drawn."""
+    """Campaign when nothing was heard of a leader for the time that was drawn; who may not asks why not."""
     core.election_elapsed_ticks += 1
-    if core.is_promotable() and core.election_elapsed_ticks >= core.election_timeout_ticks:
+    if core.election_elapsed_ticks < core.election_timeout_ticks:
+        return
+    if core.is_promotable():
         core.election_elapsed_ticks = 0
         election.start(core, Campaign.PRE_ELECTION if core.options.pre_vote else Campaign.ELECTION)
+    elif core.election_elapsed_ticks % core.election_timeout_ticks == 0:
+        election.ask_how_far(core)
 
 
 def step(core: Core, message: Message) -> None:
@@ -68,6 +72,8 @@ def step(core: Core, message: Message) -> None:
             reading.ask_leader(core, message)
         case MessageType.READ_INDEX_ANSWER:
             reading.on_answer(core, message)
+        case MessageType.PRE_VOTE_ANSWER:
+            election.on_told(core, message)
 
 
 def step_candidate(core: Core, message: Message) -> None:

@@ -131,8 +131,15 @@ class Log:
         low = self.applied + 1
         if self.unstable.snapshot is not None:
             low = max(low, self.first_index())
-        while low <= self.commit:
-            page = self.entries(low, self.commit + 1, _SCAN_BYTES)
+        return self._has_change(low, self.commit)
+
+    def has_uncommitted_change(self) -> bool:
+        """The log holds a change of the configuration that is not known to be committed."""
+        return self._has_change(self.commit + 1, self.last_index())
+
+    def _has_change(self, low: int, last: int) -> bool:
+        while low <= last:
+            page = self.entries(low, last + 1, _SCAN_BYTES)
             if any(entry.type is not EntryType.NORMAL for entry in page):
                 return True
             low += len(page)

@@ -59,12 +59,13 @@ class Options:
     """The leader turns a change that cannot be applied into an empty entry."""
     step_down_on_removal: bool = True
     commit_by_vote: bool = True
-    """Who refuses a vote tells how far the log is committed.
+    """Who refuses a vote, or answers a pre-vote, tells how far the log is committed; who is no voter asks.
 
     Without it a cluster can be stuck for ever: changes take effect when they are applied, so a voter of the
     new configuration that does not know that it is committed asks for votes of the old one, whose members may
     hold a longer log and know that they are out. TiKV's raft does so (raft-rs, `maybe_commit_by_vote`),
-    etcd's does not.
+    etcd's does not. A node that is no voter yet asks when its log holds a change that it does not know to be
+    committed and no leader is heard: it may be all voters that there are.
     """
     async_storage_writes: bool = False
     campaign_after_append: bool = True

@@ -97,6 +97,9 @@ def _on_older(core: Core, message: Message) -> None:
         core.send(Message(type=MessageType.APPEND_ANSWER, to=message.sender, sender=core.id, term=core.term))
     elif kind is MessageType.PRE_VOTE:
         election.reject(core, message)
+    elif kind is MessageType.PRE_VOTE_ANSWER and message.index and core.role is Role.FOLLOWER:
+        # What is committed is so in every term.
+        election.on_told(core, message)
     elif kind is MessageType.STORAGE_APPEND_ANSWER:
         if message.index:
             # Entries of that place may have been replaced since, and replaced again by equal ones.

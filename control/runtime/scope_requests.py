@@ -67,6 +67,8 @@ class Due(NamedTuple):
     commit: PendingCommit
     part: StagedPart
     gone: bool
+    after: int = 0
+    """The last epoch of the line before this one that waits, too; 0: none does."""
 
     @property
     def place(self) -> Place:
@@ -257,6 +259,7 @@ class ScopeRequests:
             tokens,
             part.rows,
             part.upto,
+            due.after,
         )
         try:
             await self._driver.order(give)
@@ -321,11 +324,14 @@ def round_of(due: Iterable[Due], stuck: set[Line]) -> tuple[list[Due], list[Due]
 def due_of(state: MetadataState, here: Replica) -> Iterator[Due]:
     """Pending parts whose partition this node owns, or that no topic has any more; epochs ascend in each."""
     for number, scope in sorted(state.scopes.items()):
+        before: dict[tuple[TopicId, PartitionId], int] = {}
         for commit in scope.pending:
             for part in commit.parts:
+                place = part.topic, part.partition
                 topic = state.topics.get(part.topic)
                 assignment = None if topic is None else topic.assignments.get(part.partition)
                 if assignment is None:
                     yield Due(number, commit, part, gone=True)
                 elif assignment.owner == here:
-                    yield Due(number, commit, part, gone=False)
+                    yield Due(number, commit, part, gone=False, after=before.get(place, 0))
+                before[place] = commit.epoch

@@ -307,7 +307,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
-    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0))]
+    #[pyo3(signature = (topic, partition, scope, epoch, tokens, rows, upto = 0, after = 0))]
     fn publish(
         &self,
         py: Python<'_>,
@@ -318,9 +318,10 @@ impl Node {
         tokens: &[u8],
         rows: u64,
         upto: u64,
+        after: u64,
     ) -> PyResult<u64> {
         let tokens = tokens_of(py, tokens)?;
-        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto }))
+        self.order(py, Order::Publish(Publish { topic, partition, scope, epoch, tokens, rows, upto, after }))
     }
 
     fn count_staged(

@@ -202,6 +202,76 @@ def test_a_refusal_commits_nothing_where_the_logs_differ() -> None:
     assert lab.core.log.commit == 1
 
 
+def test_the_only_voter_learns_from_who_is_none_any_more_that_it_is_one() -> None:
+    """The leader handed its place over to one that died before it heard that the change is committed."""
+    joint = ConfigurationState((2,), (1,), (), (1,), auto_leave=True)
+    for rejects in (True, False):
+        lab = Lab(
+            2,
+            terms=(1,),
+            commit=1,
+            configuration=ConfigurationState((1,), (), (2,)),
+            commit_by_vote=True,
+            pre_vote=True,
+        )
+        enter = to_entry(Change((NodeChange(Operation.VOTER, 2), NodeChange(Operation.LEARNER, 1))))
+        leave = to_entry(LEAVE_JOINT)
+        lab.disk.append([Entry(1, 2, enter.type, enter.data), Entry(1, 3, leave.type, leave.data)])
+        lab.start()
+        for _ in range(lab.core.election_timeout_ticks - 1):
+            lab.step(events.Tick())
+        assert lab.settle() == []
+        lab.step(events.Tick())
+        (asked,) = lab.settle()
+        assert (asked.type, asked.to, asked.term, asked.index) == (MessageType.PRE_VOTE, 1, 2, 3)
+        assert (lab.core.role, lab.core.term) == (Role.FOLLOWER, 1)
+        knower = Lab(
+            1,
+            terms=(1, 1, 1) + (1,) * rejects,
+            commit=3,
+            configuration=ConfigurationState((2,), (), (1,)),
+            commit_by_vote=True,
+        )
+        knower.step(asked)
+        (told,) = knower.settle()
+        assert (told.reject, told.index, told.log_term) == (rejects, 3, 1)
+        assert (knower.core.term, knower.core.vote) == (1, 0), "a question changes nothing"
+        lab.step(told)
+        assert lab.core.log.commit == 3
+        lab.settle()
+        lab.node.apply_change(Change((NodeChange(Operation.VOTER, 2), NodeChange(Operation.LEARNER, 1))))
+        assert lab.core.tracker.configuration.state() == joint
+        lab.node.apply_change(LEAVE_JOINT)
+        for _ in range(3 * lab.core.election_timeout_ticks):
+            lab.step(events.Tick())
+            lab.settle()
+        assert lab.core.role is Role.LEADER
+
+
+def test_a_learner_without_a_change_that_may_be_committed_asks_nothing() -> None:
+    lab = Lab(4, terms=(1, 1), commit=1, learners=(4,), commit_by_vote=True)
+    for _ in range(5 * lab.core.election_timeout_ticks):
+        lab.step(events.Tick())
+    assert lab.settle() == []
+
+
+def test_how_far_it_is_committed_is_heard_from_a_node_of_an_older_term() -> None:
+    lab = Lab(
+        2, terms=(1,), commit=1, term=7, configuration=ConfigurationState((1,), (), (2,)), commit_by_vote=True
+    )
+    promote = to_entry(Change((NodeChange(Operation.VOTER, 2),)))
+    lab.disk.append([Entry(1, 2, promote.type, promote.data)])
+    lab.start()
+    lab.step(
+        Message(type=MessageType.PRE_VOTE_ANSWER, sender=1, to=2, term=3, index=2, log_term=2, reject=True)
+    )
+    assert lab.core.log.commit == 1, "another log"
+    lab.step(
+        Message(type=MessageType.PRE_VOTE_ANSWER, sender=1, to=2, term=3, index=2, log_term=1, reject=True)
+    )
+    assert (lab.core.log.commit, lab.core.term) == (2, 7)
+
+
 def test_who_refuses_a_vote_says_how_far_it_is_committed() -> None:
     lab = Lab(2, terms=(1, 1, 2), commit=2)
     lab.step(Message(type=MessageType.VOTE, sender=1, to=2, term=3, index=1, log_term=1))

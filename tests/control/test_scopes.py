@@ -208,6 +208,21 @@ def test_commits_are_bounded_and_sound() -> None:
         log.do(log.commit(begun, epoch))
     assert log.refused(log.commit(begun, PENDING_MAX + 1)).code == Code.OVERLOADED
     assert [due.commit.epoch for due in due_of(log.state, HERE)] == list(range(1, PENDING_MAX + 1))
+    assert [due.after for due in due_of(log.state, HERE)] == list(range(PENDING_MAX))
+
+
+def test_an_epoch_is_published_behind_those_that_have_rows_in_its_partition() -> None:
+    log = Log()
+    begun = log.begun()
+    elsewhere = (StagedPart(TopicId(99), PartitionId(7), 5),)
+    log.do(log.commit(begun, 1))
+    log.do(replace(log.commit(begun, 2), parts=elsewhere))
+    log.do(log.commit(begun, 3))
+    here = [due for due in due_of(log.state, HERE) if not due.gone]
+    assert [(due.commit.epoch, due.after) for due in here] == [(1, 0), (3, 1)]
+    log.do(log.confirm(begun, 1))
+    here = [due for due in due_of(log.state, HERE) if not due.gone]
+    assert [(due.commit.epoch, due.after) for due in here] == [(3, 0)]
 
 
 def test_a_commit_outlives_its_topic() -> None:

@@ -30,6 +30,8 @@ pub struct Publish {
     pub rows: u64,
     /// Staged records below this number are meant, whatever was staged under the tokens since. 0: all.
     pub upto: u64,
+    /// The last epoch of the scope before this one that has rows to be published here, too. 0: none.
+    pub after: u64,
 }
 
 /// What is staged in one partition for a commit that is not decided yet.
@@ -67,15 +69,14 @@ impl Engine {
         if !partition.gate.admits() {
             return Err(format!("partition {}: it is not open here", order.partition).into());
         }
-        // A reader sees a scope's epochs in their order; dead attempts of an older one do not count.
-        let mut earlier = self.scopes.pending_before(order.scope, order.epoch);
-        let waits_for = earlier.find(|epoch| partition.stages.has(order.scope, *epoch));
-        drop(earlier);
+        // A reader sees a scope's epochs in their order. Rows that wait here may be of dead attempts of an epoch that
+        // awaits its publish elsewhere, so the order says what is first.
+        let is_early = order.after != 0 && !partition.stages.is_published(order.scope, order.after);
         #[cfg(feature = "planted")]
-        let waits_for = waits_for.filter(|_| !is_on(Bug::EpochsInAnyOrder));
-        if let Some(first) = waits_for {
-            let (scope, epoch) = (order.scope, order.epoch);
-            return Err(format!("scope {scope}: epoch {epoch} waits for {first}, which is not published here").into());
+        let is_early = is_early && !is_on(Bug::EpochsInAnyOrder);
+        if is_early {
+            let Publish { scope, epoch, after, .. } = order;
+            return Err(format!("scope {scope}: epoch {epoch} waits for {after}, which is not published here").into());
         }
         let Some(list) = partition.stages.gather((order.scope, order.epoch), &order.tokens, order.rows, order.upto)?
         else {

@@ -70,11 +70,6 @@ impl Scopes {
         Standing::May
     }
 
-    /// Committed epochs of the scope before this one that await their publish.
-    pub fn pending_before(&self, scope: u64, epoch: u64) -> impl Iterator<Item = u64> + '_ {
-        self.rules.get(&scope).into_iter().flat_map(move |rule| rule.pending.range(..epoch)).copied()
-    }
-
     /// Give up what can never be published. Data of a scope that is merely unknown here stays (I16).
     ///
     /// A replica that is not the owner may lack a publish record that the metadata log knows of: it keeps what a commit

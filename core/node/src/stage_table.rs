@@ -213,11 +213,6 @@ impl Stages {
         self.published.get(&scope).is_some_and(|last| epoch <= *last)
     }
 
-    /// True if anything of this epoch is staged here.
-    pub fn has(&self, scope: u64, epoch: u64) -> bool {
-        self.open.range((scope, epoch, [0; 16])..=(scope, epoch, [255; 16])).next().is_some()
-    }
-
     /// Published as this record: `list` has offsets now, other attempts of the scope up to this epoch are dead.
     pub fn published(&mut self, scope: u64, epoch: u64, record: u64, end_offset: u64, list: &[Staged]) {
         let epoch_before = self.published.insert(scope, epoch).unwrap_or(0);

@@ -60,20 +60,21 @@ fn staged(world: &mut World, epoch: u64, token: Token, sequence: u64, first: i64
 }
 
 fn publish(world: &mut World, epoch: u64, tokens: &[Token], rows: u64) -> Result<Finished, String> {
-    publish_upto(world, epoch, tokens, rows, 0)
+    publish_with(world, epoch, tokens, rows, |_| {})
 }
 
-fn publish_upto(world: &mut World, epoch: u64, tokens: &[Token], rows: u64, upto: u64) -> Result<Finished, String> {
+fn publish_with(
+    world: &mut World,
+    epoch: u64,
+    tokens: &[Token],
+    rows: u64,
+    set: impl FnOnce(&mut Publish),
+) -> Result<Finished, String> {
     let tokens = tokens.to_vec();
-    world.ordered(Order::Publish(Publish {
-        topic: TOPIC,
-        partition: PARTITION,
-        scope: SCOPE,
-        epoch,
-        tokens,
-        rows,
-        upto,
-    }))
+    let (topic, partition, scope) = (TOPIC, PARTITION, SCOPE);
+    let mut order = Publish { topic, partition, scope, epoch, tokens, rows, upto: 0, after: 0 };
+    set(&mut order);
+    world.ordered(Order::Publish(order))
 }
 
 fn count(world: &mut World, epoch: u64, tokens: &[Token]) -> (u64, u64, bool) {
@@ -181,7 +182,7 @@ fn a_commit_has_what_was_counted_for_it_whatever_comes_under_its_tokens_since() 
     assert!(matches!(ended(&world), Some(Ok(Finished::Staged { rows: 30, .. }))), "{:?}", ended(&world));
     world.ordered(Order::InstallScopes { rules: vec![rule(1, &[1])], gone: None }).unwrap();
     assert!(publish(&mut world, 1, &[token(1)], 20).is_err(), "all that is there now is not what was counted");
-    publish_upto(&mut world, 1, &[token(1)], 20, upto).unwrap();
+    publish_with(&mut world, 1, &[token(1)], 20, |order| order.upto = upto).unwrap();
     assert_eq!(read(&mut world), [10, 20], "what came since is dead with the epoch's other attempts");
     assert_eq!(count(&mut world, 1, &[token(1)]), (0, 0, true));
 }
@@ -200,6 +201,24 @@ fn error_of(world: &World, number: u64) -> Option<String> {
 }
 
 #[test]
+fn an_epoch_waits_for_the_one_before_it_and_for_no_dead_attempt() {
+    let mut world = World::new(1, Shape::default());
+    begin(&mut world);
+    staged(&mut world, 1, token(1), 0, 10);
+    staged(&mut world, 2, token(2), 0, 20);
+    staged(&mut world, 3, token(3), 0, 30);
+    // Epoch 1 was committed with other tokens, in a partition that cannot publish it now.
+    world.ordered(Order::InstallScopes { rules: vec![rule(3, &[1, 2, 3])], gone: None }).unwrap();
+    let refused = publish_with(&mut world, 3, &[token(3)], 10, |order| order.after = 2).unwrap_err();
+    assert_eq!(refused, format!("scope {SCOPE}: epoch 3 waits for 2, which is not published here"));
+    publish(&mut world, 2, &[token(2)], 10).unwrap();
+    publish_with(&mut world, 3, &[token(3)], 10, |order| order.after = 2).unwrap();
+    publish_with(&mut world, 2, &[token(2)], 10, |order| order.after = 1).unwrap();
+    assert!(publish(&mut world, 1, &[token(1)], 10).is_ok(), "a repeat of what later epochs decided changes nothing");
+    assert_eq!(read(&mut world), [20, 30]);
+}
+
+#[test]
 fn what_waits_for_a_failed_shard_ends_and_so_does_whatever_asks_later() {
     let mut world = World::new(1, Shape::default());
     begin(&mut world);
@@ -215,6 +234,7 @@ fn what_waits_for_a_failed_shard_ends_and_so_does_whatever_asks_later() {
         tokens: vec![token(1)],
         rows: 10,
         upto: 0,
+        after: 0,
     };
     let (first, before) = (world.order(Order::Publish(publish_order)), ask_count(&mut world, 2, token(2)));
     world.run();
@@ -321,6 +341,7 @@ fn a_crash_at_any_step_loses_no_stage_that_was_answered_and_publishes_nothing_tw
                     tokens: vec![token(7)],
                     rows: 20,
                     upto: 0,
+                    after: 0,
                 };
                 world.order(Order::Publish(order));
                 world.run();

@@ -64,7 +64,8 @@ impl Cluster {
 
     fn publish_epoch(&mut self, epoch: u64, rows: u64) -> (usize, u64) {
         let tokens = vec![TOKEN];
-        let order = Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows, upto: 0 };
+        let order =
+            Publish { topic: TOPIC, partition: PARTITION, scope: SCOPE, epoch, tokens, rows, upto: 0, after: 0 };
         (self.owner, self.order(self.owner, Order::Publish(order)))
     }
 
