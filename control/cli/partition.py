@@ -1,4 +1,4 @@
-"""`ringfence partition`: where a partition is, and an owner by force when its majority is lost."""
+"""`ringfence partition`: where a partition is, an owner by force, and what is lost with it given up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHY_MAX = 1_000
 
 @click.group(no_args_is_help=True)
 def command() -> None:
-    """Show a partition's owner, replicas and change; force an owner where a majority is lost.
+    """Show a partition's owner, replicas and change; force an owner, and give up what is lost with it.
 
     \b
     Example:
@@ -55,6 +55,14 @@ class _Door:
             partition=partition, change=change, owner=owner, accepts=accepts, replicas=replicas
         )
         asked(self._control, call, self._timeout_s)
+
+    def give_up(self, partition: int, scope: int, epoch: int, accepts: str) -> None:
+        if self._admin is not None:
+            given = {"scope": scope, "epoch": epoch, "accepts": accepts}
+            self._admin.change("POST", f"/admin/partitions/{partition}/give-up", given)
+            return
+        assert self._control is not None
+        asked(self._control, calls.GiveUpPart(partition=partition, scope=scope, epoch=epoch), self._timeout_s)
 
 
 @command.command("show")
@@ -131,12 +139,59 @@ def force_owner(
     return Exit.OK
 
 
+@command.command("give-up")
+@click.argument("partition", type=click.IntRange(min=1))
+@click.option("--scope", type=click.IntRange(min=1), required=True, help="Its number, as `show` lists it.")
+@click.option("--epoch", type=click.IntRange(min=1), required=True, help="The epoch, as `show` lists it.")
+@click.option("--yes", is_flag=True, help="Do not ask: what is lost is accepted.")
+@control_option
+@http_options
+@timeout_option
+@json_option
+def give_up(
+    *, partition: int, scope: int, epoch: int, yes: bool, control: str | None, http: str | None,
+    token_file: Path | None, timeout_s: float, as_json: bool,
+) -> int:  # fmt: skip
+    """Wait no longer for a transaction's rows that are lost in this partition. THEY ARE LOST.
+
+    Only where its owner answers and has fewer rows than were committed, after an owner by force, say. None of
+    the transaction's rows of this partition come into the log then; those of other partitions are there.
+    Later epochs of the scope go on.
+
+    \b
+    Example:
+      ringfence partition give-up 655360 --scope 1245184 --epoch 4
+    """  # noqa: D301
+    door = _Door(control, http, token_file, timeout_s)
+    told = door.show(partition)
+    waiting = told["unpublished"]
+    found = next((one for one in waiting if (one["scope"], one["epoch"]) == (scope, epoch)), None)
+    if found is None:
+        listed = ", ".join(f"epoch {one['epoch']} of {one['scope']}" for one in waiting[:8]) or "nothing"
+        raise InvalidArgumentError(
+            f"epoch {epoch} of scope {scope} does not wait in partition {partition}; there waits: {listed}"
+        )
+    lost = f"{found['rows']} rows that epoch {epoch} of scope {found['name']!r} ({scope}) committed in it"
+    confirm(f"Give up in partition {partition} of {told['name']}: {lost}?", yes=yes)
+    door.give_up(partition, scope, epoch, lost[:WHY_MAX])
+    if as_json:
+        emit({"partition": partition, "scope": scope, "epoch": epoch, "lost_rows": found["rows"]})
+    else:
+        click.echo(f"partition {partition}: epoch {epoch} of scope {scope} is waited for no longer")
+    return Exit.OK
+
+
 def _show(told: dict[str, Any]) -> None:
     click.echo(f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, "
                f"epoch {told['epoch']}")  # fmt: skip
     show_table("replicas", ("node", "life", "store"),
                [[place["node"], place["life"], place["store"]] for place in told["replicas"]],
                ids=("node", "store"))  # fmt: skip
+    if told["unpublished"]:
+        fields = ("scope", "name", "epoch", "rows")
+        show_table("not published yet", fields,
+                   [[one[name] for name in fields] for one in told["unpublished"]],
+                   ids=("scope", "epoch"))  # fmt: skip
     change = told["change"]
     if change is None:
         click.echo("no change is open")

@@ -30,6 +30,17 @@ class ForceGiven(BaseModel):
     )
 
 
+class GivenUp(BaseModel):
+    """Whose rows are not waited for any longer, and what the operator knows is lost."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    scope: Number = Field(description="the number of the scope: `unpublished.scope` of the partition")
+    epoch: Number
+    accepts: Annotated[str, StringConstraints(min_length=ACCEPTS_MIN, max_length=WHY_MAX)] = Field(
+        description="what is lost by it; the audit log keeps it"
+    )
+
+
 def router(desk: Desk) -> APIRouter:
     """All of it."""
     both = APIRouter()
@@ -81,6 +92,19 @@ def _changes(desk: Desk) -> APIRouter:
         told = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
         return await desk.change(
             request, told[:500], lambda asked: forced(partition, given, asked),
+            content=given.model_dump_json().encode(),
+        )  # fmt: skip
+
+    async def without(partition: int, given: GivenUp, asked: Asked) -> Outcome:
+        command = await node.partitions.lost_parts.give_up(PartitionId(partition), given.scope, given.epoch)
+        return await node.admin.propose(command, asked)
+
+    @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
+    async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
+        """Publish a decided epoch without this part, of which its owner has lost rows. They are lost."""
+        told = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
+        return await desk.change(
+            request, told[:500], lambda asked: without(partition, given, asked),
             content=given.model_dump_json().encode(),
         )  # fmt: skip
 

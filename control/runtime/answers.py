@@ -235,13 +235,21 @@ class Answers:
             self._no_tokens("start and steer rebalances")
         return calls.Told(value=await self._rebalances().steer(call))
 
-    async def _partition(self, call: calls.ShowPartition | calls.ForcePartition) -> calls.Told:
+    async def _partition(
+        self, call: calls.ShowPartition | calls.ForcePartition | calls.GiveUpPart
+    ) -> calls.Told:
         if self._partitions is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         number = PartitionId(call.partition)
         if isinstance(call, calls.ShowPartition):
             known = self._partitions.here(number) if call.here else await self._partitions.show(number)
             return calls.Told(value=known)
+        if isinstance(call, calls.GiveUpPart):
+            self._no_tokens("give up what is lost")
+            entry = await self._partitions.lost_parts.give_up(number, call.scope, call.epoch)
+            applied = await self._proposer.propose(entry)
+            _LOG.warning("a part of a decided epoch was given up", command=repr(entry), index=applied.index)
+            return calls.Told(value={"index": applied.index})
         self._no_tokens("force owners")
         await self._proposer.fresh()
         command = self._partitions.force(number, call.change, call.owner, call.accepts, call.replicas)

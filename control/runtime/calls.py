@@ -126,6 +126,14 @@ class ForcePartition(_Call, frozen=True, kw_only=True, tag="force_partition"):
     replicas: Annotated[tuple[Number, ...], Meta(max_length=5)] = ()
 
 
+class GiveUpPart(_Call, frozen=True, kw_only=True, tag="give_up_part"):
+    """A decided epoch is waited for no longer in a partition whose owner has lost rows of it."""
+
+    partition: Number
+    scope: Number
+    epoch: Number
+
+
 class Inspect(_Call, frozen=True, kw_only=True, tag="inspect"):
     """What this store has of partitions behind `after`."""
 
@@ -155,6 +163,7 @@ Call = (
     | SteerRebalance
     | ShowPartition
     | ForcePartition
+    | GiveUpPart
     | Inspect
     | InspectAll
 )

@@ -35,6 +35,7 @@ from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.inspections import Inspections
+from ringfence.control.runtime.lost_parts import LostParts
 from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.prefixes import narrowed
 from ringfence.control.runtime.producer_requests import ProducerRequests
@@ -170,7 +171,7 @@ class Node:
         self._cluster.answers.serve_data(self._follower, self._driver, stages)
         asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
         self.rebalances = Rebalances(*asked, self._cluster.members.board)
-        self.partitions = Partitions(*asked)
+        self.partitions = Partitions(*asked, LostParts(self.proposer, stages))
         obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
         self.inspections = Inspections(
             self.proposer, self._cluster.others, self._cluster.members, self._driver

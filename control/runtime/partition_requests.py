@@ -14,6 +14,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.lost_parts import LostParts, unpublished
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.native.wire import Code
@@ -25,8 +26,11 @@ SHOW_S: Final = 1.0
 class Partitions:
     """Handlers; they raise RequestRefused."""
 
-    def __init__(self, proposer: RaftProposer, others: Others, coordinator: Coordinator) -> None:
+    def __init__(
+        self, proposer: RaftProposer, others: Others, coordinator: Coordinator, lost_parts: LostParts
+    ) -> None:
         self._proposer, self._others, self._coordinator = proposer, others, coordinator
+        self.lost_parts = lost_parts
 
     async def show(self, partition: PartitionId) -> dict[str, Any]:
         """As the leader sees it, which hears what replicas answer; or else as this node's log has it."""
@@ -54,6 +58,7 @@ class Partitions:
                 for place in assignment.replicas
             ],
             "change": None if change is None else self._shown_change(state, change),
+            "unpublished": unpublished(state, partition),
         }  # fmt: skip
 
     def force(

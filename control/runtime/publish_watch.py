@@ -92,7 +92,8 @@ class PublishWatch:
                 raise RequestRefused(
                     Code.UNKNOWN_OUTCOME,
                     f"the commit is decided and cannot be published in all of its partitions: {lacking}; the "
-                    "rest was lost there: bring the store that had it back, or delete the topic",
+                    "rest was lost there: bring the store that had it back, or give it up (`ringfence "
+                    "partition give-up`)",
                     scope=scope,
                     epoch=epoch,
                 )

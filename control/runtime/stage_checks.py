@@ -107,6 +107,22 @@ class StageChecks:
         }
         return self._wrong(scope, pending.epoch, short)
 
+    async def why_kept(self, scope: ScopeId, pending: PendingCommit, part: StagedPart) -> str:
+        """What speaks against giving a decided part up; "": its owner has too little to publish it, ever."""
+        counts = await self._counts(scope, pending.epoch, pending.tokens, (part,))
+        count, assignment = counts.get(part), self._assignment(part)
+        if count is None or assignment is None:
+            return "its topic is deleted, and it goes with it"
+        if count.why:
+            return f"its owner does not tell what it has ({count.why}): make it serve, or force another owner"
+        if count.is_published:
+            return "it is published there"
+        if count.rows >= part.rows:
+            return f"node {count.node} has all of its {part.rows} rows and publishes them"
+        if (assignment.owner.node, assignment.epoch) != (count.node, count.epoch):
+            return "its owner changes; ask again"
+        return ""
+
     async def here(self, call: calls.CountStaged) -> calls.StagedCounts:
         """The answer to another node."""
         tokens = b"".join(call.tokens)

@@ -34,6 +34,7 @@ class FakeNode:
         self.found: list[dict[str, Any]] = []
         self.resume: dict[int, dict[str, Any]] = {}
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
+        self.staged = 0
         self.broken: str | None = None
         self.access: tuple[bool, list[Any], str] = (False, [], "")
         self.prefix = ""
@@ -154,6 +155,19 @@ class FakeNode:
     ) -> int:
         values = (topic, partition, producer_id, producer_epoch, name)
         return self._order("open_producer", *values, result=self.resume.get(partition))
+
+    def install_scopes(self, rules: list[Any], gone: int | None) -> int:
+        return self._order("install_scopes", len(rules), gone)
+
+    def publish(
+        self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes, rows: int, *more: int
+    ) -> int:
+        return self._order("publish", topic, partition, scope, epoch, rows, *more)
+
+    def count_staged(self, topic: int, partition: int, scope: int, epoch: int, tokens: bytes) -> int:
+        owner_epoch = self.hosted[topic, partition]["owner_epoch"]
+        staged = {"rows": self.staged, "upto": 0, "epoch": owner_epoch, "is_published": False}
+        return self._order("count_staged", topic, partition, scope, epoch, result=staged)
 
     # ---- what a test does ---------------------------------------------------------------------------
 
