@@ -91,8 +91,8 @@ class Admin:
             ask.harmless_late = message.name is None  # else a late one would fence the producer
         return ask
 
-    def commit(self, message: ScopeCommit) -> tuple[Answer, bool]:
-        """As `ask`. True: an earlier try may have been served.
+    def commit(self, message: ScopeCommit) -> Answer:
+        """As `ask`.
 
         Raises:
             UnknownOutcomeError: a try of it may have been served, and no answer says so.
@@ -100,7 +100,7 @@ class Admin:
         """
         ask = self._ask(wire.Opcode.COMMIT, message)
         try:
-            answer = self._link.ask(ask).result()
+            return self._link.ask(ask).result()
         except (FencedError, UnknownOutcomeError):
             raise  # what is committed is told to anybody, before it is asked who wants to know
         except RingfenceError as error:
@@ -117,7 +117,6 @@ class Admin:
                 scope=message.scope_id,
                 epoch=message.epoch,
             ) from error
-        return answer, ask.may_be_served
 
     def create_topic(
         self,

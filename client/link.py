@@ -28,6 +28,7 @@ from ringfence.ask import Ask, send_waiting
 from ringfence.connection import Connection
 from ringfence.elsewhere import mind
 from ringfence.fork import context, guard
+from ringfence.native import wire
 from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
 from ringfence.peer import Peer
 from ringfence.token import Token
@@ -80,6 +81,8 @@ class Link:
         self.members: list[Member] = []
         self.history: bytes | None = None
         self.on_history: Callable[[], None] = lambda: None
+        self.message_bytes_max = wire.MESSAGE_BYTES_MAX
+        """The least of the nodes that were reached: what is above it is refused before any of it is sent."""
         self.on_up: Callable[[Connection], None] = lambda _: None
         self.on_silent: Callable[[], None] = lambda: None
         self.known: Callable[[], Iterable[str]] = tuple
@@ -391,6 +394,7 @@ class Link:
                 member.history_changed()
             self.on_history()
         self.history = history
+        self.message_bytes_max = min(self.message_bytes_max, peer.connection.message_bytes_max)
         self.on_up(peer.connection)
         send_waiting(self, peer)
 

@@ -205,7 +205,7 @@ class Producer:
 
         Asking pyarrow takes longer than encoding a row, and gives the interpreter's lock away.
         """
-        bodies = self._encoder.bodies(batch, note)
+        bodies = self._encoder.bodies(batch, note, bytes_max=self._link.message_bytes_max)
         self._budget.take(sum([len(body.data) for body in bodies]), timeout_s=wait_s)
         return bodies
 
@@ -215,7 +215,8 @@ class Producer:
         encoder, estimate = self._encoder, self._room_for(chunks, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
-            bodies = [body for chunk, _ in chunks for body in encoder.bodies(chunk, note)]
+            limit = self._link.message_bytes_max
+            bodies = [body for chunk, _ in chunks for body in encoder.bodies(chunk, note, bytes_max=limit)]
         except BaseException:
             self._budget.give(estimate)
             raise
@@ -315,7 +316,8 @@ class Producer:
         try:
             batch = one_batch([part for send in sends for part in send.batches])
             note = next((send.note for send in reversed(sends) if send.note is not None), None)
-            bodies = self._encoder.bodies(batch, note, keep_order=True)
+            limit = self._link.message_bytes_max
+            bodies = self._encoder.bodies(batch, note, bytes_max=limit, keep_order=True)
         except Exception as error:  # noqa: BLE001  # it may be the link's thread, which serves others too
             if len(sends) > 1:
                 for send in sends:

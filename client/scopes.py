@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
-from ringfence.native.errors import InvalidArgumentError, UnknownOutcomeError
+from ringfence.native.errors import FencedError, InvalidArgumentError, UnknownOutcomeError
 from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.stage import Stager
 
@@ -112,13 +112,14 @@ class Scopes:
         Raises:
             FencedError: a later driver began the scope. InvalidArgumentError: the epoch expired, or an
                 attempt is not one of this scope, epoch and driver, or is there twice, or has other rows in a
-                partition than are staged there; nothing is committed then.
+                partition than are staged there; or the scope was forgotten. Nothing is committed by this
+                call then; of an earlier one without an answer it tells nothing.
             DeadlineError: not known in time whether all of it is staged, or a commit of an earlier epoch,
                 sent before, failed; nothing is committed. Call it again before a later epoch is committed.
             UnknownOutcomeError: no answer came: all of it is in the log, or nothing. Call it again with the
                 same attempts: it tells, unless 64 later epochs were committed since.
         """
-        is_own = self.commit_told(begun, epoch, staged)
+        is_own = self._asked(begun, epoch, staged).own
         if is_own is None:
             raise UnknownOutcomeError(
                 "the epoch is committed, by a lost try of this commit or by another: the node does not tell "
@@ -132,7 +133,23 @@ class Scopes:
         """As `commit`; None: the epoch is committed, and whether with these attempts is not known.
 
         For who counts epochs and commits each set of rows under one: there it does not matter.
+
+        Raises:
+            FencedError: besides, a later epoch was committed first, so nobody's rows of this one are in the
+                log, nor will be.
         """
+        told = self._asked(begun, epoch, staged)
+        if told.given_up:
+            raise FencedError(
+                f"a later epoch of the scope was committed before epoch {epoch}, which was given up: nothing "
+                "of it is stored; take a number above",
+                scope=begun.scope,
+                epoch=epoch,
+            )
+        return told.own
+
+    def _asked(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> messages.AlreadyCommitted:
+        """Commit; `own` is true of one that this call has committed, too."""
         staged = list(staged)
         _check_staged(begun, epoch, staged)
         tokens: list[bytes] = []
@@ -149,12 +166,11 @@ class Scopes:
             tokens=tokens,
             parts=[(topic, partition, rows) for (topic, partition), rows in sorted(parts.items())],
         )
-        answer, may_be_served = self._admin.commit(message)
+        answer = self._admin.commit(message)
         if answer.header.status != wire.Status.ALREADY_COMMITTED:
-            return True
-        own = answer.control(messages.AlreadyCommitted).own if len(answer.body) else None
-        # Where the node does not tell, "already" after a lost answer may mean this very commit.
-        return None if own is None and may_be_served else own is True
+            return messages.AlreadyCommitted(own=True)
+        # Where the node does not tell, it may have been an earlier call, of whichever process.
+        return answer.control(messages.AlreadyCommitted) if len(answer.body) else messages.AlreadyCommitted()
 
     def expire(self, begun: Begun, epoch: int) -> None:
         """Give up what is staged in the epoch, and before it. An epoch that is committed stays.

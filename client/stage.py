@@ -125,7 +125,8 @@ class Stager:
                     self._check()
                     if self._already:
                         return
-                    for body in encoder.bodies(chunk, extension=self._extension):
+                    limit = self._link.message_bytes_max
+                    for body in encoder.bodies(chunk, bytes_max=limit, extension=self._extension):
                         self._budget.take(len(body.data), timeout_s=self._timeout_s)
                         handed_over = True
                         self._submit(layout, body)

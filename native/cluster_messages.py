@@ -140,14 +140,16 @@ class ScopeCommitted(Message):
     """Answer to COMMIT and EXPIRE with status OK: decided by this request, or by an earlier try of it."""
 
 
-class AlreadyCommitted(Message):
+class AlreadyCommitted(Message, omit_defaults=True):
     """The same with status ALREADY_COMMITTED: the epoch was committed before.
 
     `own`, of a COMMIT: true, these very tokens were committed in it; false, others were, or a later epoch's
-    commit gave it up; nil, not known any more, or not said by a node of an older program.
+    commit gave it up; nil, not known any more, or not said by a node of an older program. `given_up`: a later
+    epoch was committed first, so nobody's rows of this one are in the log.
     """
 
     own: bool | None = None
+    given_up: bool = False
 
 
 class ScopeExpire(Message):

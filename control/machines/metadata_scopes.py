@@ -198,6 +198,12 @@ def is_own(scope: Scope, command: CommitScope) -> bool | None:
     return any(epoch == command.epoch and its == told for epoch, its in _KEPT.iter_unpack(scope.kept))
 
 
+def is_given_up(scope: Scope, epoch: int) -> bool:
+    """Of a decided epoch: nobody committed it, a later one gave it up. False where that is not known."""
+    known = scope.unkept < epoch <= scope.committed
+    return known and all(each != epoch for each, _ in _KEPT.iter_unpack(scope.kept))
+
+
 def told_by(driver: Index, tokens: Iterable[bytes]) -> bytes:
     """16 bytes of a commit. Tokens are drawn at random, so they tell it from all others, in any order.
 

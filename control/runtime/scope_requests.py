@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ringfence.control.machines.metadata_scopes import is_own
+from ringfence.control.machines.metadata_scopes import is_given_up, is_own
 from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun, ScopeDecided
 from ringfence.control.model.scopes import (
@@ -134,7 +134,9 @@ class ScopeRequests:
         if not decided.already:
             return messages.ScopeCommitted()
         known = self._proposer.state.scopes.get(scope)
-        return messages.AlreadyCommitted(own=None if known is None else is_own(known, command))
+        if known is None:
+            return messages.AlreadyCommitted()
+        return messages.AlreadyCommitted(own=is_own(known, command), given_up=is_given_up(known, epoch))
 
     async def _decide(self, command: CommitScope) -> ScopeDecided:
         known = self._proposer.state.scopes.get(command.scope)

@@ -82,8 +82,10 @@ class FakeNode:
         hook: Hook | None = None,
         credit_bytes: int = 1 << 25,
         address: str | None = None,
+        message_bytes_max: int = wire.MESSAGE_BYTES_MAX,
     ) -> None:
         self.node, self.hook, self.credit_bytes = node, hook, credit_bytes
+        self.message_bytes_max = message_bytes_max
         self.history = HISTORY
         self.topics: dict[str, Topic] = {}
         self.owners: dict[int, int] = {}  # partition -> node, where it is not this one
@@ -197,7 +199,7 @@ class FakeNode:
                     version_min=1,
                     version_max=1,
                     program="fake",
-                    message_bytes_max=wire.MESSAGE_BYTES_MAX,
+                    message_bytes_max=self.message_bytes_max,
                     window=wire.DEDUPE_WINDOW,
                     heartbeat_ms=10_000,
                 )

@@ -53,13 +53,17 @@ class Decided(FakeNode):
 
     def __init__(self, own: bool | None, hook: Hook | None = None) -> None:
         super().__init__(hook=hook)
-        self.own = own
+        self.own, self.given_up = own, False
 
     def _serve(self, header: RequestHeader, body: bytes) -> list[bytes] | None:
         if header.opcode == Opcode.BEGIN:
             return self._reply(header, messages.ScopeBegun(scope_id=5, driver=6))
         if header.opcode == Opcode.COMMIT:
-            answer = SAID_BY_OLDER if self.own is None else messages.AlreadyCommitted(own=self.own)
+            answer = (
+                SAID_BY_OLDER
+                if self.own is None
+                else messages.AlreadyCommitted(own=self.own, given_up=self.given_up)
+            )
             return self._reply(header, answer, Status.ALREADY_COMMITTED)
         return super()._serve(header, body)
 
@@ -108,11 +112,25 @@ def test_where_nobody_tells_whose_it_is_a_lost_try_leaves_it_unknown(
         with pytest.raises(ringfence.UnknownOutcomeError, match="does not tell"):
             drawn.commit()
         assert (drawn.rows, drawn.already) == (0, False)
-        assert client.scopes.commit(Begun(5, 6, 0, 0), 1, []) is False, "no try of this call was lost"
+        with pytest.raises(ringfence.UnknownOutcomeError, match="does not tell"):
+            client.scopes.commit(Begun(5, 6, 0, 0), 1, [])  # an earlier call may have committed it
+        assert client.scopes.commit_told(Begun(5, 6, 0, 0), 1, []) is None
     with Decided(None, once(fate)) as node, ringfence.connect(node.address, timeout_s=10) as client:
         counted = client.transaction(scope="s", epoch=1)
         counted.commit()
         assert counted.already, "who counts epochs has this one in the log, whoever committed it"
+
+
+def test_an_epoch_that_a_later_one_gave_up_is_told_to_be_lost() -> None:
+    with Decided(own=False) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        node.given_up = True
+        assert client.scopes.commit(Begun(5, 6, 0, 0), 1, []) is False
+        with pytest.raises(ringfence.FencedError, match="a later epoch of the scope was committed"):
+            client.scopes.commit_told(Begun(5, 6, 0, 0), 1, [])
+        counted = client.transaction(scope="s", epoch=1)
+        with pytest.raises(ringfence.FencedError, match="take a number above"):
+            counted.commit()
+        assert (counted.rows, counted.already) == (0, False)
 
 
 def test_a_block_of_unknown_outcome_asks_again() -> None:

@@ -221,6 +221,20 @@ def refuse_third(header: wire.RequestHeader) -> Fault:
     return Refuse(Code.BAD_BODY) if header.opcode == Opcode.PUBLISH and header.send == 3 else None
 
 
+def test_a_send_above_the_nodes_own_limit_is_refused_whole_or_cut_to_it() -> None:
+    small = pa.record_batch({"id": list(range(64)), "text": ["x" * 1_000] * 64}, schema=SCHEMA)
+    giant = pa.record_batch({"id": [99], "text": ["y" * 40_000]}, schema=SCHEMA)
+    with FakeNode(message_bytes_max=30_000) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+        with client.producer("t") as producer:
+            with pytest.raises(ringfence.BatchError, match="one row is above the limit"):
+                producer.send(pa.Table.from_batches([small, giant])).result()
+            assert node.stored("t") == []
+            assert sum(part.rows for part in producer.send(small).result()) == 64
+        assert all(header.body_bytes <= 30_000 for header in node.stored("t"))
+        assert len(node.stored("t")) > 2, "cut to what the node takes"
+
+
 def test_a_refused_batch_fails_its_future_and_the_others_are_stored() -> None:
     with node_with_topic(partitions=1, hook=refuse_third) as (_, client):
         producer = client.producer("t")

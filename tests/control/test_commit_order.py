@@ -84,7 +84,7 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
             ScopeCommitted, ScopeCommitted, AlreadyCommitted, ScopeCommitted,
         ]  # fmt: skip
         assert node.decided == [7, 8, 8, 9]
-        assert await node.sent(6) == AlreadyCommitted(own=False), "7 was decided, and gave it up"
+        assert await node.sent(6) == AlreadyCommitted(own=False, given_up=True), "7 was decided"
         # What is decided waits for no turn, and is told whoever waits for an owner.
         node.told[10] = asyncio.Event()
         later = node.sent(10)

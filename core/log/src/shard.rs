@@ -192,10 +192,15 @@ impl Shard {
         if alone > most {
             return Err(Refusal::TooLarge { bytes: alone, max: most });
         }
+        let is_behind = is_rows && self.space.is_in_reserve();
+        if is_behind {
+            self.space.check_behind_reserve(alone).map_err(refusal_of)?;
+        }
         if let Some(group) = &mut self.open {
             let capacity = self.space.current.as_ref().map_or(0, |current| current.capacity);
             let with = group.bytes_with(bytes);
-            if with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity {
+            let fits = with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity;
+            if fits && !is_behind {
                 let copied = if is_small { RECORD_HEADER_BYTES + bytes } else { 0 };
                 if !group.staging_has(copied) {
                     let block = self.staging.pop().or_else(|| pool.take(STAGING_BYTES)).ok_or(Refusal::Busy)?;
@@ -208,10 +213,7 @@ impl Shard {
             }
             self.seal();
         }
-        self.space.room_for(alone, is_rows, self.next_group).map_err(|none| match none {
-            NoRoom::Soon => Refusal::Busy,
-            NoRoom::DiskFull => Refusal::DiskFull,
-        })?;
+        self.space.room_for(alone, is_rows, self.next_group).map_err(refusal_of)?;
         self.open_group(pool).ok_or(Refusal::Busy)
     }
 
@@ -237,5 +239,12 @@ impl Shard {
             let wanted = self.options.groups_waiting_max + 1;
             self.staging.extend(std::iter::from_fn(|| pool.take(STAGING_BYTES)).take(wanted));
         }
+    }
+}
+
+fn refusal_of(none: NoRoom) -> Refusal {
+    match none {
+        NoRoom::Soon => Refusal::Busy,
+        NoRoom::DiskFull => Refusal::DiskFull,
     }
 }

@@ -46,6 +46,8 @@ pub struct Current {
     pub end: u64,
     /// Until the first group took it.
     pub begin: Option<Begin>,
+    /// It was the reserve: rows would fill it, and the records that make space again would have no place.
+    pub is_reserve: bool,
 }
 
 pub struct Space {
@@ -162,29 +164,53 @@ impl Space {
     /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file
     /// begins with.
     pub fn room_for(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
-        if self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity) {
+        let has_room = self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity);
+        if has_room && !(is_rows && self.is_in_reserve()) {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
-        let (prepared, name) = match (self.spare, self.reserve) {
+        let (prepared, name, is_reserve) = match (self.spare, self.reserve) {
             (Prepared::Ready { bytes, recycled }, _) if bytes >= needed => {
                 self.spare = Prepared::No;
-                ((bytes, recycled), self.spare_name())
+                ((bytes, recycled), self.spare_name(), false)
             }
             (Prepared::No | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
                 if !is_rows && self.full_until_ms.is_some() && bytes >= needed =>
             {
                 self.reserve = Prepared::No;
-                ((bytes, recycled), reserve_name(self.shard, self.reserve_serial))
+                ((bytes, recycled), reserve_name(self.shard, self.reserve_serial), true)
             }
-            _ if self.full_until_ms.is_some() => {
-                self.rows_refused |= is_rows;
-                return Err(NoRoom::DiskFull);
-            }
-            _ => return Err(NoRoom::Soon),
+            _ => return Err(self.no_room(is_rows)),
         };
         self.rotate(prepared, name, first_group);
+        if let Some(current) = &mut self.current {
+            current.is_reserve = is_reserve;
+        }
         Ok(())
+    }
+
+    fn no_room(&mut self, is_rows: bool) -> NoRoom {
+        if self.full_until_ms.is_none() {
+            return NoRoom::Soon;
+        }
+        self.rows_refused |= is_rows;
+        NoRoom::DiskFull
+    }
+
+    pub fn is_in_reserve(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.is_reserve)
+    }
+
+    /// Whether rows may be appended although the open file was the reserve: only behind it, in the next one.
+    ///
+    /// # Errors
+    /// There is no next one.
+    pub fn check_behind_reserve(&mut self, bytes: u64) -> Result<(), NoRoom> {
+        let needed = FILE_HEADER_BYTES as u64 + bytes;
+        match self.spare {
+            Prepared::Ready { bytes, .. } if bytes >= needed => Ok(()),
+            _ => Err(self.no_room(true)),
+        }
     }
 
     fn rotate(&mut self, (capacity, recycled): (u64, bool), from: String, first_group: u64) {
@@ -205,7 +231,7 @@ impl Space {
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
         let begin = Some(Begin { from, header, recycled });
-        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin });
+        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin, is_reserve: false });
     }
 
     fn spare_name(&self) -> String {

@@ -203,6 +203,11 @@ fn a_full_disk_refuses_rows_takes_control_records_and_recovers() {
     // The way out: a log start moved up with a record in the reserve gives files back.
     let log = store.logs.get_mut(&(1, 1)).unwrap();
     store.shards[0].append_start(&mut store.pool, log, end).unwrap();
+    for _ in 0..3 {
+        let refused = store.append(1, 1, 1, b"into the reserve").unwrap_err();
+        assert_eq!(refused, ringfence_log::Refusal::DiskFull, "what makes space again would have no place");
+        store.settle();
+    }
     for _ in 0..4 {
         store.settle();
         store.retain();

@@ -251,9 +251,15 @@ impl Engine {
         self.partitions.get(fetch.at).filter(|partition| !partition.dropped && partition.life == fetch.life)
     }
 
-    fn refuse_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {
-        let refusal = Refusal::new(Code::UnknownPartition, "the partition was dropped");
-        self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+    /// As a request that comes now: a partition that has moved is read on elsewhere, one of a topic that is deleted is
+    /// no more.
+    pub(crate) fn answer_dropped(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        let stop = match self.locate(&fetch.header) {
+            Err(stop) => stop,
+            // It is here again, or another one with its number: asked again, that one answers.
+            Ok(_) => Stop::Redirect(RedirectReason::Closed),
+        };
+        self.answer_stop(fetch.connection, &fetch.header, stop, effects);
     }
 
     /// Half the pool at most: more would wait for room for ever, and with it all that queue behind it.
@@ -263,7 +269,7 @@ impl Engine {
 
     /// Read, wait for rows, or wait for a block.
     pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
-        let Some(partition) = self.read_partition(&fetch) else { return self.refuse_dropped(&fetch, effects) };
+        let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, effects) };
         let is_time = matches!(fetch.from, From::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
         let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
@@ -326,7 +332,7 @@ impl Engine {
         };
         let Some(mut fetch) = self.reads.under_way.remove(&end.ticket) else { return };
         if self.read_partition(&fetch).is_none() {
-            self.refuse_dropped(&fetch, effects);
+            self.answer_dropped(&fetch, effects);
             return self.serve_queued_reads(now, pool, effects);
         }
         match &end.result {

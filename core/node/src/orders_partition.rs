@@ -308,10 +308,9 @@ impl Engine {
         self.producers_bytes -= partition.producers.bytes();
         partition.producers = crate::dedupe::Producers::default();
         partition.stages = crate::stage_table::Stages::default();
-        let refusal = Refusal::new(Code::UnknownPartition, format!("partition {} was dropped", key.1));
         for ticket in std::mem::take(&mut partition.waiting) {
             if let Some(fetch) = self.reads.end_poll(ticket) {
-                self.refuse(fetch.connection, &fetch.header, &refusal, effects);
+                self.answer_dropped(&fetch, effects);
             }
         }
         Ok(placed)

@@ -4,7 +4,8 @@ use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_o
 use ringfence_node::{Event, Finished, Order, Outcome};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
-    CONTROL_BYTES_MAX, Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RequestHeader, Status, crc_of, extension,
+    CONTROL_BYTES_MAX, Code, ExtensionKind, Opcode, REQUEST_FLAG_CONTROL, RedirectReason, RequestHeader, Status,
+    crc_of, extension,
 };
 
 fn world() -> World {
@@ -212,8 +213,15 @@ fn a_dropped_partition_is_gone_and_its_waiting_readers_hear_it() {
     append(&mut world, 3, 0);
     let poll = world.fetch_header(1, 0, 60_000);
     world.send(&poll, &[]);
+    let entry = ringfence_node::TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 2, epoch: 9 };
+    world.install_table(world.epoch * 10 + 1, 2, &[entry]);
     assert_eq!(world.ordered(Order::Drop { topic: TOPIC, partition: PARTITION }), Ok(Finished::Done));
-    assert_eq!(code(&world.answer_to(poll.request_id)), Code::UnknownPartition);
+    let reply = world.answer_to(poll.request_id);
+    assert_eq!(
+        (reply.header.status, reply.header.code),
+        (Status::Redirect as u8, RedirectReason::NotOwner as u16),
+        "it has moved: who follows reads on there"
+    );
     assert!(world.engine.partition_list().is_empty());
     let world = world.crash(Shape::default());
     assert!(world.engine.partition_list().is_empty());

@@ -2,7 +2,7 @@
 
 use crate::support::{self, PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 use ringfence_node::{Order, Outcome};
-use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RequestHeader, Status};
+use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RedirectReason, RequestHeader, Status};
 
 fn world() -> World {
     World::new(1, Shape::default())
@@ -277,7 +277,8 @@ fn a_partition_that_is_read_comes_back_when_the_read_has_ended() {
     let follow = Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner: 2 };
     let followed = world.order(follow);
     world.run();
-    assert_eq!(code(&world.answer_to(read.request_id)), Code::UnknownPartition);
+    let reply = world.answer_to(read.request_id);
+    assert_eq!((reply.header.status, reply.header.code), (Status::Redirect as u8, RedirectReason::Closed as u16));
     let done = |world: &World, order: u64| {
         let ended = |outcome: &Outcome| matches!(outcome, Outcome::Order { number, result: Ok(_) } if *number == order);
         world.outcomes.iter().any(ended)
