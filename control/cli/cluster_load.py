@@ -52,10 +52,10 @@ class Stretch:
 
 
 class _Sent:
-    """A send; `answered_s` is when its answer came."""
+    """A send that was begun at `sent_s`, its wait for room included; `answered_s` is when its answer came."""
 
-    def __init__(self, future: Future[Any], size: int) -> None:
-        self.future, self.size, self.sent_s, self.answered_s = future, size, time.perf_counter(), 0.0
+    def __init__(self, future: Future[Any], size: int, sent_s: float) -> None:
+        self.future, self.size, self.sent_s, self.answered_s = future, size, sent_s, 0.0
         future.add_done_callback(self._answered)
 
     def _answered(self, _: Future[Any]) -> None:
@@ -69,6 +69,7 @@ class Writer:
         self, address: str, topic: str, number: int, source: pa.RecordBatch, bytes_per_s: float
     ) -> None:
         self.number, self.sent, self.failure = number, 0, ""
+        self.is_flowing = False  # a send has its answer
         self._address, self._topic, self._source, self._rate = address, topic, source, bytes_per_s
         self._lock = threading.Lock()
         self._waiting: deque[_Sent] = deque()
@@ -100,10 +101,12 @@ class Writer:
                 connected(self._address) as client,
                 client.producer(self._topic, timeout_s=WAIT_S) as producer,
             ):
+                self._next()  # pyarrow's first look at an array of numpy's may import pandas, for seconds
                 began, sent_bytes = time.perf_counter(), 0
                 while not self._stop.is_set():
                     batch = self._next()
-                    sent = _Sent(producer.send(batch), batch.nbytes)
+                    sent_s = time.perf_counter()
+                    sent = _Sent(producer.send(batch), batch.nbytes, sent_s)
                     with self._lock:
                         self._waiting.append(sent)
                     self.sent += batch.num_rows
@@ -132,6 +135,7 @@ class Writer:
             waited = max(0.0, sent.answered_s - sent.sent_s)
             with self._lock:
                 self._waiting.popleft()
+                self.is_flowing = True
                 seen = self._seen
                 self._seen = Stretch(seen.rows + rows, seen.size + sent.size, max(seen.longest_s, waited))
 

@@ -86,7 +86,8 @@ class ClusterStory:
             writer.start()
         for reader in self._readers:
             reader.start()
-        time.sleep(1.0)  # connections, tables: not what is shown
+        # Connections, tables, imports are not what is shown.
+        self._until(lambda: all(writer.is_flowing for writer in self._writers), "rows flow")
         self._take()
         time.sleep(STEADY_S)
         yield self._scene(f"{WRITERS} writers and {READERS} readers, undisturbed", "", STEADY_S)
