@@ -2,7 +2,7 @@
 
 use ringfence_buffer::Pool;
 use ringfence_log::{Body, PartitionLog, Placed, Status};
-use ringfence_wire::{Code, NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
+use ringfence_wire::{NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
 use crate::acks::{Due, Shared, Then, What};
 use crate::answers::length;
@@ -14,7 +14,6 @@ use crate::orders::{Halt, Step};
 use crate::outcome::{Finished, ResumePoint};
 use crate::partition::{At, Partition, Rest};
 use crate::producer::Resume;
-use crate::refusal::Refusal;
 use crate::sync::{End, Role, Waiting};
 
 /// (topic, partition).
