@@ -126,7 +126,7 @@ def test_rows_without_an_answer_are_said_to_be_perhaps_on_disk(
     assert rows >= 100
     assert rows + unknown == (sent + 5) * 100
     assert unknown >= 500
-    assert f"{unknown} without an answer may be; the same command would" in str(said["message"])
+    assert f"{unknown:,} without an answer may be; the same command would" in str(said["message"])
 
 
 @SIGNALS
