@@ -86,8 +86,8 @@ def test_an_interrupted_publish_says_what_is_on_disk_and_what_a_repetition_would
     assert isinstance(unknown, int)
     assert 100 <= rows <= stored["rows"] <= rows + unknown
     message = str(said["message"])
-    rest = f"{unknown} without an answer may be" if unknown else "the others are not"
-    assert message.startswith(f"interrupted: {rows} rows in 1 partition are on disk, {rest};")
+    rest = f"{unknown:,} without an answer may be" if unknown else "the others are not"
+    assert message.startswith(f"interrupted: {rows:,} rows in 1 partition are on disk, {rest};")
     assert "the same command would store these twice" in message
     assert "with --scope nothing is stored in part" in message
 

@@ -119,7 +119,7 @@ def test_a_lingering_body_in_two_halves_tells_each_send_of_its_own_rows(
     real = TopicEncoder.bodies
 
     def bodies(self: TopicEncoder, *arguments: Any, **more: Any) -> list[Body]:
-        return real(self, *arguments, **more, bytes_max=4000)
+        return real(self, *arguments, **{**more, "bytes_max": 4000})
 
     monkeypatch.setattr(TopicEncoder, "bodies", bodies)
     with node_with_topic(partitions=2, key=key) as (_, client):
