@@ -98,16 +98,11 @@ def on_request(core: Core, message: Message) -> None:
         return
     _say_answer(core, message, f"cast {describe.type_of(message.type)} for")
     # At the term of the request: a pre-candidate asks at a term it does not have yet.
-    index, log_term = _how_far(core) if message.type is MessageType.PRE_VOTE else (0, 0)
-    core.send(
-        Message(
-            type=_ANSWER_TO[message.type],
-            to=message.sender,
-            sender=core.id,
-            term=message.term,
-            index=index,
-            log_term=log_term,
-        )
+    _answer(
+        core,
+        message,
+        message.term,
+        how_far=_how_far(core) if message.type is MessageType.PRE_VOTE else (0, 0),
     )
     if message.type is MessageType.VOTE:
         core.vote = message.sender
@@ -117,16 +112,22 @@ def on_request(core: Core, message: Message) -> None:
 def reject(core: Core, message: Message) -> None:
     """Refuse a request, at the own term, and tell how far the log is committed."""
     _say_answer(core, message, f"rejected {describe.type_of(message.type)} from")
-    index, log_term = _how_far(core)
+    _answer(core, message, core.term, how_far=_how_far(core), reject=True)
+
+
+def _answer(
+    core: Core, request: Message, term: int, *, how_far: tuple[int, int], reject: bool = False
+) -> None:
+    index, log_term = how_far
     core.send(
         Message(
-            type=_ANSWER_TO[message.type],
-            to=message.sender,
+            type=_ANSWER_TO[request.type],
+            to=request.sender,
             sender=core.id,
-            term=core.term,
+            term=term,
             index=index,
             log_term=log_term,
-            reject=True,
+            reject=reject,
         )
     )
 
