@@ -182,10 +182,7 @@ impl Space {
             }
             _ => return Err(self.no_room(is_rows)),
         };
-        self.rotate(prepared, name, first_group);
-        if let Some(current) = &mut self.current {
-            current.is_reserve = is_reserve;
-        }
+        self.rotate(prepared, name, is_reserve, first_group);
         Ok(())
     }
 
@@ -213,7 +210,7 @@ impl Space {
         }
     }
 
-    fn rotate(&mut self, (capacity, recycled): (u64, bool), from: String, first_group: u64) {
+    fn rotate(&mut self, (capacity, recycled): (u64, bool), from: String, is_reserve: bool, first_group: u64) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         assert!(number <= FILE_NUMBER_MAX, "file numbers are used up: 16 million files were written");
         let header = FileHeader {
@@ -231,7 +228,7 @@ impl Space {
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
         let begin = Some(Begin { from, header, recycled });
-        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin, is_reserve: false });
+        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin, is_reserve });
     }
 
     fn spare_name(&self) -> String {
