@@ -14,7 +14,8 @@ After an outcome other than Done the sequence stays empty, and is never used for
 producer stops handing out sequences, waits until every batch in flight has its outcome (DRAINING), and goes
 on under a new identity. Batches behind the hole that surely were not stored are sent again under that
 identity, in order. Not so those of a *named* producer: its successor takes the greatest stored `send` of a
-partition for "everything up to here", so behind a hole nothing more of it is stored there.
+partition for "everything up to here", so behind a hole nothing more of it is stored there. As no sequence of
+that partition is handed out again, it keeps its identity, and the other partitions go on.
 """
 
 from __future__ import annotations
@@ -398,7 +399,7 @@ class Inflight:
 
     def _make_hole(self, lane: Lane) -> None:
         lane.hole = True
-        if self.phase is Phase.OPEN:
+        if self.phase is Phase.OPEN and not self._named:
             self.phase = Phase.DRAINING
 
     def _requeue(self, lane: Lane, entries: list[Entry]) -> list[Effect]:

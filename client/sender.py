@@ -285,9 +285,10 @@ class Sender:
         self._run(self._inflight.table_arrived(active, moved, now=self._link.now))
 
     def _open_epoch(self) -> None:
-        body = messages.encode(messages.ProducerOpen(topic=self.layout.name, name=self._name))
+        """Of an unnamed producer: a named one keeps its identity."""
+        body = messages.encode(messages.ProducerOpen(topic=self.layout.name))
         ask = Ask(wire.Opcode.PRODUCER_OPEN, body, time.monotonic() + TRY_S_MAX, topic=self.layout.name)
-        ask.harmless_late = self._name is None  # else a late one would fence this producer
+        ask.harmless_late = True
         ask.future.add_done_callback(self._epoch_opened)
         self._link.enqueue(ask)
 

@@ -15,6 +15,7 @@ from ringfence.control.cli.connection import connected
 from ringfence.control.cli.demo_steps import KEY
 from ringfence.control.cli.dev_story import Scene, StoryError
 from ringfence.control.cli.tables import Source
+from ringfence.control.model.words import counted
 
 if TYPE_CHECKING:
     from ringfence.control.cli.local_cluster import LocalCluster, Process
@@ -117,7 +118,9 @@ class ClusterStory:
         self._until(self._open, "they are open")
         time.sleep(1.0)  # sends that waited for them are answered
         scene = self._scene(
-            f"kill -9 of {name}", f"its {lost} partitions have new owners; ", time.perf_counter() - began
+            f"kill -9 of {name}",
+            f"new owners of its {counted(lost, 'partition')}; ",
+            time.perf_counter() - began,
         )
         self._cluster.restart(name)
         self._until(lambda: self._node(victim)["life"] == "LIVE", f"{name} is back")
@@ -238,7 +241,7 @@ class ClusterStory:
         if told["outcome"] != "DONE":
             raise StoryError(f"the rebalance ended as {told['outcome']}: {told['why']} {told['moves']}")
         size = sum(move["bytes"] for move in told["moves"])
-        return f"{len(told['moves'])} moves, {size / 1e6:.1f} MB"
+        return f"{counted(len(told['moves']), 'move')}, {size / 1e6:.1f} MB"
 
     def _rebalance(self) -> dict[str, Any]:
         told: dict[str, Any] = self._admin().get("/admin/rebalance")

@@ -10,6 +10,7 @@ from ringfence.compact import ROWS_A_FILE, compact
 from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
 from ringfence.control.cli.exits import Exit, output_at
 from ringfence.control.cli.output import emit, json_option, shown_bytes
+from ringfence.control.model.words import counted
 
 
 @click.command()
@@ -53,5 +54,7 @@ def command(
     else:
         gone = f"; {done.given_up:,} older rows are given up by the topic" if done.given_up else ""
         size = shown_bytes(done.bytes)
-        click.echo(f"{directory}: {done.rows:,} rows in {done.files} new files, {size}{gone}")
+        click.echo(
+            f"{directory}: {counted(done.rows, 'row')} in {counted(done.files, 'new file')}, {size}{gone}"
+        )
     return Exit.OK

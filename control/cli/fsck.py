@@ -40,7 +40,8 @@ def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, 
     With --cluster: that metadata is sound and equal everywhere (I1), only owners take appends (I4), what they
     have is on a majority (I5), replicas have equal chains (I11), no partition is missing or unknown (I16). A
     running cluster is asked through --http or --control, a stopped one is named by all its directories. Ends
-    with 9 when a node was not heard, or something could not be proven.
+    with 9 when a node was not heard, or something could not be proven; with 4 when no majority of a running
+    cluster's voters answers, for then nobody knows what should be where.
 
     \b
     Example:

@@ -21,6 +21,7 @@ from ringfence.control.cli.output import shown_bytes
 from ringfence.control.cli.pipeline_answers import HOLD, KEYS, Answer, digest, query3
 from ringfence.control.cli.spark_process import SparkProcess
 from ringfence.control.cli.tables import Source
+from ringfence.control.model.words import counted
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class PipelineStory:
             self._cluster.kill(name)
             self._kills["node"] += 1
         self._until(lambda: victim not in {part["owner"] for part in self._partitions()}, "new owners")
-        seen = f"its {owners.count(victim)} partitions have new owners"
+        seen = f"new owners of its {counted(owners.count(victim), 'partition')}"
         return self._scene(f"kill -9 of {name}", seen), name
 
     @contextmanager

@@ -30,6 +30,7 @@ from ringfence.control.model.nodes import Life, NodeRecord, RemovedNode
 from ringfence.control.model.rebalances import LEAVING, RunState
 from ringfence.control.model.results import Done, NodeRegistered, Refused, Result
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.words import counted
 from ringfence.native.wire import Code
 
 
@@ -147,7 +148,7 @@ def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
         )
     held = replicas_of(state, command.node)
     if held:
-        return invalid(f"node {command.node} holds {held} replicas; move them first")
+        return invalid(f"node {command.node} holds {counted(held, 'replica')}; move what it holds first")
     changing = changes_of(state, command.node)
     if changing:
         return conflict(f"node {command.node} takes part in {changing} changes; wait for their end")

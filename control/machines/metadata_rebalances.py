@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ringfence.control.machines import metadata_ring, node_checks
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.holdings import replication_max
-from ringfence.control.machines.move_records import with_move
+from ringfence.control.machines.move_records import has_nowhere_to_go, renewed, with_move
 from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.ids import Index, PartitionId
@@ -41,7 +41,7 @@ from ringfence.control.model.rebalances import (
 )
 from ringfence.control.model.results import Done, RebalanceStarted, Refused, Result
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.words import listed
+from ringfence.control.model.words import counted, listed
 
 MOVES_MAX = 4_096
 """Moves of one run: an entry of 300 KB, and a record each that every step copies the map of."""
@@ -206,17 +206,13 @@ def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[
         run=index, action=command.action, node=command.node, state=RunState.RUNNING, drained=drained,
         why=command.why, started_ms=state.time_ms,
     )  # fmt: skip
-    state = replace(state, nodes=nodes, rebalance=run, moves=_records(command.moves))
+    state = replace(state, nodes=nodes, rebalance=run, moves={})
+    state = replace(state, moves=_records(state, command.moves))
     return state, RebalanceStarted(run=index)
 
 
-def _records(moves: Iterable[PlannedMove]) -> dict[PartitionId, MoveRecord]:
-    return {
-        move.partition: MoveRecord(
-            topic=move.topic, partition=move.partition, before=move.before, after=move.after
-        )
-        for move in moves
-    }
+def _records(state: MetadataState, moves: Iterable[PlannedMove]) -> dict[PartitionId, MoveRecord]:
+    return {move.partition: renewed(state, move) for move in moves}
 
 
 def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
@@ -242,7 +238,7 @@ def check_amend(state: MetadataState, command: AmendMoves) -> Refused | None:
 
 def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused | None:
     known, change = state.moves.get(move.partition), state.changes.get(move.partition)
-    if known is not None and known.state is not MoveState.COMMITTED:
+    if known is not None and known.state is not MoveState.COMMITTED and not _may_go_elsewhere(state, known):
         return conflict(f"the move of partition {move.partition} is {known.state}; it is in the plan already")
     if change is not None and not change.is_committed:
         return conflict(f"partition {move.partition} is in change {change.change}; plan it at its end")
@@ -251,10 +247,14 @@ def _amended_fault(state: MetadataState, run: Run, move: PlannedMove) -> Refused
     return move_fault(state, run, move)
 
 
+def _may_go_elsewhere(state: MetadataState, known: MoveRecord) -> bool:
+    return known.may_start and not is_done(state, known) and has_nowhere_to_go(state, known)
+
+
 def amend(state: MetadataState, command: AmendMoves) -> MetadataState:
     for partition in command.done:
         state = with_move(state, partition, MoveState.COMMITTED, error="another change had done it")
-    return replace(state, moves={**state.moves, **_records(command.moves)})
+    return replace(state, moves={**state.moves, **_records(state, command.moves)})
 
 
 def is_done(state: MetadataState, move: MoveRecord) -> bool:
@@ -300,7 +300,8 @@ def finish(state: MetadataState, index: Index, left: str = "") -> MetadataState:
         outcome = Outcome.CANCELLED
     elif counts[MoveState.FAILED]:
         outcome = Outcome.GIVEN_UP
-        why = f"{counts[MoveState.FAILED]} moves failed {MOVE_TRIES} times; `history` and `status` say why"
+        failed = counted(counts[MoveState.FAILED], "move")
+        why = f"{failed} failed {MOVE_TRIES} times; `history` and `status` say why"
     else:
         state, fault = _with_ring(state, run, index)
         if fault is not None:

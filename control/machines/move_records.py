@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.change_commands import PrepareChange
 from ringfence.control.model.changes import Change
-from ringfence.control.model.ids import PartitionId
-from ringfence.control.model.rebalances import MOVE_TRIES, MoveState, RunState
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, PlannedMove, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
@@ -42,6 +43,40 @@ def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
             f"not to {list(command.replicas)}"
         )
     return None
+
+
+def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
+    """Nodes without which the move cannot begin, and that may come back: its owner, and where it goes."""
+    assignment = state.topics[move.topic].assignments[move.partition]
+    needed = {assignment.owner.node, *_new_places(state, move)}
+    return tuple(
+        node
+        for node in sorted(needed)
+        if node in state.nodes and state.nodes[node].life is not Life.LIVE and not state.nodes[node].draining
+    )
+
+
+def has_nowhere_to_go(state: MetadataState, move: MoveRecord) -> bool:
+    """Whether a node that the move goes to takes nothing, for now or for good."""
+    places = _new_places(state, move)
+    return any(node not in state.nodes or not state.nodes[node].takes_partitions for node in places)
+
+
+def _new_places(state: MetadataState, move: MoveRecord) -> set[NodeId]:
+    """The owner that it chooses, and who has no replica yet."""
+    assignment = state.topics[move.topic].assignments[move.partition]
+    return {move.after[0], *({*move.after} - {place.node for place in assignment.replicas})}
+
+
+def renewed(state: MetadataState, planned: PlannedMove) -> MoveRecord:
+    """The record of a move that the plan takes up, or plans anew: its tries count on."""
+    fresh = MoveRecord(
+        topic=planned.topic, partition=planned.partition, before=planned.before, after=planned.after
+    )
+    known = state.moves.get(planned.partition)
+    if known is None or known.state is MoveState.COMMITTED:
+        return fresh
+    return replace(fresh, state=known.state, attempts=known.attempts, error=known.error)
 
 
 def tried(state: MetadataState, partition: PartitionId) -> tuple[MetadataState, int]:

@@ -1,7 +1,8 @@
 """The leader's part of a rebalance: which entry comes next. Everything that must last is in the log.
 
 RUNNING starts tries while concurrency allows it, and ends the run when every move is over; one that empties
-a node first takes up what its plan left out, and waits a while for what stands in the way of that. CANCELLING
+a node first takes up what its plan left out, and waits a while for what stands in the way of that. A move
+whose place takes nothing any more waits for that node, or goes elsewhere where a node is emptied. CANCELLING
 aborts what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are
 skipped, PENDING and FAILED ones with tries left are started.
 """
@@ -15,13 +16,14 @@ from ringfence.control.machines.config import limit
 from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.metadata import validate
 from ringfence.control.machines.metadata_rebalances import is_done
+from ringfence.control.machines.move_records import down, has_nowhere_to_go
 from ringfence.control.machines.rebalance_plans import LeftOut, left_out
 from ringfence.control.model.change_commands import AbortChange, PrepareChange
 from ringfence.control.model.changes import Change
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import AmendMoves, FailMove, FinishRebalance
-from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, RunState
+from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, PlannedMove, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.words import counted, listed
@@ -50,6 +52,8 @@ class Rebalancer:
         self._waiting_ms: dict[PartitionId, int] = {}
         self._left_since_ms: int | None = None
         self._left_look_ms = 0
+        self._anew_look_ms = 0
+        self._anew: dict[PartitionId, PlannedMove] = {}
 
     def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
         """Entries to propose now; a refused one is decided anew on the newer state."""
@@ -123,10 +127,25 @@ class Rebalancer:
             self._waiting_ms.pop(move.partition, None)
             return prepare
         since = self._waiting_ms.setdefault(move.partition, now_ms)
-        if refusal.code == Code.ALREADY_EXISTS and now_ms - since < WAIT_MS:
+        elsewhere = self._elsewhere(state, move, now_ms)
+        if elsewhere is not None:
+            del self._waiting_ms[move.partition]
+            return AmendMoves(run=run, moves=(elsewhere,))
+        may_pass = refusal.code == Code.ALREADY_EXISTS or bool(down(state, move))
+        if may_pass and now_ms - since < WAIT_MS:
             return None
         del self._waiting_ms[move.partition]
         return FailMove(run=run, partition=move.partition, why=_why(refusal))
+
+    def _elsewhere(self, state: MetadataState, move: MoveRecord, now_ms: int) -> PlannedMove | None:
+        """Where else the partition of a node that leaves may go, if its place takes nothing any more."""
+        if state.rebalance.action not in LEAVING or not has_nowhere_to_go(state, move):
+            return None
+        if now_ms >= self._anew_look_ms:
+            self._anew_look_ms = now_ms + LEFT_LOOK_MS
+            self._anew = {planned.partition: planned for planned in left_out(state).moves}
+        planned = self._anew.pop(move.partition, None)
+        return None if planned is None or planned.after == move.after else planned
 
     def _is_due(self, partition: PartitionId, move: MoveRecord, now_ms: int) -> bool:
         if move.state is not MoveState.FAILED:

@@ -42,7 +42,8 @@ class FailMove(CommandBase, frozen=True, kw_only=True, tag="fail_move"):
 
 class AmendMoves(CommandBase, frozen=True, kw_only=True, tag="amend_moves"):
     """The plan follows what else has changed: `moves` of what a node that leaves still has and nobody had
-    planned, and partitions whose moves are `done`, because another change left nothing of them to do.
+    planned, or whose place takes nothing any more, and partitions whose moves are `done`, because another
+    change left nothing of them to do.
     """
 
     run: Index

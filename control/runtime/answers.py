@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,13 +14,14 @@ from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls, node_changes, views
 from ringfence.control.runtime.changes_node import ChangeNode
-from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.partition_requests import Partitions
+from ringfence.control.runtime.producer_epochs import raise_epoch
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.runtime.settings import Settings
@@ -201,27 +201,10 @@ class Answers:
 
     async def _at_owner(self, call: calls.OpenProducer | calls.CountStaged) -> calls.Reply:
         if isinstance(call, calls.OpenProducer):
-            return await self._open_producer(call)
+            return calls.Figures(values=(await raise_epoch(self._native(), call),))
         if self._stages is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return await self._stages.here(call)
-
-    async def _open_producer(self, call: calls.OpenProducer) -> calls.Figures:
-        driver = self._native()
-        try:
-            result = await driver.order(
-                partial(
-                    driver.node.open_producer,
-                    call.topic,
-                    call.partition,
-                    call.producer,
-                    call.epoch,
-                    call.name,
-                )
-            )
-        except OrderError as error:
-            raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=1_000) from error
-        return calls.Figures(values=(result,))
 
     def _carried_out(self) -> Follower:
         if self._follower is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from ringfence.control.model.commands import OpenNamedProducer, OpenProducers
@@ -11,9 +10,10 @@ from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.results import ProducersOpened
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import calls
-from ringfence.control.runtime.driver import Driver, OrderError
+from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.others import Others
+from ringfence.control.runtime.producer_epochs import raise_epoch
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.topic_requests import topic_named
 from ringfence.native import messages
@@ -73,38 +73,47 @@ class ProducerRequests:
             return_exceptions=True,
         )
         resume: dict[int, messages.ResumePoint] = {}
+        faults: dict[PartitionId, RequestRefused] = {}
         for partition, outcome in zip(partitions, outcomes, strict=True):
-            if isinstance(outcome, OrderError | RequestRefused):
-                message = f"producer {name!r} is not open: partition {partition}: {outcome}"
-                raise RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, RequestRefused):
+                faults[partition] = outcome
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            point = _resume_point(partition, outcome)
-            if point is not None:
-                resume[partition] = point
+            else:
+                point = _resume_point(partition, outcome)
+                if point is not None:
+                    resume[partition] = point
+        if faults:
+            raise _not_open(name, faults)
         return resume
 
     async def _raise_epoch(
         self, topic: Topic, partition: PartitionId, name: str, opened: ProducersOpened
     ) -> dict[str, Any]:
         """At the partition's owner, here or elsewhere."""
+        call = calls.OpenProducer(
+            topic=topic.topic, partition=partition, producer=opened.producer, epoch=opened.epoch,
+            name=name.encode(),
+        )  # fmt: skip
         owner = topic.assignments[partition].owner.node
-        if owner != self._others.here:
-            call = calls.OpenProducer(
-                topic=topic.topic, partition=partition, producer=opened.producer, epoch=opened.epoch,
-                name=name.encode(),
-            )  # fmt: skip
-            return await self._others.open_producer(owner, call)
-        return await self._driver.order(
-            partial(
-                self._driver.node.open_producer,
-                topic.topic,
-                partition,
-                opened.producer,
-                opened.epoch,
-                name.encode(),
+        if owner == self._others.here:
+            return await raise_epoch(self._driver, call)
+        return await self._others.open_producer(owner, call)
+
+
+def _not_open(name: str, faults: dict[PartitionId, RequestRefused]) -> RequestRefused:
+    """The open is refused, by what lasts longest."""
+    for partition, fault in faults.items():
+        if fault.code is Code.QUARANTINED:
+            message = (
+                f"producer {name!r} is not open: partition {partition}: {fault.message}. What its "
+                "predecessor stored there cannot be told, nor can it be fenced: open it when that is whole "
+                "again (docs/operations.md, Damage), or send without a name meanwhile"
             )
-        )
+            return RequestRefused(Code.QUARANTINED, message, partition=partition)
+    partition, fault = next(iter(faults.items()))
+    message = f"producer {name!r} is not open: partition {partition}: {fault.message}"
+    return RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
 
 
 def _resume_point(partition: int, result: dict[str, Any]) -> messages.ResumePoint | None:

@@ -14,6 +14,7 @@ from ringfence.control.machines.coordinator import Coordinator
 from ringfence.control.machines.holdings import replicas_of
 from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata_rebalances import gaps_of
+from ringfence.control.machines.move_records import down
 from ringfence.control.machines.rebalance import waited_for
 from ringfence.control.machines.rebalance_plans import Chosen, Preview, left_out, preview
 from ringfence.control.model.changes import Kept
@@ -230,10 +231,19 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
 
 
 def _shown_waits(state: MetadataState) -> list[str]:
-    """What a run that empties a node waits for, when all moves that it could plan are over."""
+    """Whom moves wait for that cannot begin; what a run that empties a node waits for when all are over."""
     run = state.rebalance
-    is_leaving = run.is_active and run.action in LEAVING
-    if not is_leaving or not all(move.is_over for move in state.moves.values()):
+    if not run.is_active:
+        return []
+    moves = [move for _, move in sorted(state.moves.items())]
+    if not all(move.is_over for move in moves):
+        waiting = [(move, node) for move in moves if move.may_start for node in down(state, move)]
+        shown = [
+            f"partition {move.partition} for node {node}, which is {state.nodes[node].life}"
+            for move, node in waiting
+        ]
+        return shown[:MOVES_SHOWN]
+    if run.action not in LEAVING:
         return []
     left = left_out(state)
     nodes = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]

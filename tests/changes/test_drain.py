@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ringfence.control.machines.move_records import down
 from ringfence.control.machines.rebalance import WAIT_MS
 from ringfence.control.machines.rebalance_plans import Chosen, left_out, preview
 from ringfence.control.model.change_commands import CommitChange
@@ -238,3 +239,83 @@ def test_only_what_is_left_on_the_node_and_settled_may_be_amended() -> None:
     started(lab, Action.DRAIN, lab.nodes[1])
     run = lab.state.rebalance.run
     lab.refuses(amend(first), f"is in change {change.change}")
+
+
+def fail(lab: Lab, node: int) -> None:
+    lab.must(FailNode(node=NodeId(node), changed=lab.state.nodes[NodeId(node)].changed))
+
+
+def spare_target(lab: Lab, action: Action) -> tuple[int, int]:
+    """A run that empties a replica's node has begun; that node, and which of two spare nodes it chose."""
+    leaves = parts(lab)[lab.partition][1]
+    (move,) = started(lab, action, leaves).moves
+    (target,) = {*move.after} - {*move.before}
+    return leaves, target
+
+
+@LEAVING
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_partition_goes_elsewhere_when_its_place_has_failed(action: Action, rounds: int) -> None:
+    """Before its move begins, or in the middle of it; without waiting for the node."""
+    lab = Lab(5, partitions=1, replication=3)
+    leaves, target = spare_target(lab, action)
+    leader = Leader(lab)
+    for _ in range(rounds):
+        leader.round()
+    fail(lab, target)
+    leader.round(frozenset({lab.partition}))  # aborts what is under way
+    leader.dies()
+    leader.until_over()
+    assert leader.now_ms < WAIT_MS, "nobody waited for the node"
+    assert target not in parts(lab)[lab.partition]
+    assert held(lab, leaves) == 0, parts(lab)
+    assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
+    assert lab.state.moves[lab.partition].attempts == rounds + 1
+
+
+def chosen_move_to_a_spare_node() -> tuple[Lab, int]:
+    """A run with one move, whose place has failed before it began."""
+    lab = Lab(4, partitions=1, replication=3)
+    owner, *others = parts(lab)[lab.partition]
+    (spare,) = {*lab.nodes} - {owner, *others}
+    after = (NodeId(owner), NodeId(others[0]), NodeId(spare))
+    started(lab, Action.MOVE, chosen=(Chosen(lab.partition, after),))
+    fail(lab, spare)
+    return lab, spare
+
+
+def test_a_move_that_nobody_else_may_take_waits_for_its_place() -> None:
+    lab, spare = chosen_move_to_a_spare_node()
+    leader = Leader(lab)
+    for _ in range(WAIT_MS // 5_000 - 1):
+        leader.round()
+    move = lab.state.moves[lab.partition]
+    assert (move.state, move.attempts) == (MoveState.PENDING, 0)
+    assert down(lab.state, move) == (spare,), "what `rebalance status` tells of"
+    lab.must(lab.restart(spare))
+    leader.until_over()
+    assert lab.state.rebalance.outcome is Outcome.DONE, lab.state.rebalance
+    assert spare in parts(lab)[lab.partition]
+
+
+def test_a_place_that_stays_away_costs_the_move_its_tries() -> None:
+    lab, spare = chosen_move_to_a_spare_node()
+    Leader(lab).until_over(rounds=4 * WAIT_MS // 5_000)
+    assert lab.state.rebalance.outcome is Outcome.GIVEN_UP
+    assert f"node {spare} is FAILED" in lab.state.moves[lab.partition].error
+
+
+def test_a_move_is_planned_anew_only_when_its_place_takes_nothing() -> None:
+    lab = Lab(5, partitions=1, replication=3)
+    leaves, target = spare_target(lab, Action.DRAIN)
+    now = parts(lab)[lab.partition]
+    (other,) = {*lab.nodes} - {*now, target}
+    after = tuple(NodeId(other if node == leaves else node) for node in now)
+    planned = PlannedMove(
+        topic=lab.topic, partition=lab.partition, before=tuple(map(NodeId, now)), after=after
+    )
+    amend = AmendMoves(run=lab.state.rebalance.run, moves=(planned,))
+    lab.refuses(amend, "PENDING", "in the plan already")
+    fail(lab, target)
+    lab.must(amend)
+    assert lab.state.moves[lab.partition].after == after

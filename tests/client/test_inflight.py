@@ -12,6 +12,7 @@ from ringfence.effects import Done, Identity, OpenEpoch, Refused, Transmit, Unkn
 from ringfence.inflight import Inflight, Phase
 from ringfence.native.errors import (
     BatchError,
+    ClosedError,
     DeadlineError,
     FencedError,
     ForgottenError,
@@ -290,6 +291,23 @@ def test_a_forgotten_unnamed_producer_goes_on_and_a_named_one_says_so(named: boo
         assert effects == [OpenEpoch()]
         machine.opened(Identity(2, 2))
         assert sent(machine).identity == Identity(2, 2)
+
+
+def test_a_named_producer_goes_on_in_the_partitions_without_a_hole_under_its_identity() -> None:
+    """An OPEN would need every partition, so that one that is quarantined stopped all of them."""
+    machine = Inflight(Identity(1, 1), named=True)
+    for key, partition in enumerate([0, 0, 1, 1]):
+        machine.submit(key, partition, 100.0)
+    bad, behind, first = sent(machine, 0), sent(machine, 0), sent(machine, 1)
+    effects = machine.refused(bad.key, bad.attempt, refusal(Code.QUARANTINED, "damaged"), 0.0)
+    effects += machine.refused(behind.key, behind.attempt, refusal(Code.QUARANTINED, "damaged"), 0.0)
+    assert [type(effect) for effect in effects] == [Refused, Refused]
+    assert machine.phase is Phase.OPEN
+    assert isinstance(machine.done(first.key, first.attempt, 0)[0], Done)
+    assert sent(machine, 1).sequence == 1
+    (later,) = machine.submit(4, 0, 100.0)
+    assert isinstance(later, Refused)
+    assert isinstance(later.error, ClosedError)
 
 
 def test_a_node_that_lost_acknowledged_rows_is_not_asked_for_ever() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,33 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
             client.truncate("t")
     after = files.content_of(node.data)
     assert {name for name in before if not name.endswith(".free")} <= after.keys(), "nothing is deleted"
+
+
+def test_a_named_producer_goes_on_beside_a_quarantined_partition_and_none_is_opened(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    """It once waited for a new epoch that no partition could give it; an open waited for half a minute."""
+    node, ids = stopped
+    victim = sorted(ids)[1]
+    found = files.rows_of(node.data, victim)[5]
+    node.start()
+    with ringfence.connect(node.address) as client, client.producer("t", name="loader", timeout_s=20) as held:
+        held.send(batch(10_000, 64)).result(20)
+        node.kill()
+        files.flip(found.path, found.position + wire.RECORD_HEADER_BYTES + 200)
+        node.start()
+        outcomes = [held.send(batch(row, 1)).exception(20) for row in range(20_000, 20_032)]
+        told = [type(error) for error in outcomes if error is not None]
+        assert None in outcomes, "the other partitions take rows"
+        assert told[0] is ringfence.QuarantinedError
+        assert set(told[1:]) == {ringfence.ClosedError}, "nothing behind a hole is stored"
+        began = time.monotonic()
+        with pytest.raises(ringfence.QuarantinedError, match=f"partition {victim}: it is quarantined"):
+            client.producer("t", name="loader")
+        assert time.monotonic() - began < 10, "nobody asks again for what only a repair can give"
+        with pytest.raises(ringfence.QuarantinedError):
+            held.flush()
+    node.kill()
 
 
 def test_a_record_that_nobody_can_decode_is_named_with_the_offset_behind_it(
