@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import StringConstraints
 
 from ringfence.control.http import shapes
 from ringfence.control.http.access import Access, principal
@@ -23,6 +24,7 @@ from ringfence.control.runtime.node import Node
 
 LIST_MAX = 1_000
 Named = Annotated[shapes.Segment, "a part of a topic's name"]
+Pair = Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1_000)]
 
 
 class Looked:
@@ -171,7 +173,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         prefix: Annotated[str, Query(max_length=255)] = "",
         after: Annotated[str, Query(max_length=255)] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
-        labelled: Annotated[list[str], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
+        labelled: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
     ) -> shapes.Topics:
         """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
         state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]

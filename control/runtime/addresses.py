@@ -40,6 +40,14 @@ def check_join(addresses: Sequence[str]) -> None:
             raise ConfigError(f"join address {address!r}: tcp://HOST:PORT, port 1 to {PORT_MAX}", key="join")
 
 
+def check_asks_another(join: Sequence[str], control: str | None) -> None:
+    """ConfigError for a node whose only address to ask is where it would listen itself: it would wait for ever."""
+    if set(join) == {control}:
+        raise ConfigError(
+            f"join address {control!r} is this node's own control address; name another node's", key="join"
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` can only be reached from this machine.
 

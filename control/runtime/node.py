@@ -437,12 +437,13 @@ class Node:
 
 
 def check_places(settings: Settings) -> None:
-    """ConfigError where a new store would be made for a node that cannot listen.
+    """ConfigError where a new store would be made for a node that cannot listen, or would ask itself to join.
 
     Where there is a store the start finds that out: its lock comes first, which tells of a node that runs.
     """
     if os.path.exists(settings.data_dir / "store.toml"):  # noqa: PTH110 - a path may be too long for pathlib's
         return
+    addresses.check_asks_another(settings.join, settings.control)
     places = [("listen", address) for address in settings.listen]
     places += [("control", settings.control)] if settings.control is not None else []
     places += [("http", f"tcp://{settings.http}")] if settings.http is not None else []

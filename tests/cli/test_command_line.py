@@ -21,6 +21,7 @@ from ringfence.native import errors
 from tests.system.harness import PROGRAM
 
 NOBODY = "tcp://127.0.0.1:1"
+ALONE = "tcp://127.0.0.1:29871"  # below the ports that connections get
 
 
 def ringfence(*arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
@@ -146,6 +147,7 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
         (["serve", "--data", "d", "--listen", "tcp://0.0.0.0:0"], "--insecure"),
         (["serve", "--data", "d", "--join", "x"], "join address 'x'"),
         (["serve", "--data", "d", "--join", "tcp://127.0.0.1:0"], "port 1 to 65535"),
+        (["serve", "--data", "d", "--control", ALONE, "--join", ALONE], "this node's own control address"),
         (["serve", "--data", "d", "--producer-expiry-ms", str(1 << 64)], "of --producer-expiry-ms"),
         (["serve", "--data", "d", "--scrub-bytes-s", f"{'9' * 20}TiB"], "of --scrub-bytes-s"),
         (["serve", "--data", "d", "--reserve-bytes", f"{'9' * 400}TiB"], "of --reserve-bytes"),

@@ -133,6 +133,7 @@ UNSOUND: list[tuple[str, str, Any, int]] = [
     ("GET", "/admin/topics/public/default/none", None, 404),
     ("GET", "/admin/topics/public/def%20ault/none", None, 422),
     ("GET", "/admin/nodes/99", None, 404),
+    ("GET", "/admin/topics?property=team", None, 422),
     ("GET", "/admin/nodes/0", None, 422),
     ("GET", "/admin/nodes/99999999999999999999999", None, 422),
     ("GET", "/admin/topics?limit=0", None, 422),

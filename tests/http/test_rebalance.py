@@ -219,7 +219,9 @@ def test_a_move_that_copies_is_counted_as_what_it_is_shown_as() -> None:
     )
     moves = {PartitionId(number): replace(first, partition=PartitionId(number)) for number in (1, 2)}
     moves[PartitionId(3)] = replace(first, partition=PartitionId(3), state=MoveState.PENDING)
-    state = replace(EMPTY, moves=moves, rebalance=Run(run=Index(1), state=RunState.RUNNING))
+    placed = SimpleNamespace(owner=SimpleNamespace(node=NodeId(1)), replicas=())
+    topics: Any = {TopicId(1): SimpleNamespace(assignments=dict.fromkeys(moves, placed))}
+    state = replace(EMPTY, moves=moves, topics=topics, rebalance=Run(run=Index(1), state=RunState.RUNNING))
     copies = {1: SimpleNamespace(syncs=[(SimpleNamespace(node=NodeId(3)), Synced(state=SyncState.COPYING))])}
     coordinator = SimpleNamespace(progress=copies.get, decision=None)
     proposer, board = SimpleNamespace(state=state), SimpleNamespace(by_node=lambda _: {})
