@@ -41,7 +41,7 @@ def check_join(addresses: Sequence[str]) -> None:
 
 
 def check_asks_another(join: Sequence[str], control: str | None) -> None:
-    """ConfigError for a node whose only address to ask is where it would listen itself: it would wait for ever."""
+    """ConfigError for a node that has nobody to ask but itself: it would wait for ever."""
     if set(join) == {control}:
         raise ConfigError(
             f"join address {control!r} is this node's own control address; name another node's", key="join"
