@@ -142,7 +142,6 @@ class PipelineStory:
             hold.unlink()
 
     def _compared(self, sent: dict[str, Content]) -> Scene:
-        size = 0
         with connected(self._addresses()) as client:
             for table, wanted in sent.items():
                 found = self._content(client.read(table))
@@ -151,9 +150,8 @@ class PipelineStory:
                         f"{table}: {found.rows:,} rows with hash {found.digest:016x} are in the topic, "
                         f"{wanted.rows:,} with {wanted.digest:016x} in the files"
                     )
-                size += found.size
         hashes = ", ".join(f"{one.digest:016x}" for one in sent.values())
-        seen = f"equal: {self._rows:,} rows, {shown_bytes(size)}, hashes {hashes}"
+        seen = f"equal: {self._rows:,} rows, {shown_bytes(self._size)}, hashes {hashes}"
         return self._scene("topics against files", seen)
 
     def _answered(self) -> Iterator[Scene]:

@@ -59,6 +59,10 @@ class Source:
             for batch in self._batches:
                 yield from self._pieces(batch)
         except (OSError, pa.ArrowException) as error:
+            if self.path == "-":  # its schema was sound
+                raise click.UsageError(
+                    f"-: the Arrow stream on stdin breaks off or is damaged: {error}"
+                ) from error
             raise click.UsageError(f"{self.path}: {_why(self.path, error)}") from error
 
     def _open(self) -> None:

@@ -133,7 +133,7 @@ def test_a_stream_that_is_not_taken_whole_says_so_and_what_is_on_disk(
     assert "more follows the end of its Arrow stream and was not sent" in why
     said, why = sent(stream[:-2000], "-")
     assert re.fullmatch(r"part: at least [\d,]+ rows are on disk", said), said
-    assert why.startswith("ringfence: -: ")
+    assert why.startswith("ringfence: -: the Arrow stream on stdin breaks off or is damaged: ")
     said, why = sent(stream, "-", str(tmp_path / "missing.parquet"))
     assert said == f"part: at least {rows} rows are on disk"
     assert "No such file" in why
