@@ -113,11 +113,12 @@ class Driver:
         """None: this instance was fenced by a later one."""
         message = messages.ScopeBegin(scope=self._writer.name, instance=self._instance)
         while True:
+            known = self._world.scopes.acknowledged_upto()
             answer = yield from self._control(Opcode.BEGIN, message, CONTROL_US)
             if answer is not None and answer.header.status == Status.OK:
                 told = answer.control(messages.ScopeBegun)
                 self._world.count("driver_began")
-                self._world.scopes.began(told.scope_id, told.committed)
+                self._world.scopes.began(told.scope_id, told.committed, known)
                 return Begun(told.scope_id, told.driver, told.decided)
             if answer is not None and isinstance(answer.error(), FencedError):
                 return None

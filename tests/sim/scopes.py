@@ -7,7 +7,7 @@ each; nothing is there of an attempt that no decided commit names; what a writer
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -115,9 +115,14 @@ class ScopeLedger:
                 )
             self.decided[int(number), scope.committed] = tokens
 
-    def began(self, scope: int, committed: int) -> None:
-        """A driver was told what is committed."""
-        acknowledged = self._acknowledged.get(scope, 0)
+    def acknowledged_upto(self) -> dict[int, int]:
+        """The newest acknowledged epoch by scope, as of now."""
+        return dict(self._acknowledged)
+
+    def began(self, scope: int, committed: int, known: Mapping[int, int]) -> None:
+        """A driver was told what is committed. `known`: what was acknowledged when it asked; an answer
+        may be late, and then says nothing of what another driver was told in between."""
+        acknowledged = known.get(scope, 0)
         if committed < acknowledged:
             what = f"scope {scope} begins at {committed}, epoch {acknowledged} was acknowledged"
             raise ViolationError(ACKNOWLEDGED, what)

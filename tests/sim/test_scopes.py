@@ -130,7 +130,7 @@ class Case:
 
     def forgotten(self) -> None:
         self.scopes.acknowledged(self.commits[1])
-        self.scopes.began(SCOPE, 1)
+        self.scopes.began(SCOPE, 1, self.scopes.acknowledged_upto())
 
     def already_for_nothing(self) -> None:
         self.scopes.already(self.scopes.sends([self._staged(3, b"good3")]), own=None)
@@ -155,10 +155,20 @@ def stored(batch: Batch, offset: int) -> Stored:
 def test_a_log_that_keeps_every_promise_passes() -> None:
     case = Case()
     case.scopes.acknowledged(case.commits[1])
-    case.scopes.began(SCOPE, 2)
+    case.scopes.began(SCOPE, 2, case.scopes.acknowledged_upto())
     case.scopes.already(case.commits[0], own=True)
     case.scopes.already(case.scopes.sends([case._staged(2, b"late2")]), own=False)
     case.check()
+
+
+def test_an_answer_that_is_late_may_not_know_what_was_acknowledged_after_it_was_asked_for() -> None:
+    case = Case()
+    case.scopes.acknowledged(case.commits[0])
+    known = case.scopes.acknowledged_upto()
+    case.scopes.acknowledged(case.commits[1])
+    case.scopes.began(SCOPE, 1, known)
+    with pytest.raises(ViolationError, match="begins at 0, epoch 1 was acknowledged"):
+        case.scopes.began(SCOPE, 0, known)
 
 
 @pytest.mark.parametrize(
