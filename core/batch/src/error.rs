@@ -116,7 +116,8 @@ impl fmt::Display for EncodeError {
                 "column {column:?}: {batch} does not become the topic's {target} without loss; cast it before sending"
             ),
             Self::Nulls { column, count } => {
-                write!(f, "column {column:?}: {count} nulls, but the topic's column is not nullable")
+                let nulls = if *count == 1 { "null" } else { "nulls" };
+                write!(f, "column {column:?}: {count} {nulls}, but the topic's column is not nullable")
             }
             Self::Unsound { column, why } => write!(f, "column {column:?} is not sound: {why}; build it anew"),
             Self::Selection(why) => write!(f, "rows: {why}"),

@@ -1,4 +1,4 @@
-//! Reads below the mark, and long polls.
+//! Reads below the mark; those that wait for rows are in `polls`.
 //!
 //! ```text
 //! fetch -> position in this log? -> rows below the mark? -> plan + block -> reader thread -> answer: the log's bytes
@@ -26,6 +26,8 @@ use crate::outcome::Outcome;
 use crate::partition::{At, Partition};
 use crate::refusal::Refusal;
 use crate::sync::{Asked, Role};
+
+mod polls;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -63,8 +65,6 @@ const UNDER_WAY_MAX: usize = 64;
 const WAITING_MAX: usize = 65_536;
 /// What a FETCH without byte limit gets (docs/protocol.md).
 const BYTES_DEFAULT: u64 = 1 << 20;
-/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
-const POLL_OLD_MS: u64 = 2_000;
 /// Enough for a header and a small body; a larger first record says how much it needs.
 const TIME_READ_BYTES: usize = 64 << 10;
 
@@ -224,6 +224,11 @@ impl Engine {
             return truncated(format!("rows below {start} were given up, {offset} was asked for"));
         }
         if offset > end {
+            // Closed, it may not be the owner any more: a reader that comes from the new one with its rows asks by an
+            // old table.
+            if !partition.gate.admits() {
+                return Err(Stop::Redirect(RedirectReason::Closed));
+            }
             return truncated(format!("offset {offset} is beyond its end at {end}"));
         }
         match offset.checked_sub(1).filter(|_| epoch != 0).and_then(|last| partition.epochs.at(last)) {
@@ -298,17 +303,6 @@ impl Engine {
             let refusal = Refusal::new(Code::Overloaded, "too many fetches wait for memory");
             self.refuse(fetch.connection, &fetch.header, &refusal, effects);
         }
-    }
-
-    fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
-        if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
-            return self.answer_empty(&fetch, effects);
-        }
-        self.counters.polls += 1;
-        let ticket = self.reads.ticket();
-        self.partitions[fetch.at].waiting.push(ticket);
-        self.reads.deadlines.insert((fetch.deadline_ms, ticket));
-        self.reads.polls.insert(ticket, fetch);
     }
 
     /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
@@ -448,48 +442,5 @@ impl Engine {
                 return;
             }
         }
-    }
-
-    /// Long polls whose deadline is over.
-    pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
-        let mut ended = Vec::new();
-        while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
-            let Some(fetch) = self.reads.end_poll(ticket) else { break };
-            ended.push(fetch.at);
-            if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS || self.read_partition(&fetch).is_none() {
-                self.answer_empty(&fetch, effects);
-            } else {
-                self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
-            }
-        }
-        self.forget_tickets(ended);
-    }
-
-    /// Polls of these partitions ended: one walk over each list, however many of them there were.
-    fn forget_tickets(&mut self, mut of: Vec<At>) {
-        of.sort_unstable();
-        of.dedup();
-        let polls = &self.reads.polls;
-        for at in of {
-            if let Some(partition) = self.partitions.get_mut(at) {
-                partition.waiting.retain(|ticket| polls.contains_key(ticket));
-            }
-        }
-    }
-
-    pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
-        self.forget_fetches(|from, _| from == connection);
-    }
-
-    /// Of those that wait for rows or blocks.
-    pub(crate) fn forget_fetches(&mut self, which: impl Fn(Connection, &RequestHeader) -> bool) {
-        let of_it = |fetch: &Fetch| which(fetch.connection, &fetch.header);
-        let tickets: Vec<u64> =
-            self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
-        let ended = tickets.into_iter().filter_map(|ticket| self.reads.end_poll(ticket)).map(|fetch| fetch.at);
-        let ended = ended.collect();
-        self.forget_tickets(ended);
-        self.reads.queued.retain(|fetch| !of_it(fetch));
-        self.forget_held(of_it);
     }
 }

@@ -120,6 +120,7 @@ impl Engine {
                 if changed {
                     self.push_table(topic, effects);
                 }
+                self.redirect_polls(topic, effects);
                 self.serve_ahead(topic, now, pool, effects);
                 Ok(Step::Done(Finished::Done))
             }

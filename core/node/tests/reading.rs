@@ -1,7 +1,7 @@
 //! Reads below the mark, long polls, RESOLVE, `OFFSET_FOR_TIME`, and what a failing disk does to all of it.
 
 use crate::support::{self, PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
-use ringfence_node::{Order, Outcome};
+use ringfence_node::{Order, Outcome, TablePartition};
 use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RedirectReason, RequestHeader, Status};
 
 fn world() -> World {
@@ -40,6 +40,29 @@ fn a_long_poll_ends_with_the_next_row_or_with_its_deadline() {
     world.pass(1);
     let reply = world.answer_to(late.request_id);
     assert_eq!((reply.header.status, reply.body.len(), reply.header.first_offset), (0, 0, 3));
+}
+
+#[test]
+fn who_waits_for_rows_that_another_node_gets_now_is_sent_there_at_once() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    let waits = world.fetch_header(5, world.epoch, 60_000);
+    world.send(&waits, &[]);
+    world.run();
+    assert!(world.answers.is_empty());
+    let epoch = world.epoch + 1;
+    let entry = TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 2, epoch };
+    world.install_table(epoch * 10, 2, &[entry]);
+    let later = world.fetch_header(5, world.epoch, 60_000);
+    world.send(&later, &[]);
+    for asked in [waits, later] {
+        let header = world.answer_to(asked.request_id).header;
+        assert_eq!((header.status, header.code), (Status::Redirect as u8, RedirectReason::NotOwner as u16));
+    }
+    let known = world.fetch_header(0, 0, 60_000);
+    assert_eq!(world.ask(&known, &[]).header.rows, 5, "what is here is read here");
+    let now = world.fetch_header(5, world.epoch, 0);
+    assert_eq!(world.ask(&now, &[]).header.status, Status::Ok as u8, "who does not wait hears that nothing came");
 }
 
 #[test]
@@ -96,6 +119,20 @@ fn positions_that_are_not_in_the_log_are_told_so() {
     world.open_partition();
     let header = world.fetch_header(5, first_epoch + 1, 0);
     assert_eq!(code(&world.ask(&header, &[])), Code::Truncated, "epochs are known again after a crash");
+}
+
+/// A new owner may have taken rows since: who comes from there was routed by an old table, and has lost nothing.
+#[test]
+fn a_position_beyond_the_end_of_a_held_partition_is_asked_for_elsewhere() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    let beyond = world.fetch_header(6, 0, 0);
+    assert_eq!(code(&world.ask(&beyond, &[])), Code::Truncated);
+    let fence = Order::Fence { topic: TOPIC, partition: PARTITION, epoch: world.epoch + 5 };
+    world.ordered(fence).unwrap();
+    assert_eq!(world.ask(&beyond, &[]).header.status, Status::Redirect as u8);
+    let known = world.fetch_header(4, world.epoch, 0);
+    assert_eq!(world.ask(&known, &[]).header.status, Status::Ok as u8, "its own rows are read on");
 }
 
 #[test]

@@ -1,0 +1,105 @@
+//! Long polls: fetches that wait for rows until the mark of their partition moves, it has another owner, or their
+//! deadline is over.
+
+use ringfence_transport::Connection;
+use ringfence_wire::{RedirectReason, RequestHeader};
+
+use super::{Fetch, WAITING_MAX};
+use crate::engine::Engine;
+use crate::event::{Effects, Now};
+use crate::ingest::Stop;
+use crate::partition::At;
+use crate::sync::Asked;
+
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
+const POLL_OLD_MS: u64 = 2_000;
+
+impl Engine {
+    /// Wait here, where rows may come.
+    pub(super) fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+        if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
+            return self.answer_empty(&fetch, effects);
+        }
+        if self.is_elsewhere(fetch.at) {
+            return self.answer_stop(
+                fetch.connection,
+                &fetch.header,
+                Stop::Redirect(RedirectReason::NotOwner),
+                effects,
+            );
+        }
+        self.counters.polls += 1;
+        let ticket = self.reads.ticket();
+        self.partitions[fetch.at].waiting.push(ticket);
+        self.reads.deadlines.insert((fetch.deadline_ms, ticket));
+        self.reads.polls.insert(ticket, fetch);
+    }
+
+    /// By the newest table: rows come to another node now.
+    fn is_elsewhere(&self, at: At) -> bool {
+        let log = &self.partitions[at].log;
+        let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
+        entry.is_some_and(|entry| entry.owner != self.settings.node)
+    }
+
+    /// A new table names owners: who waits here for rows that come to another node is told so at once.
+    pub(crate) fn redirect_polls(&mut self, topic: u64, effects: &mut Effects) {
+        let Some(table) = self.tables.get(topic) else { return };
+        let node = self.settings.node;
+        let mut tickets = Vec::new();
+        for partition in self.partitions.of_topic(topic) {
+            if table.of_partition(partition.log.partition).is_some_and(|entry| entry.owner != node) {
+                tickets.append(&mut partition.waiting);
+            }
+        }
+        for ticket in tickets {
+            if let Some(fetch) = self.reads.end_poll(ticket) {
+                let stop = Stop::Redirect(RedirectReason::NotOwner);
+                self.answer_stop(fetch.connection, &fetch.header, stop, effects);
+            }
+        }
+    }
+
+    /// Long polls whose deadline is over.
+    pub(crate) fn end_polls(&mut self, now: Now, effects: &mut Effects) {
+        let mut ended = Vec::new();
+        while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
+            let Some(fetch) = self.reads.end_poll(ticket) else { break };
+            ended.push(fetch.at);
+            if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS || self.read_partition(&fetch).is_none() {
+                self.answer_empty(&fetch, effects);
+            } else {
+                self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
+            }
+        }
+        self.forget_tickets(ended);
+    }
+
+    /// Polls of these partitions ended: one walk over each list, however many of them there were.
+    fn forget_tickets(&mut self, mut of: Vec<At>) {
+        of.sort_unstable();
+        of.dedup();
+        let polls = &self.reads.polls;
+        for at in of {
+            if let Some(partition) = self.partitions.get_mut(at) {
+                partition.waiting.retain(|ticket| polls.contains_key(ticket));
+            }
+        }
+    }
+
+    pub(crate) fn forget_polls_of(&mut self, connection: Connection) {
+        self.forget_fetches(|from, _| from == connection);
+    }
+
+    /// Of those that wait for rows or blocks.
+    pub(crate) fn forget_fetches(&mut self, which: impl Fn(Connection, &RequestHeader) -> bool) {
+        let of_it = |fetch: &Fetch| which(fetch.connection, &fetch.header);
+        let tickets: Vec<u64> =
+            self.reads.polls.iter().filter(|(_, fetch)| of_it(fetch)).map(|(ticket, _)| *ticket).collect();
+        let ended = tickets.into_iter().filter_map(|ticket| self.reads.end_poll(ticket)).map(|fetch| fetch.at);
+        let ended = ended.collect();
+        self.forget_tickets(ended);
+        self.reads.queued.retain(|fetch| !of_it(fetch));
+        self.forget_held(of_it);
+    }
+}
