@@ -104,7 +104,7 @@ impl<S: Storage> Reader<S> {
             if done.records > 0 && hop.from_record + 1 == hop.until_record && hop.bytes >= left_bytes + PADDING_MAX {
                 break;
             }
-            match self.stretch(plan, hop, load_until(&plan.hops[index..], left_bytes), block, &mut done) {
+            match self.hop(plan, hop, load_until(&plan.hops[index..], left_bytes), block, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(ReadError::Damaged { .. }) if done.records > 0 || is_open => break,
@@ -113,25 +113,6 @@ impl<S: Storage> Reader<S> {
             }
         }
         Ok(done)
-    }
-
-    /// A hop with its files open. False when the answer is full.
-    fn stretch(
-        &mut self,
-        plan: &ReadPlan,
-        hop: &Hop,
-        load_until: u64,
-        block: &mut Block,
-        done: &mut ReadDone,
-    ) -> Result<bool, ReadError> {
-        // Of one record alone, and up to the mark, the next one's file is not needed: it may not be there yet.
-        let is_one = hop.from_record + 1 == hop.until_record;
-        let is_open = plan.is_open(hop);
-        let files = hop.from.file()..=if is_one || is_open { hop.from.file() } else { hop.until.file() };
-        for pin in plan.pins.iter().filter(|pin| files.contains(&pin.number)) {
-            self.window.open(pin)?;
-        }
-        self.hop(plan, hop, load_until, block, done)
     }
 
     /// False when the answer is full.
@@ -220,6 +201,7 @@ impl<S: Storage> Reader<S> {
     }
 
     fn expect(&mut self, plan: &ReadPlan, hop: &Hop, at: Position, load_until: u64) -> Result<RecordHeader, ReadError> {
+        self.window.open_one_of(&plan.pins, at.file())?;
         let header = self.window.header(at, load_until)?;
         header
             .filter(|header| header.span_bytes as usize >= RecordHeader::SIZE && header.span_bytes.is_multiple_of(64))

@@ -38,7 +38,18 @@ impl<S: Storage> Window<S> {
         self.files.retain(|(token, _, _)| token.strong_count() > 0);
     }
 
-    /// Make the file readable. The one that was asked for longest ago gives way: not one of the same stretch.
+    /// Make that of a plan's files readable, if the plan holds it. Where the index was thinned out a stretch may lead
+    /// through any number of files: each is opened when its turn comes.
+    pub fn open_one_of(&mut self, pins: &[FilePin], number: u64) -> Result<(), StorageError> {
+        if self.files.last().is_some_and(|(_, last, _)| *last == number) {
+            return Ok(());
+        }
+        // Ascending, as the partition touched them.
+        let at = pins.binary_search_by_key(&number, |pin| pin.number);
+        at.map_or(Ok(()), |at| self.open(&pins[at]))
+    }
+
+    /// Make the file readable. The one that was asked for longest ago gives way.
     pub fn open(&mut self, pin: &FilePin) -> Result<(), StorageError> {
         if let Some(at) = self.files.iter().position(|(_, number, _)| *number == pin.number) {
             self.files[at..].rotate_left(1);

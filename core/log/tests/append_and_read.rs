@@ -153,3 +153,27 @@ fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() 
     });
     assert!(most.max().unwrap() <= 4096);
 }
+
+/// More files than a reader keeps open lie between two entries of an index that was thinned out.
+#[test]
+fn a_thin_index_leads_through_any_number_of_files() {
+    const RECORDS: u64 = 600;
+    let storage = Faulty::new(3);
+    let options = ringfence_log::Options { segment_bytes: 32 << 10, group_bytes_max: 16 << 10, ..small() };
+    let mut store = Store::open(&storage, &options);
+    for number in 0..RECORDS {
+        store.put(1, 1, 1, &[&number.to_le_bytes()[..], &[7; 14_000]].concat());
+        store.settle();
+    }
+    let log = store.logs.get_mut(&(1, 1)).unwrap();
+    let files = log.files().count();
+    assert!(files > 16 * 17, "{files} files");
+    log.rest();
+    log.shrink();
+    for from in [0, 1, 299, RECORDS - 1] {
+        let rows = store.read_all(1, 1, from, 64 << 10);
+        let numbers: Vec<u64> =
+            rows.iter().map(|(_, body)| u64::from_le_bytes(body[..8].try_into().unwrap())).collect();
+        assert_eq!(numbers, (from..RECORDS).collect::<Vec<_>>(), "from {from}");
+    }
+}
