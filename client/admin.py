@@ -15,9 +15,10 @@ from ringfence.ask import Ask
 from ringfence.codec import column_names, control_body
 from ringfence.native import messages, wire
 from ringfence.native._node import schema_message
-from ringfence.native.cluster_messages import ScopeBegin
+from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.errors import (
     AlreadyExistsError,
+    ConflictError,
     DeadlineError,
     FencedError,
     InvalidArgumentError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
-INSTANCE_BYTES = 8  # tells one BEGIN from the others of its scope; nodes keep the last 16 of them
+INSTANCE_BYTES = 8  # tells one BEGIN from the others of its scope, at nodes that do not compare `after`
 
 
 def _message(schema: Any) -> bytes:
@@ -77,19 +78,42 @@ class Admin:
                 error.details["tries_lost"] = ask.tries_lost
             raise
 
-    def _ask(self, opcode: wire.Opcode, message: messages.Message | None, topic: str | None = None) -> Ask:
-        if isinstance(message, ScopeBegin) and not message.instance:
-            # All tries of it are one driver: one that a silent node serves late would fence the answered one.
-            message = replace(message, instance=os.urandom(INSTANCE_BYTES))
+    def _ask(
+        self,
+        opcode: wire.Opcode,
+        message: messages.Message | None,
+        topic: str | None = None,
+        deadline: float | None = None,
+    ) -> Ask:
         body = b"" if message is None else control_body(message)
         if len(body) > wire.CONTROL_BYTES_MAX:
             raise InvalidArgumentError(
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
             )
-        ask = Ask(opcode, body, time.monotonic() + self._timeout_s, topic=topic)
+        ask = Ask(opcode, body, deadline or time.monotonic() + self._timeout_s, topic=topic)
         if isinstance(message, messages.ProducerOpen):
             ask.harmless_late = message.name is None  # else a late one would fence the producer
         return ask
+
+    def begin(self, message: ScopeBegin) -> ScopeBegun:
+        """A scope's next driver: it fences the one that a node has named, and no later one.
+
+        A try that a silent node serves late is refused: another has begun since, or the answered one. Each
+        refusal tells of one more driver, until the deadline.
+        """
+        if not message.instance:
+            # Of a node that does not compare: all tries of it are one driver.
+            message = replace(message, instance=os.urandom(INSTANCE_BYTES), drawn=True)
+        deadline, after = time.monotonic() + self._timeout_s, 0
+        while True:
+            ask = self._ask(wire.Opcode.BEGIN, replace(message, after=after), deadline=deadline)
+            try:
+                return self._link.ask(ask).result().control(ScopeBegun)
+            except ConflictError as error:
+                driver = error.details.get("driver")
+                if not isinstance(driver, int) or driver == after:
+                    raise
+                after = driver
 
     def commit(self, message: ScopeCommit) -> Answer:
         """As `ask`.

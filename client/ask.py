@@ -39,7 +39,7 @@ HARMLESS_LATE = frozenset(
         wire.Opcode.TOPIC_DESCRIBE,
         wire.Opcode.TOPIC_LIST,
         wire.Opcode.STATUS,
-        wire.Opcode.BEGIN,  # with an instance, which `Admin` sees to
+        wire.Opcode.BEGIN,  # with the driver that it fences, and an instance, which `Admin` sees to
         wire.Opcode.COMMIT,
         wire.Opcode.EXPIRE,
     }

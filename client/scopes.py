@@ -55,16 +55,17 @@ class Scopes:
             instance: up to 64 bytes. The same one again is the same driver, so that many processes of one
                 job may begin; empty: a driver of its own.
             topic: whose scope it is: the same name at another topic, or at one of this name that is made
-                later, is another scope. None: one of the cluster.
+                later, is another scope. None: one of the cluster, whose name does not end with `@` and a
+                number.
             one_off: nobody will begin this name anew. Where there are more than `scopes_max` such scopes are
                 forgotten first; a named one that is forgotten knows its committed epochs no more.
 
         Raises:
             FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
+            InvalidArgumentError: not a name of a scope.
         """
-        name = scope if topic is None else self._of_topic(scope, topic)
-        message = messages.ScopeBegin(scope=name, instance=instance, one_off=one_off)
-        begun = self._admin.ask(wire.Opcode.BEGIN, message)[0].control(messages.ScopeBegun)
+        name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic)
+        begun = self._admin.begin(messages.ScopeBegin(scope=name, instance=instance, one_off=one_off))
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 
     def _of_topic(self, scope: str, topic: str) -> str:
@@ -180,6 +181,18 @@ class Scopes:
         """
         message = messages.ScopeExpire(scope_id=begun.scope, epoch=epoch, driver=begun.driver)
         self._admin.ask(wire.Opcode.EXPIRE, message)
+
+
+def _of_cluster(scope: str) -> str:
+    """A name that no topic's scope has."""
+    name, at, number = scope.rpartition("@")
+    if at and number.isascii() and number.isdigit():
+        raise InvalidArgumentError(
+            f"the scope {name!r} of the topic with the id {number} has this name; name the topic "
+            "(topic=...), or end the name otherwise",
+            scope=scope,
+        )
+    return scope
 
 
 def _check_staged(begun: Begun, epoch: int, staged: list[StagedRows]) -> None:

@@ -105,12 +105,16 @@ class Order(Message):
 class ScopeBegin(Message):
     """BEGIN: the same `instance` (up to 64 bytes) again is the same driver; without one each BEGIN is new.
 
-    `one_off`: nobody will begin it anew; it is forgotten before others.
+    `one_off`: nobody will begin it anew; it is forgotten before others. `after`: the scope's newest driver,
+    as far as the sender knows (0: none); one that began since is not fenced. nil, of an older client:
+    whoever has the scope is fenced. `drawn`: the instance is of this BEGIN alone; who compares needs none.
     """
 
     scope: str
     instance: bytes = b""
     one_off: bool = False
+    after: int | None = None
+    drawn: bool = False
 
 
 class ScopeBegun(Message):

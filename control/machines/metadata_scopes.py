@@ -34,7 +34,8 @@ PARTS_MAX: Final = 16_384
 PENDING_MAX: Final = 64
 """Commits of one scope that are not published: a stream that far ahead of its partitions must wait."""
 FENCED_MAX: Final = 16
-"""Instances of a scope that are known to be fenced; an older one that comes back fences its successor."""
+"""Instances of a scope that are known to be fenced; an older one that comes back, and learns which driver is
+the newest, fences its successor."""
 INSTANCE_BYTES_MAX: Final = 64
 KEPT_MAX: Final = PENDING_MAX
 """Commits of one scope of which is known whose they were: 1.5 KiB. A lost try is asked for again before so
@@ -84,10 +85,22 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
         if len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
             return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
         return None
-    if command.instance and command.instance in state.scopes[known].fenced:
+    scope = state.scopes[known]
+    if command.instance and command.instance in scope.fenced:
         message = f"scope {command.name!r} was begun anew since: this driver is fenced; end it"
         return Refused(code=Code.FENCED_PRODUCER, message=message)
-    return None
+    if command.after is None or command.after == scope.driver or is_same_driver(scope, command):
+        return None
+    message = (
+        f"scope {command.name!r} is driver {scope.driver}'s, this BEGIN knew of {command.after}: a late one "
+        f"fences nobody; to begin the scope anew, begin after {scope.driver}"
+    )
+    return Refused(code=Code.CONFLICT, message=message)
+
+
+def is_same_driver(scope: Scope, command: BeginScope) -> bool:
+    """Whether this BEGIN is one more of the scope's driver."""
+    return bool(command.instance) and command.instance == scope.instance
 
 
 def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[MetadataState, Result]:
@@ -106,7 +119,7 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
         state = replace(state, scope_names={**state.scope_names, command.name: known})
     else:
         scope = state.scopes[known]
-        if not command.instance or command.instance != scope.instance:
+        if not is_same_driver(scope, command):
             fenced = (*scope.fenced, scope.instance)[-FENCED_MAX:] if scope.instance else scope.fenced
             scope = replace(
                 scope,

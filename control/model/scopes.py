@@ -55,11 +55,15 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
-    """A new driver of a scope. The same `instance` (not empty) again is the same driver."""
+    """A new driver of a scope. The same `instance` (not empty) again is the same driver.
+
+    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any.
+    """
 
     name: str
     instance: bytes = b""
     one_off: bool = False
+    after: Index | None = None
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):

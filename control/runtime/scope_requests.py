@@ -105,10 +105,24 @@ class ScopeRequests:
     # -------------------------------------------------------------------------------------------
 
     async def begin(self, request: messages.ScopeBegin) -> messages.ScopeBegun:
-        """A driver of a scope; its stages are taken here when this returns."""
-        applied = await self._proposer.propose(
-            BeginScope(name=request.scope, instance=request.instance, one_off=request.one_off)
+        """A driver of a scope; its stages are taken here when this returns.
+
+        Who is refused because it does not know the newest driver is told which one that is.
+        """
+        # What is compared needs no name that tells its tries from others, and leaves none among the fenced.
+        is_named = request.after is None or not request.drawn
+        command = BeginScope(
+            name=request.scope,
+            instance=request.instance if is_named else b"",
+            one_off=request.one_off,
+            after=None if request.after is None else Index(request.after),
         )
+        try:
+            applied = await self._proposer.propose(command)
+        except RequestRefused as refusal:
+            if refusal.code == Code.CONFLICT:
+                refusal.details["driver"] = self._driver_of(request.scope)
+            raise
         begun = applied.result
         assert isinstance(begun, ScopeBegun), begun
         async with self._changed:
@@ -157,6 +171,11 @@ class ScopeRequests:
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
         return messages.AlreadyCommitted() if decided.already else messages.ScopeCommitted()
+
+    def _driver_of(self, name: str) -> Index:
+        state = self._proposer.state
+        scope = state.scope_names.get(name)
+        return Index(0) if scope is None else state.scopes[scope].driver
 
     def _knows(self, begun: ScopeBegun) -> bool:
         known = self._installed.scopes.get(begun.scope)

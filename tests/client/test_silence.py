@@ -22,7 +22,8 @@ from ringfence.inflight import Inflight
 from ringfence.lane import FORMER_S
 from ringfence.link import Link
 from ringfence.native import wire
-from ringfence.native.cluster_messages import ScopeBegin
+from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
+from ringfence.native.messages import Refused
 from ringfence.native.wire import Code, Opcode
 from ringfence.silence import PROBE_S, SILENT_S, Silence, Step
 from tests.client.fake_node import Drop, FakeNode, Fault, Refuse
@@ -133,12 +134,45 @@ def test_all_tries_of_one_begin_are_one_driver_and_another_begin_is_another() ->
     admin = Admin(cast("Link", link), 1.0)
     for instance in (b"", b"", b"job"):
         with pytest.raises(ringfence.ConnectError):
-            admin.ask(Opcode.BEGIN, ScopeBegin(scope="s", instance=instance))
-    first, second, named = [msgspec.msgpack.decode(ask.body)["instance"] for ask in link.asks]
+            admin.begin(ScopeBegin(scope="s", instance=instance))
+    asked = [msgspec.msgpack.decode(ask.body) for ask in link.asks]
+    first, second, named = [each["instance"] for each in asked]
     assert first
     assert second not in {b"", first}
     assert named == b"job"
+    assert [(each["after"], each["drawn"]) for each in asked] == [(0, True), (0, True), (0, False)]
     assert all(ask.harmless_late for ask in link.asks)
+
+
+class Contested(FakeNode):
+    """A scope whose drivers are replaced as soon as one is told of: `drivers`, one a BEGIN."""
+
+    def __init__(self, drivers: list[int]) -> None:
+        super().__init__()
+        self.drivers, self.begins = drivers, list[dict[str, object]]()
+
+    def _serve(self, header: wire.RequestHeader, body: bytes) -> list[bytes] | None:
+        if header.opcode != Opcode.BEGIN:
+            return super()._serve(header, body)
+        self.begins.append(msgspec.msgpack.decode(body))
+        if not self.drivers:
+            return self._reply(header, ScopeBegun(scope_id=5, driver=99))
+        told = Refused(message="another has it", details={"driver": self.drivers.pop(0)})
+        return self._reply(header, told, wire.Status.REFUSED, code=Code.CONFLICT)
+
+
+def test_a_begin_asks_again_behind_the_driver_that_it_is_told_of() -> None:
+    with Contested([7, 8]) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        assert client.scopes.begin("s").driver == 99
+        assert [each["after"] for each in node.begins] == [0, 7, 8]
+        assert len({bytes(cast("bytes", each["instance"])) for each in node.begins}) == 1
+
+
+def test_a_begin_that_is_refused_twice_for_the_same_driver_ends() -> None:
+    with Contested([7, 7]) as node, ringfence.connect(node.address, timeout_s=10) as client:
+        with pytest.raises(ringfence.ConflictError):
+            client.scopes.begin("s")
+        assert len(node.begins) == 2
 
 
 def test_the_opening_of_a_named_producer_waits_for_its_node() -> None:

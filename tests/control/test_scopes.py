@@ -8,7 +8,7 @@ import structlog.testing
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.metadata_scopes import KEPT_MAX, PENDING_MAX, is_own
+from ringfence.control.machines.metadata_scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
 from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import Refused, ScopeBegun, ScopeDecided
@@ -58,8 +58,10 @@ class Log:
         assert self.state is before, "a refusal changes nothing (I15)"
         return result
 
-    def begun(self, name: str = "s", instance: bytes = b"", *, one_off: bool = False) -> ScopeBegun:
-        result = self.do(BeginScope(name=name, instance=instance, one_off=one_off))
+    def begun(
+        self, name: str = "s", instance: bytes = b"", *, one_off: bool = False, after: Index | None = None
+    ) -> ScopeBegun:
+        result = self.do(BeginScope(name=name, instance=instance, one_off=one_off, after=after))
         assert isinstance(result, ScopeBegun), result
         return result
 
@@ -114,6 +116,38 @@ def test_a_later_driver_fences_and_the_same_instance_is_the_same_driver() -> Non
     assert log.refused(BeginScope(name="s", instance=b"run-1")).code == Code.FENCED_PRODUCER
     assert log.do(log.commit(second, 1)) == ScopeDecided(already=False)
     assert log.do(log.commit(first, 1)) == ScopeDecided(already=True), "what is committed is told to anybody"
+
+
+def test_a_begin_that_comes_late_fences_none_that_it_did_not_know() -> None:
+    log = Log()
+    newest = log.begun(instance=b"run-0", after=Index(0))
+    late = BeginScope(name="s", instance=b"late", after=newest.driver)
+    for number in range(1, 2 * FENCED_MAX):
+        newest = log.begun(instance=b"run-%d" % number, after=newest.driver)
+    for after in (late.after, Index(0), Index(newest.driver + 1)):
+        refused = log.refused(replace(late, after=after))
+        assert refused.code == Code.CONFLICT
+        assert str(newest.driver) in refused.message
+    assert log.do(log.commit(newest, 1)) == ScopeDecided(already=False)
+    again = log.begun(instance=b"run-%d" % (2 * FENCED_MAX - 1), after=Index(0))
+    assert again.driver == newest.driver, "the same instance is the same driver, whatever it knows"
+    assert log.begun(instance=b"late", after=newest.driver).driver > newest.driver
+
+
+def test_an_older_clients_begin_names_no_driver_and_fences_any() -> None:
+    log = Log()
+    first = log.begun(instance=b"run-1", after=Index(0))
+    assert log.begun(instance=b"run-2").driver > first.driver
+
+
+def test_drivers_without_a_name_are_not_among_those_that_are_fenced() -> None:
+    log = Log()
+    newest = log.begun(instance=b"run-1", after=Index(0))
+    for _ in range(2 * FENCED_MAX):
+        newest = log.begun(after=newest.driver)
+    late = BeginScope(name="s", instance=b"run-1", after=newest.driver)
+    assert log.refused(late).code == Code.FENCED_PRODUCER
+    assert log.state.scopes[newest.scope].fenced == (b"run-1",)
 
 
 def test_who_commits_a_decided_epoch_again_is_told_whose_it_is() -> None:

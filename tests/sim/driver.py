@@ -16,6 +16,7 @@ from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import (
+    ConflictError,
     FencedError,
     InvalidArgumentError,
     RerouteError,
@@ -110,18 +111,30 @@ class Driver:
             epoch += end is End.NEXT
 
     def begin(self) -> Steps[Begun | None]:
-        """None: this instance was fenced by a later one."""
-        message = messages.ScopeBegin(scope=self._writer.name, instance=self._instance)
+        """None: this instance was fenced by a later one.
+
+        It fences the driver that it was told of: some of its tries are served long after others began.
+        """
+        after = 0
         while True:
+            message = messages.ScopeBegin(
+                scope=self._writer.name, instance=self._instance, after=after, drawn=not self._instance
+            )
             known = self._world.scopes.acknowledged_upto()
+            self._world.scopes.asks(self._writer.name, self._instance, after)
             answer = yield from self._control(Opcode.BEGIN, message, CONTROL_US)
             if answer is not None and answer.header.status == Status.OK:
                 told = answer.control(messages.ScopeBegun)
                 self._world.count("driver_began")
                 self._world.scopes.began(told.scope_id, told.committed, known)
                 return Begun(told.scope_id, told.driver, told.decided)
-            if answer is not None and isinstance(answer.error(), FencedError):
+            error = None if answer is None else answer.error()
+            if isinstance(error, FencedError):
                 return None
+            if isinstance(error, ConflictError):
+                self._world.count("begin_conflict")
+                after = error.details["driver"]
+                continue
             yield self._random.randrange(*AGAIN_US)
 
     # ---- one epoch ----

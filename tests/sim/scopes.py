@@ -23,6 +23,7 @@ IN_ORDER: Final = "epochs in order"
 WHOLE: Final = "all or nothing"
 DECIDED: Final = "decided as asked for"
 STAGED: Final = "staged, then lost"
+FENCED: Final = "fenced by who knew it"
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class ScopeLedger:
         self.attempts: dict[bytes, Attempt] = {}
         self.decided: dict[tuple[int, int], frozenset[bytes]] = {}
         self._asked: dict[tuple[int, int], list[Commit]] = defaultdict(list)
+        self._begins: set[tuple[str, bytes, int]] = set()  # (scope's name, instance, driver that it fences)
         self._never: dict[tuple[int, int, int], str] = {}  # (scope, driver, epoch): why nobody decides it
         self._expired: dict[int, int] = {}
         self._acknowledged: dict[int, int] = {}
@@ -90,6 +92,10 @@ class ScopeLedger:
         self._asked[first.scope, first.epoch].append(commit)
         return commit
 
+    def asks(self, name: str, instance: bytes, after: int) -> None:
+        """A driver is about to begin a scope, and knows this driver of it."""
+        self._begins.add((name, instance, after))
+
     def decides(self, before: MetadataState, after: MetadataState) -> None:
         """An entry was applied for the first time."""
         self.newest = after
@@ -97,6 +103,10 @@ class ScopeLedger:
             return
         for number, scope in after.scopes.items():
             was = before.scopes.get(number)
+            fences = 0 if was is None else int(was.driver)
+            if scope.driver != fences and (scope.name, scope.instance, fences) not in self._begins:
+                what = f"driver {scope.driver} of scope {number} fences {fences}, which no BEGIN knew"
+                raise ViolationError(FENCED, what)
             if scope.committed == (0 if was is None else was.committed):
                 continue
             what = f"epoch {scope.committed} of scope {number}"

@@ -45,7 +45,7 @@ def test_writers_do_all_that_they_can() -> None:
     for plan in FEW:
         done.update(result(plan).counts)
     wanted = {"driver_began", "driver_fenced", "attempt_dead", "attempt_late", "epoch_acknowledged"}
-    wanted |= {"epoch_repeated", "epoch_expired", "epoch_already"}
+    wanted |= {"epoch_repeated", "epoch_expired", "epoch_already", "begin_conflict"}
     assert wanted <= done.keys(), f"never: {wanted - done.keys()}"
     assert done["epoch_acknowledged"] >= 25
 
@@ -58,8 +58,13 @@ def test_equal_seeds_give_equal_traces() -> None:
 # ---- the promises, one by one ----
 
 
-def state(committed: int, pending: list[Any], expired: int = 0) -> Any:
-    scope = SimpleNamespace(committed=committed, pending=tuple(pending), expired=expired)
+def state(
+    committed: int, pending: list[Any], expired: int = 0, driver: int = DRIVER, instance: bytes = b"a"
+) -> Any:
+    scope = SimpleNamespace(
+        name="s", driver=driver, instance=instance, committed=committed, pending=tuple(pending),
+        expired=expired,
+    )  # fmt: skip
     return SimpleNamespace(scopes={SCOPE: scope})
 
 
@@ -70,6 +75,7 @@ class Case:
         self.ledger = Ledger([11, 12])
         self.scopes = ScopeLedger(self.ledger)
         self.before: Any = SimpleNamespace(scopes={})
+        self.scopes.asks("s", b"a", 0)
         self.commits = [self._committed(epoch) for epoch in (1, 2)]
         self.logs = {11: [*self._log(11, 1), *self._log(11, 2)], 12: [*self._log(12, 1), *self._log(12, 2)]}
 
@@ -124,6 +130,12 @@ class Case:
         other = self.scopes.sends([self._staged(3, b"good3")])
         self.scopes.fenced(other)
         self.decide(3, other.tokens)
+
+    def fenced_by_a_late_begin(self) -> None:
+        self.scopes.asks("s", b"b", DRIVER)
+        self.scopes.decides(self.before, state(2, [], driver=10, instance=b"b"))
+        self.scopes.asks("s", b"c", DRIVER)
+        self.scopes.decides(state(2, [], driver=10, instance=b"b"), state(2, [], driver=11, instance=b"c"))
 
     def acknowledged_for_nothing(self) -> None:
         self.scopes.acknowledged(self.scopes.sends([self._staged(3, b"good3")]))
@@ -180,6 +192,7 @@ def test_an_answer_that_is_late_may_not_know_what_was_acknowledged_after_it_was_
         (Case.undecided, scopes.WHOLE),
         (Case.unlike, scopes.DECIDED),
         (Case.fenced_and_decided, scopes.DECIDED),
+        (Case.fenced_by_a_late_begin, scopes.FENCED),
         (Case.acknowledged_for_nothing, scopes.ACKNOWLEDGED),
         (Case.forgotten, scopes.ACKNOWLEDGED),
         (Case.already_for_nothing, scopes.ACKNOWLEDGED),

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 import ringfence
+from ringfence.native.cluster_messages import ScopeBegin
+from ringfence.native.wire import Opcode
 from tests.client.helpers import SCHEMA, ids_of, rows
 from tests.client.proxy import Proxy
 from tests.system.harness import NodeProcess
@@ -76,3 +78,43 @@ def test_a_writer_that_was_fenced_ends_and_leaves_its_successors_epoch_alone(
         one.commit()
     assert client.scopes.begin("heir-far").decided == 0
     assert sorted(ids_of(client, "heir")) == list(range(10))
+
+
+def test_a_begin_that_is_served_behind_many_later_ones_fences_none_of_them(client: ringfence.Client) -> None:
+    """As a node does that stood still, and reads what was sent to it when it goes on."""
+    client.create_topic("thawed", schema=SCHEMA)
+    first = client.scopes.begin("thawed", b"run-0")
+    tries = [
+        ScopeBegin(scope="thawed", instance=b"late-1", after=0),
+        ScopeBegin(scope="thawed", instance=b"late-2", after=first.driver),
+        ScopeBegin(scope="thawed", instance=b"late-3", after=first.driver, drawn=True),
+    ]
+    for number in range(1, 18):
+        newest = client.scopes.begin("thawed", b"run-%d" % number)
+    for late in tries:
+        with pytest.raises(ringfence.ConflictError) as caught:
+            client._admin.ask(Opcode.BEGIN, late)
+        assert caught.value.details["driver"] == newest.driver
+    attempt = client.scopes.attempt(newest, 1)
+    attempt.send("thawed", rows(0, 5))
+    assert client.scopes.commit(newest, 1, [attempt.finish()])
+    assert sorted(ids_of(client, "thawed")) == list(range(5))
+
+
+def test_drivers_without_a_name_let_no_named_one_come_back(client: ringfence.Client) -> None:
+    client.scopes.begin("mixed", b"run-0")
+    for _ in range(20):
+        client.scopes.begin("mixed")
+    with pytest.raises(ringfence.FencedError):
+        client.scopes.begin("mixed", b"run-0")
+
+
+def test_a_scope_of_the_cluster_is_none_of_a_topic(client: ringfence.Client) -> None:
+    topic = client.create_topic("nightly", schema=SCHEMA).topic
+    owned = client.scopes.begin("nightly", topic="nightly")
+    with pytest.raises(ringfence.InvalidArgumentError, match=f"of the topic with the id {topic}"):
+        client.scopes.begin(f"nightly@{topic}")
+    with pytest.raises(ringfence.InvalidArgumentError):
+        client.transaction(scope=f"nightly@{topic}")
+    assert client.scopes.begin("nightly@host").scope != owned.scope
+    client.scopes.expire(owned, 1)  # nobody has begun it anew

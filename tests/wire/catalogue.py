@@ -430,7 +430,8 @@ def replicas() -> Iterator[tuple[str, dict[str, Any]]]:
 def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
     stage = struct.pack("<QQQII", 30, 31, 8, 2, 0) + bytes(range(16))
     staged = extension(wire.ExtensionKind.STAGE, stage)
-    yield "begin", control(Op.BEGIN, cluster.ScopeBegin(scope="query-1", instance=b"run-3"), request_id=40)
+    begin = cluster.ScopeBegin(scope="query-1", instance=b"run-3", after=29)
+    yield "begin", control(Op.BEGIN, begin, request_id=40)
     yield (
         "begin_ok",
         reply(Op.BEGIN, cluster.ScopeBegun(scope_id=30, driver=31, committed=6, decided=7), request_id=40),
