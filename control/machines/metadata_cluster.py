@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ringfence.control.machines import node_checks
 from ringfence.control.machines.change_rules import overtaken, with_failovers
 from ringfence.control.machines.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
-from ringfence.control.machines.refusals import invalid
+from ringfence.control.machines.refusals import invalid, stale
 from ringfence.control.model.commands import (
     ClusterCommand,
     InitCluster,
@@ -90,6 +90,11 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
             return invalid(
                 f"node {command.node} is known with store {node.store.hex()}, it came with "
                 f"{command.store.hex()}; a node with another data directory is another node"
+            )
+        if command.after not in (None, node.started):
+            return stale(
+                f"node {command.node} was started by entry {node.started}, this start knew of "
+                f"{command.after}: a late one ends no process that runs"
             )
         fault = node_checks.settings_fault(zone=command.zone, labels=command.labels)
     return fault or node_checks.addresses_fault(command.addresses, command.control, command.http)

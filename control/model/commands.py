@@ -10,7 +10,7 @@ from msgspec import field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.change_commands import ChangeCommand
-from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.rebalance_commands import RebalanceCommand
@@ -36,7 +36,8 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     """A node is up again: every partition that it owns on this store gets this entry's index as owner epoch.
 
     Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
-    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it.
+    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. Compare-and-set on
+    `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
     """
 
     node: NodeId
@@ -47,6 +48,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     http: tuple[str, ...] | None = None
     zone: str | None = None
     labels: dict[str, str] | None = None
+    after: Index | None = None
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.model.commands import Command, RestartNode
 from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
 from ringfence.control.runtime import calls
@@ -46,6 +48,8 @@ ORDER_S: Final = 3.0
 """How long one question to another node about a change waits; it is asked again."""
 HAND_OVER_S: Final = 1.0
 """How long a stop waits for another leader; then the others elect one."""
+STARTS_MAX: Final = 8
+"""Tries of a start, each behind another one that came in between: late ones are few."""
 AGAIN: Final = frozenset(
     {
         Code.TOO_FEW_REPLICAS,
@@ -201,6 +205,29 @@ class Cluster:
                     raise
                 self._waits.tell("waiting for space", refusal.message)
                 await asyncio.sleep(refusal.retry_after_ms / 1_000)
+
+    async def commit_start(self, start: RestartNode) -> NodeRestarted:
+        """Put the start of this process behind the node's last one.
+
+        One that came in between is known at the next try: a late one of an earlier process, or of this one,
+        which heard of it by a snapshot only.
+
+        Raises:
+            RequestRefused: the state does not allow it.
+        """
+        for left in reversed(range(STARTS_MAX)):
+            node = self.proposer.state.nodes.get(start.node)
+            try:
+                applied = await self.commit(replace(start, after=Index(0) if node is None else node.started))
+            except RequestRefused as refusal:
+                if refusal.code not in (Code.TOO_OLD, Code.UNKNOWN_OUTCOME) or not left:
+                    raise
+                _LOG.warning("started once more", why=refusal.message)
+                await self.catch_up()
+            else:
+                assert isinstance(applied.result, NodeRestarted), applied
+                return applied.result
+        raise AssertionError("the last try returns or raises")
 
     async def hand_over(self) -> None:
         """Before a stop: let another voter lead, so that nobody waits for an election."""

@@ -21,7 +21,6 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.nodes import Life
-from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, descriptors, recovery
@@ -290,13 +289,13 @@ class Node:
                     nodes_min=self.settings.nodes_min,
                 )
             )
-        restart = RestartNode(
-            node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
-            control=self._cluster.control, zone=self.settings.zone or None,
-            http=() if self.settings.http is None else None,
+        restarted = await self._cluster.commit_start(
+            RestartNode(
+                node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
+                control=self._cluster.control, zone=self.settings.zone or None,
+                http=() if self.settings.http is None else None,
+            )
         )  # fmt: skip
-        restarted = (await self._cluster.commit(restart)).result
-        assert isinstance(restarted, NodeRestarted), restarted
         self.proposer.use_session(restarted.session)
         self._following = True
         self._let_in(self.proposer.state)

@@ -87,9 +87,9 @@ class RaftProposer(Listener):
     ) -> None:
         """`on_applied` hears of each entry that changed the state.
 
-        `on_own_start` hears that a start of a node is applied which this process proposed: more than
-        once when a retry comes late, for it belongs to no session yet. `on_other_start` hears of all
-        others, of this node included.
+        `on_own_start` hears that a start of a node is applied which this process proposed: of one that does
+        not say behind which it comes more than once when a retry comes late, for it belongs to no session
+        yet. `on_other_start` hears of all others, of this node included.
         """
         self._on_applied, self._now_ms = on_applied, now_ms
         self._on_own_start, self._on_other_start = on_own_start, on_other_start

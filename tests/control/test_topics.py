@@ -165,6 +165,18 @@ def test_a_restart_gives_every_partition_a_new_epoch_by_one_entry() -> None:
     assert refused(state, wiped) == Code.INVALID_ARGUMENT
 
 
+def test_a_start_that_comes_late_takes_nothing_from_the_one_that_runs() -> None:
+    state = with_topic()
+    started = state.nodes[NODE].started
+    start = RestartNode(node=NODE, store=STORE, addresses=("tcp://h:1",), program="p", after=started)
+    running, _ = apply(state, entry(9, start))
+    assert refused(running, start) == Code.TOO_OLD, "a copy, or one of a process that is gone"
+    again, _ = apply(running, entry(11, replace(start, after=Index(9))))
+    assert again.nodes[NODE].started == 11
+    older, _ = apply(again, entry(12, replace(start, after=None)))
+    assert older.nodes[NODE].started == 12, "an older program's knows of none"
+
+
 def test_a_new_topic_is_installed_opened_and_only_then_shown() -> None:
     before, _ = apply(EMPTY, entry(1, INIT))
     after, _ = apply(before, entry(2, create(partitions=2)))
