@@ -8,12 +8,15 @@ from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
     FencedError,
+    NotFoundError,
     RingfenceError,
     UnknownOutcomeError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ringfence.routing import Layout
 
 NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has them
 
@@ -49,6 +52,19 @@ def fenced_error(producer: str, said: FencedError) -> FencedError:
         partition=said.partition,
         code=said.code,
         **said.details | {"producer": producer},
+    )
+    error.__cause__ = said
+    return error
+
+
+def topic_gone_error(layout: Layout, said: NotFoundError) -> NotFoundError:
+    """`said`: what the node said, which knows the topic's number alone; also the error's cause."""
+    error = NotFoundError(
+        f'topic "{layout.name}" was deleted, or deleted and made anew with another id: the one with the id '
+        f"{layout.topic}, which this producer was opened for, is gone ({said.message}). Open a new producer",
+        topic=layout.name,
+        code=said.code,
+        **said.details | {"id": layout.topic},
     )
     error.__cause__ = said
     return error

@@ -365,8 +365,9 @@ class Inflight:
 
     def _final(self, lane: Lane, entry: Entry, error: RingfenceError) -> list[Effect]:
         lane.answered(entry)
-        if isinstance(error, FencedError):
-            return self._fenced(entry, error)
+        # A topic's name may be another one's by now, which would give this producer an epoch.
+        if isinstance(error, FencedError) or error.code is Code.UNKNOWN_TOPIC:
+            return self._ended_by(entry, error)
         if (
             error.code is Code.FORGOTTEN
             and not self._named
@@ -415,8 +416,8 @@ class Inflight:
             del self._entries[entry.key]
         return [Refused(entry.key, error) for entry in refused]
 
-    def _fenced(self, entry: Entry, error: FencedError) -> list[Effect]:
-        """A newer holder is at work. What waits is refused.
+    def _ended_by(self, entry: Entry, error: RingfenceError) -> list[Effect]:
+        """A newer holder is at work, or the topic is gone. What waits is refused.
 
         What is in flight hears of it by its own answer.
         """

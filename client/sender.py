@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from ringfence.ask import ANSWER_GRACE_S, Ask
 from ringfence.connection import Pending
 from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.failures import fenced_error
+from ringfence.failures import fenced_error, topic_gone_error
 from ringfence.inflight import Inflight, Phase
 from ringfence.native import messages, wire
 from ringfence.native.errors import (
@@ -217,6 +217,8 @@ class Sender:
             error = damaged
         if isinstance(error, FencedError) and self._name is not None:
             error = fenced_error(self._name, error)
+        if isinstance(error, NotFoundError) and error.code is wire.Code.UNKNOWN_TOPIC:
+            error = topic_gone_error(self.layout, error)
         early = False
         if isinstance(error, RerouteError) and error.reason is not wire.RedirectReason.CLOSED:
             generation = header.generation
@@ -273,7 +275,7 @@ class Sender:
         if layout is not None:
             self.table(layout)
         elif isinstance(error, NotFoundError):
-            self._run(self._inflight.die(error))
+            self._run(self._inflight.die(topic_gone_error(self.layout, error)))
         elif self._inflight.waits_for_table:
             self._link.at(self._link.now + AGAIN_S, self._fetch_table)
 
@@ -299,6 +301,8 @@ class Sender:
             opened = future.result().control(messages.ProducerOpened)
         except RetriableError:
             self._link.at(self._link.now + AGAIN_S, self._open_epoch)
+        except NotFoundError as error:
+            self._run(self._inflight.die(topic_gone_error(self.layout, error)))
         except RingfenceError as error:
             self._run(self._inflight.die(error))
         else:

@@ -290,6 +290,32 @@ def test_topics_from_creation_to_deletion(client: ringfence.Client) -> None:
     assert client.status().state == "serving"
 
 
+@pytest.mark.parametrize("name", [None, "loader"])
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_producer_of_a_topic_that_was_deleted_says_so(
+    client: ringfence.Client, name: str | None, *, anew: bool
+) -> None:
+    topic = f"gone-{anew}-{name}"
+    old = client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=4)
+    producer = client.producer(topic, name=name)
+    producer.send(rows(0, 10)).result(30)
+    client.delete_topic(topic)
+    if anew:
+        client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=4)
+    for start in (10, 20):
+        with pytest.raises(ringfence.NotFoundError) as caught:
+            producer.send(rows(start, 10)).result(30)
+        assert f"deleted and made anew with another id: the one with the id {old.topic}" in str(caught.value)
+        assert "Open a new producer" in str(caught.value)
+        assert caught.value.topic == f"public/default/{topic}"
+    with pytest.raises(ringfence.NotFoundError, match="Open a new producer"):
+        producer.close()
+    if anew:
+        with client.producer(topic, name=name) as newer:
+            newer.send(rows(0, 3)).result(30)
+        assert sorted(ids_of(client, topic)) == [0, 1, 2]
+
+
 def test_a_unix_socket_does_the_same(tmp_path: Path) -> None:
     path = f"ipc://{tmp_path}/node"
     node = NodeProcess(tmp_path / "data", options=("--listen", path))
