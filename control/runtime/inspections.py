@@ -16,7 +16,7 @@ from ringfence.control.model.ids import NodeId
 from ringfence.control.model.nodes import Life
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.driver import Driver
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.members import Members
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.raft_proposer import RaftProposer
@@ -74,7 +74,15 @@ class Inspections:
             return shown(report)
 
     async def _round(self, inspection: Inspection) -> Report:
-        await self._proposer.fresh()
+        try:
+            await self._proposer.fresh()
+        except NoMajorityError as error:
+            error.message = (
+                f"{error.message}, so nobody knows what should be where: start the nodes that are down "
+                "(`ringfence node list`), or stop the others, too, and check the directories together "
+                "(`ringfence fsck --cluster --data DIR --data DIR ...`)"
+            )
+            raise
         seen = await self._seen()
         return inspection.round(self._proposer.state, seen)
 

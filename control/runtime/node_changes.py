@@ -57,6 +57,15 @@ def _way_out(state: MetadataState, node: NodeId) -> str:
             f"that can take them, and run `ringfence node drain {node} --wait` again; a partition without "
             "an owner (`ringfence partition show P`) may need `ringfence partition force-owner`"
         )
+    plan = preview(state, Action.DRAIN, node)
+    if plan.refusal is not None:
+        return f"a drain, which moves them, is refused: {plan.refusal.message}"
+    if plan.stranded:
+        return (
+            f"nobody else may take {counted(len(plan.stranded), 'partition')} "
+            f"({listed(plan.stranded, TOLD_MAX)}): let a node join that can, then run "
+            f"`ringfence node drain {node} --wait`"
+        )
     return f"run `ringfence node drain {node} --wait` first"
 
 

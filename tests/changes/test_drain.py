@@ -166,6 +166,23 @@ def test_who_removes_a_node_with_replicas_is_told_what_helps() -> None:
     )
 
 
+def test_who_removes_a_node_is_not_sent_to_a_drain_that_goes_nowhere() -> None:
+    lab = Lab(3, partitions=3, replication=3)
+    node, first = lab.nodes[1], lab.partition
+    assert removal(lab, node) == (
+        f"node {node} holds 3 replicas; nobody else may take 3 partitions "
+        f"({first}, {first + 1}, {first + 2}): let a node join that can, then run "
+        f"`ringfence node drain {node} --wait`"
+    )
+    alone = Lab(2, partitions=2, replication=1)
+    owner, other = alone.nodes
+    alone.must(SetNode(node=NodeId(other), draining=True))
+    said = removal(alone, owner)
+    assert "a drain, which moves them, is refused: " in said
+    assert "no other node takes partitions" in said
+    assert "run `ringfence node drain" not in said
+
+
 def test_what_a_drain_left_is_not_told_as_under_way() -> None:
     lab = Lab(3, partitions=3, replication=3)
     started(lab, Action.DRAIN, lab.nodes[1])

@@ -57,7 +57,13 @@ def test_a_cluster_is_sound_until_a_store_loses_what_it_has(
     code, report = checked("--control", three.controls[0])
     assert report["silent"] == [three.id(2)]
     assert not [one for one in report["findings"] if one["invariant"] != "I4"], report
-    three.nodes[2].restart()
+    three.nodes[1].kill()
+    assert run(["fsck", "--cluster", "--control", three.controls[0]]) == Exit.UNREACHABLE
+    told = capsys.readouterr().err
+    assert "nobody knows what should be where: start the nodes that are down" in told
+    assert "`ringfence fsck --cluster --data DIR" in told
+    for node in three.nodes[1:]:
+        node.restart()
     until(is_sound, what="a sound cluster again")
     for node in three.nodes:
         assert node.stop() == 0
