@@ -15,8 +15,6 @@ ORDERS_MAX: Final = 512
 """Orders under way at once: they share commit groups, and the engine's queue of orders is bounded."""
 POLL_MAX: Final = 256
 """Outcomes taken before the loop may run something else."""
-UNKNOWN: Final = "the order may be on disk or not"
-"""What the native node says of orders that were under way when a shard's disk failed."""
 WATCH_S: Final = 1.0
 """How often a quiet engine is asked whether it lives."""
 
@@ -101,8 +99,6 @@ class Driver:
             case ("request", int(connection), header, body, prefix):
                 self._on_request(connection, header, body, prefix)
             case ("order", int(number), error, result):
-                # Told of with the orders that were under way, maybe behind them.
-                self.storage_failed |= error is not None and UNKNOWN in error
                 waiting = self._orders.pop(number, None)
                 if waiting is None or waiting.done():
                     return
@@ -111,6 +107,7 @@ class Driver:
                 else:
                     waiting.set_exception(OrderError(error))
             case _:
+                # Told of before the orders that were under way.
                 self.storage_failed |= outcome[0] == "shard_failed"
                 self._on_event(outcome)
 

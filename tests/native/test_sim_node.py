@@ -150,6 +150,19 @@ def test_faults_of_the_disk_are_told_by_name_and_end_when_they_are_off() -> None
     assert disk.tally()["failures"] > 1
 
 
+def test_a_failed_disk_is_told_of_before_the_orders_that_were_under_way() -> None:
+    disk = SimDisk(1)
+    made = node(disk)
+    serving(made, 3)
+    disk.set_faults(sync_errors_per_mille=1000)
+    number = made.open(TOPIC, PARTITION, 0, 65_535, 4)
+    drain(made)
+    failed, ended = made.poll()
+    assert failed[0] == "shard_failed"
+    assert ended[:2] == ("order", number)
+    assert ended[2] is not None
+
+
 def test_the_power_can_go_in_the_middle_of_a_start() -> None:
     disk = SimDisk(1)
     made = node(disk)

@@ -130,6 +130,8 @@ impl Engine {
     /// The shard's storage failed. What is not durable may be on disk or not: nobody knows, and everybody is told so.
     fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, effects: &mut Effects) {
         self.groups_durable(shard, durable_group, effects);
+        // First of all, so that who hears of an order's end knows why: what the order did is not known.
+        self.tell_status(shard, Status::Failed(why.to_owned()), effects);
         for Due { partition, what, .. } in self.acks[usize::from(shard)].take_all() {
             match what {
                 What::Batch(batch) => {

@@ -247,6 +247,26 @@ fn damage_that_a_read_finds_while_an_open_is_under_way_keeps_the_partition_close
     assert!(ended.unwrap().unwrap_err().contains("quarantined"));
 }
 
+/// Who hears that an order failed knows by then that the disk did: what the order left there is not known.
+#[test]
+fn a_failed_disk_is_told_of_before_the_orders_that_were_under_way() {
+    let mut world = world();
+    append(&mut world, 0, 1);
+    world.is_held = true;
+    let number = world.order(support::open_order(PARTITION, world.epoch + 1));
+    world.run();
+    world.disk.set_faults(ringfence_log::faulty::Faults { syncs_until_failure: Some(0), ..Default::default() });
+    world.release();
+    let told: Vec<bool> = (world.outcomes.iter())
+        .filter_map(|outcome| match outcome {
+            Outcome::ShardFailed { .. } => Some(true),
+            Outcome::Order { number: found, result } if *found == number => Some(result.is_ok()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [true, false]);
+}
+
 fn segment_with(world: &World, body: &[u8]) -> String {
     use ringfence_log::Storage;
     let names = world.disk.list().unwrap().into_iter().map(|(name, _)| name);
