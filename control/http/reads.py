@@ -238,8 +238,8 @@ def of_tables(node: Node, access: Access) -> APIRouter:
     async def assignments(tenant: Named, namespace: Named, name: Named) -> shapes.Assignments:
         """Owners and replicas, and whether the partitions are open there: every live node is asked."""
         carried = {NodeId(number): Index(index) for number, index in (await node.carried()).items()}
-        known = topic_at(node, tenant, namespace, name)
-        table = view(node.proposer.state, known, Progress(carried))
+        known, state = topic_at(node, tenant, namespace, name), node.proposer.state
+        table = view(state, known, Progress(carried, moving=state.changes.keys()))
         return shapes.Assignments(
             topic=known.topic, state=str(table.state),
             partitions=[

@@ -239,7 +239,9 @@ class AssignmentShown(BaseModel):
     partition: int
     owner: int
     epoch: int
-    state: str
+    state: str = Field(
+        description="ASSIGNED; ONLINE once it is open at its owner; MOVING while a change of it is under way"
+    )
     replicas: list[Place]
 
 

@@ -106,6 +106,11 @@ class Three:
         with ringfence.connect(self.nodes[place].address, timeout_s=30) as client:
             return client.create_topic(name, schema=SCHEMA, key=["id"], partitions=partitions)
 
+    def placed(self, place: int, topic: str) -> dict[int, tuple[int, int]]:
+        """Owner and epoch of each partition, as the node at `place` has them."""
+        with ringfence.connect(self.nodes[place].address, timeout_s=10) as client:
+            return {part.partition: (part.owner, part.epoch) for part in client.topic(topic).partitions}
+
     def topics(self, place: int) -> list[str]:
         with ringfence.connect(self.nodes[place].address, timeout_s=10) as client:
             return [topic.name for topic in client.topics()]
