@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from ringfence.native import cluster_messages as cluster
@@ -89,6 +90,11 @@ TOPIC_INFO = messages.TopicInfo(
         )
     ],
 )
+STATUS = messages.Status(
+    cluster=CLUSTER, history=HISTORY, node=1, store=STORE, program="ringfence 0.1.0", state="serving",
+    reasons=[], addresses=["tcp://127.0.0.1:7411"], uptime_s=60.0, index=14, topics=1, partitions=1,
+    counters={"rows": 15}, leader=1, term=1, role="leader", members=1,
+)  # fmt: skip
 
 
 def handshake() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -130,7 +136,7 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
             deadline_ms=30_000,
         ),
     )
-    yield "topic_create_ok", reply(Op.TOPIC_CREATE, TOPIC_INFO, request_id=2, topic=TOPIC)
+    yield "topic_create_ok", reply(Op.TOPIC_CREATE, TOPIC_INFO, request_id=2)
     yield "topic_describe", control(Op.TOPIC_DESCRIBE, name, request_id=3, deadline_ms=30_000)
     yield (
         "topic_list",
@@ -146,6 +152,8 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
             deadline_ms=30_000,
         ),
     )
+    known = msgspec.structs.replace(TOPIC_INFO, created=False)
+    yield "topic_truncate_ok", reply(Op.TOPIC_TRUNCATE, known, request_id=5)
     yield "topic_delete", control(Op.TOPIC_DELETE, name, request_id=6, deadline_ms=30_000)
     yield (
         "schema_add",
@@ -183,6 +191,7 @@ def topics() -> Iterator[tuple[str, dict[str, Any]]]:  # table
         ),
     )
     yield "status", request(Op.STATUS, request_id=9, deadline_ms=30_000)
+    yield "status_ok", reply(Op.STATUS, STATUS, request_id=9)
     yield "table", request(Op.TABLE, request_id=10, topic=TOPIC)
     yield (
         "table_ok",
@@ -322,6 +331,8 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
             Op.OFFSET_FOR_TIME, request_id=15, topic=TOPIC, partition=PARTITION, sequence=1_767_225_600_000
         ),
     )
+    first = {**PLACE, "end_offset": 15, "generation": 14}
+    yield "offset_for_time_ok", answer(Op.OFFSET_FOR_TIME, St.OK, request_id=15, first_offset=12, **first)
     yield (
         "resolve",
         request(Op.RESOLVE, request_id=16, topic=TOPIC, partition=PARTITION, producer_id=PRODUCER),
@@ -462,6 +473,7 @@ def scopes() -> Iterator[tuple[str, dict[str, Any]]]:
     again = messages.encode(cluster.AlreadyCommitted(own=True))
     yield "commit_again", answer(Op.COMMIT, St.ALREADY_COMMITTED, again, request_id=42)
     yield "expire", control(Op.EXPIRE, cluster.ScopeExpire(scope_id=30, epoch=8, driver=31), request_id=43)
+    yield "expire_ok", reply(Op.EXPIRE, cluster.ScopeCommitted(), request_id=43)
 
 
 def all_vectors() -> Iterator[tuple[str, dict[str, Any]]]:
