@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+import ringfence
 from ringfence.native import messages, wire
 from tests.system.harness import SCHEMA, NodeProcess, batch
-from tests.system.raw import RawClient, RawTopic, message_of
+from tests.system.raw import Answer, RawClient, RawTopic, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,24 +96,120 @@ def test_zero_rows_are_refused(topic: RawTopic) -> None:
 
 def test_a_key_of_another_partition_is_refused(client: RawClient) -> None:
     made = RawTopic(client, "wrong-slot", SCHEMA, ["id"], partitions=2)
-    answers = [made.publish(batch(row, 1), 0, index=0) for row in range(8)]
-    codes = {answer.code for answer in answers}
-    assert Code.WRONG_SLOT in codes, "eight keys do not all fall into one half"
-    assert (
-        made.ends(0)[1]
-        == sum(answer.status == Status.OK and not answer.header.flags & 2 for answer in answers[:1])
-        or made.ends(0)[1] <= 1
-    )
+    first, rows = made.table.partitions[0], batch(0, 8)
+    belongs = [first.lo <= slot <= first.hi for slot in ringfence.slots(rows, key=["id"])]
+    assert len(set(belongs)) == 2, "eight keys do not all fall into one half"
+    refused(made.publish(rows, 0), Code.WRONG_SLOT)
+    stored = 0
+    for row, here in enumerate(belongs):
+        answer = made.publish(batch(row, 1), stored)
+        if here:
+            assert answer.header.first_offset == stored, answer
+            stored += 1
+        else:
+            refused(answer, Code.WRONG_SLOT)
+    assert [made.ends(index) for index in (0, 1)] == [(0, stored), (0, 0)]
 
 
-def test_stale_and_zero_and_future_epochs_are_redirected(topic: RawTopic) -> None:
+def redirected(topic: RawTopic, answer: Answer, reason: wire.RedirectReason) -> None:
+    """Not stored; the answer has what a client needs to send it right."""
+    [place] = topic.table.partitions
+    assert (answer.status, answer.reason) == (Status.REDIRECT, reason), answer
+    assert (answer.header.layout_version, answer.header.owner_epoch) == (topic.table.version, place.epoch)
+    [node] = topic.table.nodes
+    body = answer.read(messages.Redirected)
+    assert (body.owner, body.addresses) == (place.owner, node.addresses) and body.addresses, body
+    assert topic.ends() == (0, 1)
+
+
+def test_a_stale_version_is_answered_with_owner_and_version(topic: RawTopic) -> None:
+    """F2."""
+    answer = topic.publish(GOOD, 1, layout_version=topic.table.version - 1)
+    redirected(topic, answer, wire.RedirectReason.STALE_VERSION)
+
+
+def test_no_epoch_passes_but_the_one_that_is_open(topic: RawTopic) -> None:
+    """Z9: stale and zero ones are redirected, future ones wait for their deadline."""
     epoch = topic.place()["owner_epoch"]
-    for wrong in (0, epoch - 1, epoch + 1, 2**64 - 1):
-        answer = topic.publish(GOOD, 1, owner_epoch=wrong)
-        assert answer.reason == wire.RedirectReason.STALE_EPOCH or answer.code is not None, answer
-        if answer.status == Status.REDIRECT:
-            assert answer.header.owner_epoch == epoch
-            assert answer.read(messages.Redirected).owner == topic.table.partitions[0].owner
+    for stale in (0, 1, epoch - 1):
+        redirected(topic, topic.publish(GOOD, 1, owner_epoch=stale), wire.RedirectReason.STALE_EPOCH)
+    for future in (epoch + 1, 2**64 - 1):
+        refused(topic.publish(GOOD, 1, owner_epoch=future, deadline_ms=100), Code.AHEAD)
+    for stale in (0, 1, topic.producer_epoch - 1):
+        refused(topic.publish(GOOD, 1, producer_epoch=stale), Code.FENCED_PRODUCER)
+    refused(topic.publish(GOOD, 1, producer_id=0), Code.INVALID_ARGUMENT)
+    assert topic.ends() == (0, 1)
+
+
+def test_what_an_owner_took_before_its_restart_is_stale_after_it(tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "data") as node, RawClient(node.address) as before:
+        topic = RawTopic(before, "restarted", SCHEMA, ["id"])
+        assert topic.publish(batch(0, 1), 0).status == Status.OK
+        stale = topic.place()["owner_epoch"]
+        node.kill()
+        node.start()
+        with RawClient(node.address) as after:
+            topic.client = after
+            assert topic.refresh().partitions[0].epoch > stale
+            redirected(topic, topic.publish(GOOD, 1, owner_epoch=stale), wire.RedirectReason.STALE_EPOCH)
+            assert topic.publish(GOOD, 1).header.first_offset == 1
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 0), (2, 3), (9, 255), (5, 2)])
+def test_a_client_of_other_versions_is_told_which_one_it_needs(
+    topic: RawTopic, node: NodeProcess, low: int, high: int
+) -> None:
+    """P28; what is stored and who is connected are not affected."""
+    with RawClient(node.address) as other:
+        hello = messages.Hello(version_min=low, version_max=high, client="of another time")
+        answer = other.control(Op.HELLO, hello)
+        refused(answer, Code.UNSUPPORTED_VERSION)
+        assert (
+            f"this node {wire.PROTOCOL_VERSION_MIN}..={wire.PROTOCOL_VERSION}"
+            in answer.read(messages.Refused).message
+        )
+        answer = other.ask(Op.STATUS, version=wire.PROTOCOL_VERSION + 1)
+        refused(answer, Code.UNSUPPORTED_VERSION)
+
+
+def big_endian(schema: pa.Schema) -> bytes:
+    """The schema's message, of one column, marked as big-endian.
+
+    The mark's place in the table of the flatbuffer is led to a 1 that is there already: the count of fields.
+    """
+    assert len(schema) == 1
+    message = bytearray(schema.serialize().to_pybytes())
+
+    def at(place: int, size: int = 4) -> int:
+        return int.from_bytes(message[place : place + size], "little")
+
+    def field(table: int, slot: int) -> int:
+        """Where the table's vtable says where that field is."""
+        return table - int.from_bytes(message[table : table + 4], "little", signed=True) + 4 + 2 * slot
+
+    root = 8 + at(8)
+    header = root + at(field(root, 2), 2)
+    table = header + at(header)
+    fields = table + at(field(table, 1), 2)
+    count = fields + at(fields)
+    assert at(count) == 1
+    place = field(table, 0)
+    message[place : place + 2] = (count - table).to_bytes(2, "little")
+    return bytes(message)
+
+
+def test_a_big_endian_schema_is_refused(topic: RawTopic) -> None:
+    schema = pa.schema([pa.field("id", pa.int64())])
+    marked = big_endian(schema)
+    stream = marked + pa.RecordBatch.from_pylist([{"id": 1}], schema).serialize().to_pybytes()
+    assert pa.ipc.open_stream(stream).read_next_batch()["id"].to_pylist() == [1 << 56], "it is what it says"
+    refusals = [
+        topic.client.control(Op.TOPIC_CREATE, messages.TopicCreate(name="big", schema=marked)),
+        topic.client.control(Op.SCHEMA_ADD, messages.SchemaAdd(name=topic.table.name, schema=marked)),
+    ]
+    for answer in refusals:
+        assert answer.status == Status.REFUSED
+        assert "big-endian" in answer.read(messages.Refused).message
 
 
 def test_a_future_version_waits_for_its_deadline_and_is_refused(topic: RawTopic) -> None:

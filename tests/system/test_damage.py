@@ -11,7 +11,9 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
+from ringfence.control.store.journal import JOURNAL_FORMAT
 from ringfence.native import wire
+from ringfence.native._node import crc32c
 from tests.system import files
 from tests.system.disk import Disk
 from tests.system.harness import SCHEMA, NodeProcess, batch, cli
@@ -181,6 +183,27 @@ def test_a_newer_identity_format_is_refused_byte_identically(
     with pytest.raises(AssertionError, match="exit code 7"):
         node.start()
     assert files.content_of(node.data) == before
+
+
+def test_newer_metadata_is_refused_byte_identically_and_serves_again_when_restored(
+    stopped: tuple[NodeProcess, dict[int, list[int]]],
+) -> None:
+    """P28: what a program after this one wrote."""
+    node, ids = stopped
+    journal = node.data / "metadata" / "journal"
+    original = journal.read_bytes()
+    newer = bytearray(original)
+    newer[4:6] = (JOURNAL_FORMAT + 1).to_bytes(2, "little")
+    newer[60:64] = crc32c(bytes(newer[:60])).to_bytes(4, "little")
+    journal.write_bytes(newer)
+    before = files.content_of(node.data)
+    with pytest.raises(AssertionError, match=f"exit code {Exit.STORAGE}") as refused:
+        node.start()
+    assert f"has format {JOURNAL_FORMAT + 1}" in str(refused.value)
+    assert files.content_of(node.data) == before
+    journal.write_bytes(original)
+    with node, ringfence.connect(node.address) as client:
+        assert {partition: read(client, partition) for partition in ids} == ids
 
 
 def test_segment_files_of_another_store_are_refused_and_left_alone(
