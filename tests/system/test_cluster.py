@@ -20,7 +20,16 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
 from tests.system.cluster import THREE_VOTERS, Three, names
-from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, read_ids, until
+from tests.system.harness import (
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+    until,
+)
 
 
 @pytest.fixture
@@ -36,6 +45,7 @@ def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three
     created = three.create(1, "t")
     owners = [partition.owner for partition in created.partitions]
     assert sorted(owners.count(node.ready["node"]) for node in three.nodes) == [2, 2, 2]
+    assert owners[:3] == owners[3:], "round-robin (J3)"
     for place in range(3):
         until(lambda place=place: three.topics(place) == names("t"), what=f"the topic on node {place}")
     with ringfence.connect(three.nodes[2].address) as client:
@@ -64,7 +74,7 @@ def test_a_topic_is_created_on_one_placed_over_all_and_known_to_all(three: Three
 
 
 def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
-    three.create(0, "before")
+    before = three.placed(0, three.create(0, "before").name)
     leader = three.leader()
     rest = [place for place in range(3) if place != leader]
     three.nodes[leader].kill()
@@ -75,6 +85,12 @@ def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
         client.create_topic("after", schema=SCHEMA, key=["id"], partitions=3)
     for place in rest:
         until(lambda place=place: three.topics(place) == names("after", "before"), what="both topics")
+        until(
+            lambda place=place: three.life(leader, seen_by=place) == "FAILED", what="its failure in the log"
+        )
+        assert three.placed(place, "before") == before, "no live owner moves (F18)"
+    members = [[(node["node"], node["life"]) for node in three.listed(place)["nodes"]] for place in rest]
+    assert members[0] == members[1], "equal member lists (J1)"
     three.nodes[leader].restart()
     until(lambda: three.topics(leader) == names("after", "before"), what="both topics after the restart")
 
@@ -82,11 +98,49 @@ def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
 def test_all_killed_and_restarted_keep_their_metadata(three: Three) -> None:
     for number in range(5):
         three.create(number % 3, f"t{number}", partitions=2)
+    before = [three.placed(0, f"t{number}") for number in range(5)]
+    with ringfence.connect(three.nodes[0].address) as client, client.producer("t0") as producer:
+        producer.send(batch(0, 300)).result(30)
     three.kill_all()
     three.restart_all()
     for place in range(3):
         until(lambda place=place: len(three.topics(place)) == 5, what=f"topics on node {place}")
+        for number, placed in enumerate(before):
+            now = three.placed(place, f"t{number}")
+            assert {part: owner for part, (owner, _) in now.items()} == {
+                part: owner for part, (owner, _) in placed.items()
+            }, "owners are durable (J3)"
+            assert all(now[part][1] > epoch for part, (_, epoch) in placed.items()), "under new epochs"
+    with ringfence.connect(three.nodes[2].address, timeout_s=30) as client:
+        check_identity(read_ids(client, "t0"), {0: range(300)}, {0: 300})
     three.create(2, "more", partitions=1)
+
+
+def test_a_node_that_was_alone_becomes_the_first_of_a_cluster(tmp_path: Path) -> None:
+    """Its directory, with what it has; rows that come in at the other node go on behind them."""
+    alone = NodeProcess(tmp_path / "a")
+    with alone, ringfence.connect(alone.address) as client:
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
+        with client.producer("t") as producer:
+            producer.send(batch(0, 1_000)).result(30)
+    before, control = alone.ready, f"tcp://127.0.0.1:{free_port()}"
+    alone.options = ("--control", control)
+    with alone, NodeProcess(tmp_path / "b", options=("--join", control)) as second:
+        for kept in ("cluster", "history", "store", "node"):
+            assert alone.ready[kept] == before[kept], kept
+        assert (second.ready["cluster"], second.ready["history"]) == (before["cluster"], before["history"])
+        with ringfence.connect(second.address, timeout_s=30) as client:
+            with client.producer("t") as producer:
+                producer.send(batch(1_000, 1_000)).result(30)
+            check_identity(read_ids(client, "t"), {0: range(2_000)}, {0: 2_000})
+
+            def in_ring() -> list[bool]:
+                listed = json.loads(cli("node", "list", "--control", control, "--json").stdout)
+                return [node["in_ring"] for node in listed["nodes"]]
+
+            until(lambda: in_ring() == [True, True], what="both in the ring")
+            created = client.create_topic("both", schema=SCHEMA, key=["id"], partitions=2)
+        assert {part.owner for part in created.partitions} == {before["node"], second.ready["node"]}
 
 
 def test_one_alone_of_three_neither_leads_nor_takes_commands(three: Three) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
+from tests.http.desk import TOPIC, send
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
+from tests.system.test_admin_http import with_http
 from tests.system.world import World, begun
 
 if TYPE_CHECKING:
@@ -125,7 +128,14 @@ def role_of(world: World, node: int) -> str:
 @pytest.mark.timeout(60)
 def test_a_cluster_below_its_minimum_size_refuses_the_first_topic(tmp_path: Path) -> None:
     control = f"tcp://127.0.0.1:{free_port()}"
-    with NodeProcess(tmp_path / "one", options=("--control", control, "--nodes-min", "2")) as one:
+    one = NodeProcess(tmp_path / "one", options=("--control", control, "--nodes-min", "2"))
+    http = with_http(one)
+    with one:
+        assert send(http, "GET", "/admin/status").body["table"] == "UNASSIGNED"
+        assert send(http, "GET", "/admin/ring").body["members"] == []
+        refused = send(http, "POST", "/admin/topics", json.dumps(TOPIC).encode(),
+                       {"content-type": "application/json"})  # fmt: skip
+        assert (refused.status, refused.slug) == (409, "too-few-replicas")
         with (
             ringfence.connect(one.address, timeout_s=1) as client,
             pytest.raises(ringfence.RetriableError, match="waits for 2"),
@@ -137,3 +147,4 @@ def test_a_cluster_below_its_minimum_size_refuses_the_first_topic(tmp_path: Path
         ):
             created = client.create_topic("early", schema=SCHEMA, key=["id"], partitions=2)
             assert len({part.owner for part in created.partitions}) == 2
+            assert send(http, "GET", "/admin/status").body["table"] == "ASSIGNED"
