@@ -190,6 +190,15 @@ def test_a_damaged_file_is_refused_and_the_next_good_request_works(node: NodePro
                 own.stored += answer.status == wire.Status.OK
         assert topic.publish(batch(0, 1), 0).status == wire.Status.OK
         assert topic.ends() == (0, 1)
+    if own is not None and own.stored:
+        check_sound(node.address, own.table.name)
+
+
+def check_sound(address: str, name: str) -> None:
+    """What was taken of a damaged file is sound in itself."""
+    with ringfence.connect(address) as client:
+        for item in client.read(name):
+            item.validate(full=True)
 
 
 def messages_of(data: bytes) -> list[bytes]:

@@ -17,6 +17,8 @@ from ringfence.control.cli.program import run as run_command
 from tests.http.desk import TOPIC, Answer, send
 from tests.system.cluster import Three
 from tests.system.harness import NodeProcess, cli, free_port, until
+from tests.system.test_http_floods import opened
+from tests.system.test_http_floods import told as heard
 
 SCHEMATHESIS = Path(sys.executable).parent / "schemathesis"
 SECRET = "rf_for_tests_" + "0" * 40
@@ -93,12 +95,39 @@ def crowd(address: str) -> None:
     assert len({answer.text for answer in keyed if answer.status == 201}) == 1
 
 
+def huge(address: str) -> None:
+    """Too much of each kind, in one piece and without an end: 4xx with a reason, and nothing comes of it."""
+    deep = b'{"name": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    wide = json.dumps({**TOPIC, "properties": {"a": "x" * (1 << 20)}}).encode()
+    kind = {"content-type": "application/json", **BEARER}
+    many = {f"x-{number}": "1" for number in range(100)}
+    endless = (bytes(1 << 16) for _ in range(1 << 7))
+    columns = [{"name": f"c{number}", "type": "int64"} for number in range(8_000)]
+    told = [
+        send(address, "POST", "/admin/topics", deep, kind),
+        send(address, "POST", "/admin/topics", wide, kind),
+        send(address, "POST", "/admin/topics", endless, kind),
+        send(address, "POST", "/admin/topics", json.dumps({**TOPIC, "columns": columns}).encode(), kind),
+        send(address, "GET", "/admin/topics?prefix=" + "x" * 5_000, None, BEARER),
+        send(address, "GET", "/admin/topics", None, {**BEARER, **many}),
+        ask(address, "POST", "/admin/topics", TOPIC, idempotency_key="k" * 500, **BEARER),
+    ]
+    assert [answer.status for answer in told] == [400, 413, 413, 422, 414, 431, 422]
+    assert all(answer.slug for answer in told), "each says why"
+    port = int(address.rpartition(":")[2])
+    for head in (b"GET /", b"GET /admin/status HTTP/1.1\r\nx-long: "):
+        assert heard(opened(port, head + b"y" * 16_500)).startswith(b"HTTP/1.1 400 ")
+    shown = ask(address, "GET", "/admin/topics?limit=1000", **BEARER).body["topics"]
+    assert [topic["name"] for topic in shown] == ["public/default/t"]
+
+
 def test_no_request_to_a_node_finds_a_defect(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "a")
     address = with_http(node)
     with node:
         let_in(address)
         assert ask(address, "POST", "/admin/topics", TOPIC, **BEARER).status == 201
+        huge(address)
         fuzz(tmp_path, address, "coverage,fuzzing,stateful", examples=3, config=PLACE)
         crowd(address)
         is_sound(address, node.log)
