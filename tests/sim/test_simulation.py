@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,11 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.__main__ import main
 from tests.sim.mix import Plan
+from tests.sim.planted.control import planted
 from tests.sim.simulation import Result, run
 
 SEEDS = range(1, 25)
 REPLAYED = range(1, 4)
+PLANTED_MAX = 4
+"""Seeds within which the quickest of the planted bugs shows."""
 ROTATING = 12
 """Seeds that nobody has run yet, others each day; a failure names its seed."""
 
@@ -37,6 +42,35 @@ def test_no_promise_is_broken_in_the_seeds_of_the_day(soak: int) -> None:
     for seed in range(first, first + ROTATING * soak):
         broken = run(Plan.drawn(seed)).violation
         assert broken is None, f"{broken}; replay: python -m tests.sim --seed {seed}"
+
+
+def program(capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
+    """`python -m tests.sim`: its exit code and what it said."""
+    patch.setattr(sys, "argv", ["python -m tests.sim", *arguments])
+    code = main()
+    return code, capfd.readouterr().out
+
+
+SUMS = r"(\d+) seeds \((\d+) count\), (\d+) events, (\d+) faults, (\d+) violations, (\d+) seeds a minute"
+
+
+def test_the_program_tells_its_sums_last_and_a_broken_promise_by_its_exit_code(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = program(capfd, monkeypatch, "--seeds", "1..2")
+    found = re.match(SUMS, said.splitlines()[-1])
+    assert found, said
+    seeds, _, events, faults, violations, _ = map(int, found.groups())
+    assert (code, seeds, violations) == (0, 2, 0)
+    assert events > 0 and faults > 0
+    code, said = program(capfd, monkeypatch, "--seed", "1")
+    assert (code, f"trace {result(1).trace}" in said.splitlines()) == (0, True), said
+    with planted("vote_not_persisted"):
+        code, said = program(capfd, monkeypatch, "--seeds", f"1..{PLANTED_MAX}")
+    found = re.match(SUMS, said.splitlines()[-1])
+    assert found, said
+    assert code == 1 and int(found[5]) > 0, said
+    assert "replay: python -m tests.sim --seed" in said
 
 
 def test_a_cluster_of_five_keeps_its_promises() -> None:
