@@ -14,7 +14,16 @@ import pyarrow.parquet as pq
 import ringfence
 from ringfence.control.cli.exits import Exit
 from tests.documents import ROOT
-from tests.system.harness import PROGRAM, NodeProcess, cli, free_port
+from tests.system.harness import (
+    PROGRAM,
+    SCHEMA,
+    NodeProcess,
+    batch,
+    check_identity,
+    cli,
+    free_port,
+    read_ids,
+)
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -31,6 +40,28 @@ def test_a_node_says_where_it_serves_and_stops_in_order(tmp_path: Path) -> None:
             assert node.process.wait(30) == 0
         last = [json.loads(line) for line in node.log.read_text().splitlines()][-1]
         assert last["event"] == "stopped"
+
+
+def test_a_file_of_settings_is_read_and_libzmq_receives_as_well(tmp_path: Path) -> None:
+    """`--config`; flags win over it. With libzmq, the reference of what receives, every row comes back."""
+    config = tmp_path / "node.toml"
+    config.write_text('transport = "libzmq"\nlisten = ["tcp://127.0.0.1:1"]\nbudget_bytes = "64MiB"\n')
+    node = NodeProcess(tmp_path / "data", options=("--config", str(config)))
+    with node, ringfence.connect(node.address, timeout_s=30) as client:
+        assert node.ready["address"] == node.address
+        threads = [path.read_text().strip() for path in Path(f"/proc/{node.pid}/task").glob("*/comm")]
+        assert threads.count("rf-engine") > 1, "libzmq has threads of its own, named as who began them"
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
+        with client.producer("t") as producer:
+            for start in range(0, 20_000, 100):
+                producer.send(batch(start, 100))
+            large = batch(20_000, 40_000, text="x" * 200)  # above what libzmq copies into its own message
+            producer.send(large).result(30)
+        check_identity(read_ids(client, "t"), {0: range(60_000)}, {0: 60_000})
+    config.write_text('transports = "libzmq"\n')
+    done = cli("serve", "--data", str(tmp_path / "data"), "--config", str(config))
+    assert done.returncode == Exit.USAGE, done.stderr
+    assert "transports" in done.stderr
 
 
 def test_without_json_one_line_names_the_address(tmp_path: Path) -> None:
