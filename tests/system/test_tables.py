@@ -32,6 +32,10 @@ class Cluster(NamedTuple):
     def asked(self, place: int, path: str) -> Any:
         return asked(self.http[place], path)
 
+    def limit(self, **values: int) -> None:
+        changed = ask(self.http[self.three.leader()], "PATCH", "/admin/config", {"values": values})
+        assert changed.status == 200, changed
+
     def follower(self) -> int:
         leader = self.three.leader()
         return next(place for place in range(3) if place != leader)
@@ -153,23 +157,40 @@ def test_a_partition_is_shown_as_moving_by_every_node_until_it_has_moved(cluster
         for start in range(0, 8_000, 1_000):
             into.send(batch(start, 1_000, text="x" * 500))
 
-    def throttle(bytes_per_s: int) -> None:
-        values = {"values": {"sync_bytes_per_s": bytes_per_s}}
-        assert ask(cluster.http[0], "PATCH", "/admin/config", values).status == 200
-
     def states() -> set[tuple[int, str]]:
         every = [asked(address, f"{place}/assignments")["partitions"] for address in cluster.http]
         return {(part["owner"], part["state"]) for [part] in every}
 
-    throttle(MIB // 4)
+    cluster.limit(sync_bytes_per_s=MIB // 4)
     try:
         move = {"action": "move", "moves": [{"partition": part.partition, "nodes": [target]}]}
         started = ask(cluster.http[1], "POST", "/admin/rebalance", move)
         assert started.status in {200, 201, 202}, started
         until(lambda: states() == {(part.owner, "MOVING")}, 30, "every node says that it moves")
     finally:
-        throttle(0)
+        cluster.limit(sync_bytes_per_s=0)
     until(lambda: states() == {(target, "ONLINE")}, what="it has moved")
+
+
+def test_how_long_a_node_may_be_silent_is_a_setting(cluster: Cluster) -> None:
+    """J11: and one that failed owns what it owned, when it is heard again."""
+    three, silent, leader = cluster.three, cluster.follower(), cluster.three.leader()
+    shown = cluster.asked(leader, "/admin/config")["values"]
+    assert (shown["heartbeat_ms"]["value"], shown["failure_ms"]["value"]) == (200, 2_000)
+    before = three.placed(leader, "t")
+    cluster.limit(failure_ms=60_000)
+    three.nodes[silent].freeze()
+    try:
+        time.sleep(4)  # twice of what it is without the change
+        assert three.life(silent, seen_by=leader) == "LIVE"
+        cluster.limit(failure_ms=2_000)
+        for place in range(3):
+            if place != silent:
+                until(lambda place=place: three.life(silent, seen_by=place) == "FAILED", what="it has failed")
+    finally:
+        three.nodes[silent].wake()
+    until(lambda: three.life(silent, seen_by=silent) == "LIVE", what="it lives again")
+    assert three.placed(silent, "t") == before
 
 
 def test_loads_that_vary_leave_no_entry_in_the_log(cluster: Cluster) -> None:
