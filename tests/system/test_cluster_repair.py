@@ -10,8 +10,10 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
+from ringfence.native import wire
 from tests.http.desk import TOPIC, send
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
+from tests.system.raw import RawClient
 from tests.system.test_admin_http import with_http
 from tests.system.world import World, begun
 
@@ -70,6 +72,45 @@ def test_a_node_that_lacks_an_entry_serves_nothing_of_it_until_it_has_it(world: 
     finally:
         world.network.heal()
     check_identity(rows, {0: range(300)}, {0: 300})
+
+
+def ring(world: World, place: int) -> set[int]:
+    return {node["node"] for node in world.three.listed(place)["nodes"] if node["in_ring"]}
+
+
+@pytest.mark.timeout(120)
+def test_a_ring_that_grew_is_served_by_who_has_its_entry_and_by_nobody_else(
+    world: World, tmp_path: Path
+) -> None:
+    """Z8: the commit is the majority's; the node that it did not reach knows neither ring nor table."""
+    three, host = world.three, world.network.hosts[0]
+    options = ("--control", f"tcp://{host}:{free_port()}", "--join", three.controls[0],
+               *three.nodes[0].options[2:])  # fmt: skip
+    before = ring(world, 2)
+    world.network.cut(2, [0, 1])
+    try:
+        until(lambda: three.led_by_one_of([0, 1]), what="a leader of the majority")
+        with NodeProcess(tmp_path / "d", options=options, host=host, prefix=three.nodes[0].prefix) as fourth:
+            number = fourth.ready["node"]
+            until(lambda: ring(world, 0) == ring(world, 1) == {*before, number}, what="the majority's ring")
+            topic = three.create(0, "grown", partitions=8)
+            assert number in {part.owner for part in topic.partitions}
+            assert ring(world, 2) == before
+            with RawClient(three.nodes[2].address) as cut:
+                assert cut.ask(wire.Opcode.TABLE, topic=topic.topic).code == wire.Code.UNKNOWN_TOPIC
+            world.network.heal()
+            until(lambda: ring(world, 2) == {*before, number}, what="its entry at who was cut off")
+            three.until_equal()
+            with RawClient(three.nodes[0].address) as one, RawClient(three.nodes[2].address) as other:
+                tables = [client.ask(wire.Opcode.TABLE, topic=topic.topic).body for client in (one, other)]
+            assert tables[0] == tables[1]
+            with ringfence.connect(three.nodes[1].address, timeout_s=30) as client:
+                client.delete_topic("grown")
+            removed = cli("node", "remove", str(number), "--control", three.controls[0])
+            assert removed.returncode == 0, removed.stderr
+    finally:
+        world.network.heal()
+    until(lambda: ring(world, 2) == before, what="the ring that was")
 
 
 @pytest.mark.timeout(120)
