@@ -5,7 +5,6 @@ Its Rust is built in the profile of `cargo test`, whose libraries it shares; `ma
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.cli.demo_steps import generate
 from tests.conftest import ROOT
 
 PIP = (sys.executable, "-m", "pip")
@@ -116,15 +114,6 @@ def test_a_fresh_environment_imports_the_wheel_and_runs_the_command(python: Path
     code = "import importlib.metadata as metadata; print(metadata.version('ringfence'))"
     version = run(python, "-c", code, cwd=tmp_path).strip()
     assert version in run(python.parent / "ringfence", "--version", cwd=tmp_path)
-
-
-def test_the_main_job_runs_from_the_wheel(python: Path, tmp_path: Path) -> None:
-    """C1; without Spark, which `tests/spark` runs."""
-    source = generate(0.002, tmp_path)
-    job = (python.parent / "ringfence", "demo", "--input", source, "--no-spark", "--json")
-    steps = [json.loads(line) for line in run(*job, cwd=tmp_path).splitlines()]
-    assert steps[-1]["equal"] is True
-    assert steps[-1]["rows"] > 10_000
 
 
 def test_the_wheel_names_what_it_needs_and_pins_nothing_from_above_that_it_need_not(wheel: Path) -> None:
