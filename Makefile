@@ -14,6 +14,10 @@ help:  ## this list
 setup:  ## .venv with all packages and ringfence in it; says what is missing
 	@tools/setup.sh
 
+# Tests start some hundred Python processes. Where this is set, as images of containers do, each of them compiles all
+# that it imports: more than half of a node's start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Two goals at a time, in this order: compilers run beside pip's downloads, what waits runs beside what computes. The
 # output of each goal comes at its end.
 test:  ## all tests and checks; CI runs `make chaos MINUTES=5` behind it
