@@ -14,6 +14,7 @@ FILES: Final = (
     "tests/system/test_changes.py",
     "tests/system/test_admin_http.py",
     "tests/spark/test_bad_input.py",
+    "tests/system/test_faults.py",  # one of its tests waits half a minute
     "tests/system/test_demo_cluster.py",
     "tests/system/test_cluster_faults.py",
     "tests/spark/test_documents.py",
