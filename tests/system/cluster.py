@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 THREE_VOTERS = ["leader", "voter", "voter"]
 NOBODY: dict[str, Any] = {"nodes": (), "leader": 0, "term": 0, "index": 0, "hash": ""}
 LOOPBACK = ("127.0.0.1",) * 3
+MEMORY = ("--budget-bytes", "160MiB")
+"""A node touches all of it at each start. The largest body of the default has room: any node may join.
+
+Options of a cluster's own come behind it, and hold.
+"""
 
 
 class Three:
@@ -38,7 +43,7 @@ class Three:
         """`hosts` are the nodes' addresses, `prefixes` the commands that the program is run by."""
         self.controls = [f"tcp://{host}:{free_port()}" for host in hosts]
         self.nodes = [
-            NodeProcess(root / name, options=("--control", control, *self.join(place), *options),
+            NodeProcess(root / name, options=("--control", control, *self.join(place), *MEMORY, *options),
                         host=host, prefix=prefix)
             for place, (name, control, host, prefix)
             in enumerate(zip("abc", self.controls, hosts, prefixes, strict=True))
