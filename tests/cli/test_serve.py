@@ -121,7 +121,7 @@ def test_identity_and_topics_outlive_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused_byte_for_byte(tmp_path: Path) -> None:
-    with NodeProcess(tmp_path / "data"):
+    with NodeProcess(tmp_path / "data", options=("--segment-bytes", "4MiB")):  # files that are read whole
         pass
     identity = tmp_path / "data" / "store.toml"
     identity.write_text(identity.read_text().replace("format = 1", "format = 2"))

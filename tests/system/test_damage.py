@@ -22,7 +22,8 @@ from tests.system.harness import SCHEMA, NodeProcess, batch, cli
 @pytest.fixture
 def stopped(tmp_path: Path) -> tuple[NodeProcess, dict[int, list[int]]]:
     """A stopped node with 4 partitions of 40 batches, and the ids in each partition."""
-    node = NodeProcess(tmp_path / "data")
+    # Tests here read whole files, and keep them: little ones.
+    node = NodeProcess(tmp_path / "data", options=("--segment-bytes", "4MiB"))
     with node, ringfence.connect(node.address) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=4)
         with client.producer("t") as producer:

@@ -21,7 +21,7 @@ from tests.system.harness import SCHEMA, batch, until
 
 @pytest.fixture
 def three(tmp_path: Path) -> Iterator[Three]:
-    cluster = Three(tmp_path)
+    cluster = Three(tmp_path, options=("--segment-bytes", "4MiB"))  # directories are copied, and read whole
     try:
         yield cluster.start()
     finally:
