@@ -39,7 +39,9 @@ class Locked:
 
     def __init__(self, root: Path) -> None:
         self.http = f"http://127.0.0.1:{free_port()}"
-        self.node = NodeProcess(root / "data", options=("--http", self.http.removeprefix("http://")))
+        # Its files are read whole: little ones.
+        options = ("--http", self.http.removeprefix("http://"), "--segment-bytes", "4MiB")
+        self.node = NodeProcess(root / "data", options=options)
         self.files = root / "tokens"
         self.files.mkdir()
 
