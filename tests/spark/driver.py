@@ -1,9 +1,10 @@
 """A Spark driver in a process of its own, to be killed: python -m tests.spark.driver KIND ADDRESS FOLDER DIE.
 
 batch: ids 0 to 19,999 into topic `nightly`, scope and epoch given. DIE=commit kills the driver between its
-stages and its commit, and one Python worker on the way. DIE=wait: into `interrupted-driver`, and each task
-leaves the mark `waits` in FOLDER and stands still in its middle; DIE=again: there, to the end. stream: the
-Parquet files of FOLDER/source into `streamed`, one a micro-batch.
+stages and its commit, and one Python worker on the way; with "" nobody dies. DIE=wait: into
+`interrupted-driver`, and each task leaves the mark `waits` in FOLDER and stands still in its middle;
+DIE=again: there, to the end. stream: the Parquet files of FOLDER/source into `streamed`, one a micro-batch.
+What comes behind a driver's death a test does with these functions, in a session of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def die(*_: Any, **__: object) -> NoReturn:
     raise AssertionError("dead")
 
 
-def batch(address: str, folder: str, how: str) -> None:
+def batch(spark: SparkSession, address: str, folder: str, how: str) -> tuple[int, bool]:
+    """Rows, and whether an earlier run had committed them."""
     mark, topic = str(Path(folder) / "worker-died"), "nightly"
 
     def killed_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +72,7 @@ def batch(address: str, folder: str, how: str) -> None:
                 time.sleep(PATIENCE_S)
             yield rows
 
-    df = session().range(0, ROWS, numPartitions=4)
+    df = spark.range(0, ROWS, numPartitions=4)
     df = df.mapInArrow(waiting if how == "wait" else killed_once, df.schema)
     if how == "commit":
         Target.commit = die  # type: ignore[method-assign]
@@ -79,12 +81,12 @@ def batch(address: str, folder: str, how: str) -> None:
     result = ringfence.spark.write(
         df, address=address, topic=topic, create=True, key=["id"], partitions=3, scope=topic, epoch=7
     )
-    print(result.rows, result.already)
+    return result.rows, result.already
 
 
-def stream(address: str, folder: str) -> None:
+def stream(spark: SparkSession, address: str, folder: str) -> None:
     root = Path(folder)
-    files = session().readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
+    files = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1)
     rows = files.parquet(str(root / "source"))
     sink = rows.writeStream.format("ringfence").option("address", address).option("topic", "streamed")
     sink = sink.option("createTopic", "true").option("key", "id").option("partitions", 2)
@@ -95,6 +97,6 @@ def stream(address: str, folder: str) -> None:
 if __name__ == "__main__":
     kind, at, where = sys.argv[1:4]
     if kind == "batch":
-        batch(at, where, sys.argv[4] if len(sys.argv) > 4 else "")
+        batch(session(), at, where, sys.argv[4])
     else:
-        stream(at, where)
+        stream(session(), at, where)

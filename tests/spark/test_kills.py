@@ -1,4 +1,7 @@
-"""Drivers and workers of Spark die by SIGKILL; the topic has every row once, seen from outside."""
+"""Drivers and workers of Spark die by SIGKILL; the topic has every row once, seen from outside.
+
+The second run of each is one of the session of all tests here: another application, and no Java that starts.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import ringfence
 from tests.client.helpers import ids_of
 from tests.conftest import ROOT
-from tests.spark.driver import ROWS
+from tests.spark.driver import ROWS, batch, stream
 from tests.system.harness import NodeProcess, until
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 TIMEOUT_S = 240  # of one driver; Spark alone takes 10 s on a quiet machine
 
 
@@ -45,21 +50,19 @@ def killed(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_driver_killed_between_stages_and_commit_leaves_nothing_and_its_second_run_everything_once(
-    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+    spark: SparkSession, node: NodeProcess, client: ringfence.Client, tmp_path: Path
 ) -> None:
     first = driver("batch", node.address, str(tmp_path), "commit")
     assert first.wait(TIMEOUT_S) == -signal.SIGKILL
     killed(first)
     assert (tmp_path / "worker-died").exists(), "no worker died"
     assert client.count("nightly") == 0, "all is staged, nothing committed"
-    second = driver("batch", node.address, str(tmp_path))
-    told, _ = second.communicate(timeout=TIMEOUT_S)
-    assert (second.returncode, told.split()) == (0, [str(ROWS), "False"])
+    assert batch(spark, node.address, str(tmp_path), "") == (ROWS, False)
     assert sorted(ids_of(client, "nightly")) == list(range(ROWS))
 
 
 def test_ctrl_c_ends_a_driver_soon_and_its_second_run_has_everything_once(
-    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+    spark: SparkSession, node: NodeProcess, client: ringfence.Client, tmp_path: Path
 ) -> None:
     """As a terminal does it: SIGINT to the whole group, Java and Python workers too."""
     first = driver("batch", node.address, str(tmp_path), "wait")
@@ -71,14 +74,12 @@ def test_ctrl_c_ends_a_driver_soon_and_its_second_run_has_everything_once(
     finally:
         killed(first)
     assert client.count("interrupted-driver") == 0
-    second = driver("batch", node.address, str(tmp_path), "again")
-    told, _ = second.communicate(timeout=TIMEOUT_S)
-    assert (second.returncode, told.split()) == (0, [str(ROWS), "False"])
+    assert batch(spark, node.address, str(tmp_path), "again") == (ROWS, False)
     assert sorted(ids_of(client, "interrupted-driver")) == list(range(ROWS))
 
 
 def test_a_stream_whose_driver_is_killed_goes_on_from_its_checkpoint_and_writes_each_row_once(
-    node: NodeProcess, client: ringfence.Client, tmp_path: Path
+    spark: SparkSession, node: NodeProcess, client: ringfence.Client, tmp_path: Path
 ) -> None:
     files, rows = 6, 1000
     (tmp_path / "source").mkdir()
@@ -99,7 +100,5 @@ def test_a_stream_whose_driver_is_killed_goes_on_from_its_checkpoint_and_writes_
     finally:
         killed(first)
     assert count() % rows == 0, "no batch is there in part"
-    second = driver("stream", node.address, str(tmp_path))
-    second.communicate(timeout=TIMEOUT_S)
-    assert second.returncode == 0
+    stream(spark, node.address, str(tmp_path))
     assert sorted(ids_of(client, "streamed")) == list(range(files * rows))
