@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ CALLED = {
 }
 
 
+@cache  # every package is looked for in all of them
 def imports(folder: str) -> dict[str, set[str]]:
     """Top-level modules that each Python file below `folder` imports, also inside functions."""
     found = {}
