@@ -18,7 +18,7 @@ from ringfence.codec import NO_BODY, Answer, checked, request_header
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import BatchError, ConnectError, ProtocolError, RingfenceError
-from ringfence.native.frame import open_answer
+from ringfence.native.frame import open_answer, open_stored, pack_publish
 from ringfence.silence import Silence, Step
 
 if TYPE_CHECKING:
@@ -68,10 +68,11 @@ OPTIONS = {
 
 
 class Pending:
-    """A request that waits for its answer. Exactly one of `answered` and `lost` is called, once."""
+    """A request that waits for its answer. One of `answered`, `stored` and `lost` is called, once."""
 
     __slots__ = ("body_bytes", "give_up_at")
     polls: bool = False  # the node may keep it for as long as it likes: no answer means nothing
+    publishes: bool = False  # a PUBLISH: that it is stored comes to `stored`
 
     def __init__(self, give_up_at: float) -> None:
         self.give_up_at = give_up_at
@@ -80,6 +81,10 @@ class Pending:
     def answered(self, answer: Answer) -> None:
         """The node's answer."""
         raise AssertionError(f"{type(self)} takes no {answer}")
+
+    def stored(self, first_offset: int) -> None:
+        """The node's answer to a PUBLISH that it stored: nothing else in it matters."""
+        raise AssertionError(f"{type(self)} stores nothing at {first_offset}")
 
     def lost(self) -> None:
         """The connection is gone, or `give_up_at` is over: no answer will be taken any more."""
@@ -187,15 +192,51 @@ class Connection:
             BatchError: the body is above what the node takes. It would close the connection without a word.
         """
         size = memoryview(body).nbytes
+        self._check_size(size)
+        if crc is None:
+            crc = crc32c(body) if size else 0
+        header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
+        return self._take(header, body, size, pending)
+
+    def publish(
+        self,
+        kept: bytes,
+        data: bytearray,
+        pending: Pending,
+        sequence: int,
+        send: int,
+        rows: int,
+        schema_id: int,
+        deadline_ms: int,
+        extension_bytes: int,
+        crc: int,
+    ) -> bool:
+        """As `send`, for a batch: `kept` is a header with all that its partition's batches have in common."""
+        size = len(data)
+        self._check_size(size)
+        header = pack_publish(
+            kept,
+            self._next_id,
+            sequence,
+            send,
+            rows,
+            schema_id,
+            deadline_ms,
+            extension_bytes,
+            size,
+            crc,
+        )
+        return self._take(header, data, size, pending)
+
+    def _check_size(self, size: int) -> None:
         if size > self.message_bytes_max:
             raise BatchError(
                 "a message is above the node's message_bytes_max; send fewer rows at once",
                 body_bytes=size,
                 message_bytes_max=self.message_bytes_max,
             )
-        if crc is None:
-            crc = crc32c(body) if size else 0
-        header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
+
+    def _take(self, header: Buffer, body: Buffer, size: int, pending: Pending | None) -> bool:
         self._outgoing.append((header, body, size))
         if (size >= COPY_BYTES_MAX or not self.greeted) and not self.flush():
             return False
@@ -239,9 +280,13 @@ class Connection:
         socket = self.socket
         for _ in range(ANSWERS_PER_TURN_MAX):
             try:
-                header = open_answer(socket.recv(NOBLOCK))
+                frame = socket.recv(NOBLOCK)
             except zmq.Again:
                 return
+            told = open_stored(frame)
+            if told is not None and self._stored(*told):
+                continue
+            header = open_answer(frame)
             body = NO_BODY
             if (
                 header.body_bytes
@@ -250,6 +295,19 @@ class Connection:
                 if socket.getsockopt(zmq.RCVMORE):
                     raise ProtocolError("an answer has more than two frames", address=self.address)
             self._dispatch(checked(header, body))
+
+    def _stored(self, request_id: int, first_offset: int, credit_bytes: int) -> bool:
+        """What most answers say, without an Answer of 22 fields. False if it is none to a PUBLISH."""
+        pending = self._pending.get(request_id)
+        if pending is None or not pending.publishes:
+            return False
+        del self._pending[request_id]
+        self._heard = True
+        if credit_bytes:
+            self.credit_bytes = credit_bytes
+        self.unanswered_bytes -= pending.body_bytes
+        pending.stored(first_offset)
+        return True
 
     def _dispatch(self, answer: Answer) -> None:
         header = answer.header

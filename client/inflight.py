@@ -361,7 +361,7 @@ class Inflight:
             lane.waiting.remove(entry)
         del self._entries[entry.key]
         self.ready[lane.partition] = None
-        return [outcome, *self._drained()]
+        return [outcome] if self.phase is Phase.OPEN else [outcome, *self._drained()]
 
     def _final(self, lane: Lane, entry: Entry, error: RingfenceError) -> list[Effect]:
         lane.answered(entry)

@@ -120,6 +120,10 @@ class Link:
             ClosedError: the client is closed. ForkedError: it belongs to the parent process.
         """
         self._owner.check()
+        self.post(function)
+
+    def post(self, function: Callable[[], object]) -> None:
+        """`call`, for those who know already that this is the client's process."""
         if self._closing:
             raise ClosedError("the client is closed; connect anew")
         if self._thread is None:

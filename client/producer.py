@@ -76,6 +76,7 @@ class Producer:
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
         self._link, self._tables = link, tables
+        self._check_outside = link.check_outside  # bound once: each future has it
         self._budget = Budget(options.bytes_in_flight_max)
         self._encoder = TopicEncoder(layout, split=name is None)
         self._lock = threading.Lock()  # the order of `send` numbers is the order on the link's queue
@@ -94,6 +95,7 @@ class Producer:
             on_body_ended=self._budget.give,
             on_settled=self._on_settled,
         )
+        self._submit_there = self._sender.submit
         link.call(self._register)
         remember(self)
 
@@ -161,7 +163,7 @@ class Producer:
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         if not chunks:  # no rows: nothing to store
-            future = SendFuture(self._number, self._link.check_outside)
+            future = SendFuture(self._number, self._check_outside)
             future.seal()
             return future
         if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
@@ -235,17 +237,17 @@ class Producer:
             self._settlement.began()
         try:
             with self._lock:
-                self._check_open()
+                self._check_not_closed()
                 count = self._draw(
                     number
                 )  # chunks of one send count on, so that no other send comes between them
-                future = future or SendFuture(count, self._link.check_outside)
+                future = future or SendFuture(count, self._check_outside)
                 wanted = (
                     [body for body in bodies if not self._stored_before(body.partition, count)]
                     if number
                     else bodies
                 )
-                self._link.call(partial(self._sender.submit, future, wanted, count, deadline, last=last))
+                self._link.post(partial(self._submit_there, future, wanted, count, deadline, last))
         except BaseException:
             self._settlement.began(-1 if began else 0)
             self._budget.give(sum(len(body.data) for body in bodies))
@@ -293,7 +295,7 @@ class Producer:
         try:
             with self._lock:
                 self._check_open()
-                future = SendFuture(self._draw(None), self._link.check_outside)
+                future = SendFuture(self._draw(None), self._check_outside)
                 flush = coalescer.add(Small(batches, rows, size, note, future))
         except BaseException:
             self._settlement.began(-1)
@@ -338,7 +340,7 @@ class Producer:
         deadline = time.monotonic() + self._options.timeout_s
         number = sends[-1].future.number
         try:
-            self._link.call(partial(self._sender.submit, company, bodies, number, deadline, last=True))
+            self._link.call(partial(self._submit_there, company, bodies, number, deadline))
         except ClosedError as error:  # the link ended between: nobody else will tell the futures
             for body in bodies:
                 company.failed(body, error)
@@ -420,6 +422,9 @@ class Producer:
 
     def _check_open(self) -> None:
         self._owner.check()
+        self._check_not_closed()
+
+    def _check_not_closed(self) -> None:
         if self._closed:
             raise ClosedError("the producer is closed; make a new one", topic=self.topic)
 
@@ -438,9 +443,10 @@ class Producer:
         self._sender.table(layout)
 
     def _on_settled(self, sink: Sink) -> None:
-        futures = sink.settled if isinstance(sink, Company) else [sink]
-        for future in futures:
-            assert isinstance(future, SendFuture)
+        if isinstance(sink, SendFuture):
+            self._settlement.ended(sink.number, sink.error)
+            return
+        assert isinstance(sink, Company)
+        for future in sink.settled:
             self._settlement.ended(future.number, future.error)
-        if isinstance(sink, Company):
-            sink.settled = []
+        sink.settled = []

@@ -6,7 +6,7 @@ Its effects become frames, its outcomes futures.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ringfence.ask import ANSWER_GRACE_S, Ask
 from ringfence.connection import Pending
@@ -21,6 +21,7 @@ from ringfence.native.errors import (
     RetriableError,
     RingfenceError,
 )
+from ringfence.publish_headers import PublishHeaders
 from ringfence.retry import deadline_ms
 from ringfence.routing import is_early, moved_between
 
@@ -53,18 +54,15 @@ class Sink(Protocol):
     def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
 
 
-class Part(NamedTuple):
-    """One body and the send that it belongs to."""
-
-    body: Body
-    sink: Sink
-    number: int  # the `send` of the header, the same at every try
+# One body, the send that it belongs to, and the `send` of the header, the same at every try.
+Part = tuple["Body", Sink, int]
 
 
 class Publish(Pending):
     """One try of one body."""
 
     __slots__ = ("_attempt", "_key", "_sender")
+    publishes = True
 
     def __init__(self, sender: Sender, key: int, attempt: int, give_up_at: float) -> None:
         super().__init__(give_up_at)
@@ -72,6 +70,9 @@ class Publish(Pending):
 
     def answered(self, answer: Answer) -> None:
         self._sender.answered(self._key, self._attempt, answer)
+
+    def stored(self, first_offset: int) -> None:
+        self._sender.stored(self._key, self._attempt, first_offset)
 
     def lost(self) -> None:
         self._sender.lost(self._key, self._attempt)
@@ -97,6 +98,7 @@ class Sender:
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
         self._parts: dict[int, Part] = {}
         self._ways: dict[int, Connection] = {}  # by partition: over which its last batch went
+        self._headers = PublishHeaders()
         self._wakes: dict[int, float] = {}  # by partition: the latest end of a pause that a timer waits for
         self._next_key = 0
         self.try_s_max, self.grace_s = TRY_S_MAX, ANSWER_GRACE_S  # tests are less patient
@@ -104,13 +106,13 @@ class Sender:
 
     # ---- from the producer ------------------------------------------------------------------------------
 
-    def submit(self, sink: Sink, bodies: list[Body], number: int, deadline: float, *, last: bool) -> None:
+    def submit(self, sink: Sink, bodies: list[Body], number: int, deadline: float, last: bool = True) -> None:  # noqa: FBT001, FBT002
         """Bodies of one send, in the order of their rows; `last`: no more will come."""
         sink.expect(len(bodies))
         for body in bodies:
             key = self._next_key
             self._next_key += 1
-            self._parts[key] = Part(body, sink, number)
+            self._parts[key] = (body, sink, number)
             effects = self._inflight.submit(key, body.partition, deadline)
             if effects:
                 self._run(effects)
@@ -141,15 +143,17 @@ class Sender:
     def pump(self, now: float) -> None:
         """One body of each ready partition in turn, while there is credit."""
         inflight = self._inflight
+        up: dict[int, Connection] = {}  # by partition; one that ends meanwhile has no room
         while inflight.ready:
             sent = False
             for partition in list(inflight.ready):
-                peer = self._peer_of(partition)
-                connection = peer.up
-                if connection is None and peer.failure is not None and not peer.failure.retriable:
-                    # It is tried again until the deadline: a token in a file may be replaced meanwhile.
-                    inflight.told(partition, peer.failure)
-                if connection is None or not connection.room_for(0):
+                connection = up.get(partition)
+                if connection is None:
+                    connection = self._connection_to(partition)
+                    if connection is None:
+                        continue
+                    up[partition] = connection
+                if not connection.room_for(0):
                     continue
                 if self._ways.get(partition) is not connection and inflight.awaits(partition):
                     continue  # what is under way on another connection comes first: else this may overtake it
@@ -175,29 +179,29 @@ class Sender:
         entry = self.layout.partitions.get(partition)
         return self._link.first if entry is None else self._link.peer_of(self.layout, entry.owner)
 
+    def _connection_to(self, partition: int) -> Connection | None:
+        peer = self._peer_of(partition)
+        up = peer.up
+        if up is None and peer.failure is not None and not peer.failure.retriable:
+            # It is tried again until the deadline: a token in a file may be replaced meanwhile.
+            self._inflight.told(partition, peer.failure)
+        return up
+
     def _send(self, connection: Connection, order: Transmit, now: float) -> None:
         body, _, number = self._parts[order.key]
-        entry = self.layout.partitions.get(order.partition)
         left = min(order.deadline, now + self.try_s_max)
-        pending = Publish(self, order.key, order.attempt, left + self.grace_s)
         try:
-            sent = connection.send(
-                wire.Opcode.PUBLISH,
+            sent = connection.publish(
+                self._headers.of(self.layout, order.identity, order.partition),
                 body.data,
-                pending,
-                crc=body.crc,
-                topic=self.layout.topic,
-                partition=order.partition,
-                layout_version=self.layout.version,
-                owner_epoch=entry.epoch if entry is not None else 0,
-                producer_id=order.identity.producer_id,
-                producer_epoch=order.identity.producer_epoch,
-                sequence=order.sequence,
-                send=number,
-                rows=body.rows,
-                schema_id=body.schema_id,
-                deadline_ms=deadline_ms(left, now),
-                extension_bytes=body.extension_bytes,
+                Publish(self, order.key, order.attempt, left + self.grace_s),
+                order.sequence,
+                number,
+                body.rows,
+                body.schema_id,
+                deadline_ms(left, now),
+                body.extension_bytes,
+                body.crc,
             )
         except RingfenceError as error:  # above this node's limit: nothing was sent
             self._run(self._inflight.refused(order.key, order.attempt, error, now))
@@ -205,10 +209,13 @@ class Sender:
         if not sent:
             self.lost(order.key, order.attempt)
 
+    def stored(self, key: int, attempt: int, first_offset: int) -> None:
+        self._run(self._inflight.done(key, attempt, first_offset))
+
     def answered(self, key: int, attempt: int, answer: Answer) -> None:
         header = answer.header
         if header.status == wire.Status.OK:
-            self._run(self._inflight.done(key, attempt, header.first_offset))
+            self.stored(key, attempt, header.first_offset)
             return
         now, jitter = self._link.now, self._link.jitter()
         try:
@@ -252,12 +259,13 @@ class Sender:
 
     def _run(self, effects: list[Effect]) -> None:
         for effect in effects:
+            if type(effect) is Done:  # almost all are; matching takes as long as the rest of it
+                body, sink, _ = self._parts.pop(effect.key)
+                self._on_body_ended(len(body.data))
+                if sink.stored(body, effect.first_offset):
+                    self._on_settled(sink)
+                continue
             match effect:
-                case Done(key, first_offset):
-                    body, sink, _ = self._parts.pop(key)
-                    self._on_body_ended(len(body.data))
-                    if sink.stored(body, first_offset):
-                        self._on_settled(sink)
                 case Refused(key, error) | Unknown(key, error):
                     body, sink, _ = self._parts.pop(key)
                     self._on_body_ended(len(body.data))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.bare_future import BareFuture
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Appended(NamedTuple):
     rows: int
 
 
-class SendFuture(Future[tuple[Appended, ...]]):
+class SendFuture(BareFuture[tuple[Appended, ...]]):
     """A `concurrent.futures.Future` whose `result()` is one Appended per stored batch, in order of partition.
 
     `result` raises the refusal of a batch (nothing of *that* batch is stored), or UnknownOutcomeError if any
@@ -31,27 +31,25 @@ class SendFuture(Future[tuple[Appended, ...]]):
     there.
     """
 
+    error: RingfenceError | None = None
+    _stored: list[Appended] | tuple[Appended, ...] = ()  # a list from the second one on
+
     def __init__(self, number: int, check_outside: Callable[[str], None]) -> None:
         super().__init__()
         self.number = number  # the `send` that is stored with the rows
         self._check_outside = check_outside
         self._process = os.getpid()
         self._parts_left = 1
-        self._stored: list[Appended] = []
-        self.error: RingfenceError | None = None
 
     def cancel(self) -> bool:
         """Always False: the rows are on their way."""
         return False
 
-    def running(self) -> bool:
-        """Whether there is no outcome yet."""
-        return not self.done()
-
     @property
     def appended(self) -> tuple[Appended, ...]:
         """What is stored so far."""
-        return tuple(sorted(self._stored))
+        stored = self._stored
+        return stored if isinstance(stored, tuple) else tuple(sorted(stored))
 
     def result(self, timeout: float | None = None) -> tuple[Appended, ...]:
         """See the class. Raises WaitTimeoutError (a TimeoutError) after `timeout` seconds.
@@ -97,7 +95,13 @@ class SendFuture(Future[tuple[Appended, ...]]):
 
     def stored(self, body: Body, first_offset: int) -> bool:
         """One batch is stored. True if this was the last one."""
-        self._stored.append(Appended(body.partition, first_offset, body.rows))
+        part = Appended(body.partition, first_offset, body.rows)
+        if not self._stored:
+            self._stored = (part,)
+        elif isinstance(self._stored, list):
+            self._stored.append(part)
+        else:
+            self._stored = [*self._stored, part]
         return self._part_ended()
 
     def failed(self, body: Body | None, error: RingfenceError) -> bool:
@@ -119,8 +123,5 @@ class SendFuture(Future[tuple[Appended, ...]]):
         self._parts_left -= 1
         if self._parts_left:
             return False
-        if self.error is not None:
-            self.set_exception(self.error)
-        else:
-            self.set_result(self.appended)
+        self.finish(None if self.error is not None else self.appended, self.error)
         return True

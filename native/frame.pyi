@@ -26,6 +26,21 @@ def pack_request(
 ) -> None:
     """Write a sealed request header into `out[at:at + 128]`."""
 
+def pack_publish(
+    kept: Buffer,
+    request_id: int,
+    sequence: int,
+    send: int,
+    rows: int,
+    schema_id: int,
+    deadline_ms: int,
+    extension_bytes: int,
+    body_bytes: int,
+    body_crc: int,
+    /,
+) -> bytes:
+    """A copy of `kept`, a PUBLISH header of `pack_request`, with what differs by batch."""
+
 def pack_answer(
     out: Buffer,
     at: int,
@@ -57,6 +72,9 @@ def open_request(data: Buffer) -> RequestHeader:
 
 def open_answer(data: Buffer) -> AnswerHeader:
     """The 128 bytes of an answer header, checked. Raises ProtocolError."""
+
+def open_stored(data: Buffer) -> tuple[int, int, int] | None:
+    """Of an answer that a batch is stored: (request_id, first_offset, credit_bytes); else None."""
 
 def header_crc(data: Buffer, *, portable: bool = False) -> int:
     """CRC-32C of short data."""

@@ -5,8 +5,9 @@ believed raises ProtocolError, and nothing behind it may be read.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 cimport wire
 
@@ -74,6 +75,30 @@ def pack_request(out, Py_ssize_t at, uint8_t opcode, uint64_t request_id, *, uin
     PyBuffer_Release(&view)
 
 
+def pack_publish(kept, uint64_t request_id, uint64_t sequence, uint64_t send, uint32_t rows, uint32_t schema_id,
+                 uint32_t deadline_ms, uint32_t extension_bytes, uint32_t body_bytes, uint32_t body_crc, /):
+    """A copy of `kept`, a PUBLISH header of `pack_request`, with what differs by batch: a third of its time.
+
+    Raises:
+        ProtocolError: `kept` is no header.
+        OverflowError: a value does not fit its field.
+    """
+    cdef Py_buffer view
+    cdef wire.RequestHeader header
+    PyObject_GetBuffer(kept, &view, PyBUF_SIMPLE)
+    try:
+        if view.len != wire.HEADER_BYTES:
+            raise ProtocolError(f"a header has {wire.HEADER_BYTES} bytes, this one {view.len}")
+        memcpy(&header, view.buf, wire.HEADER_BYTES)
+    finally:
+        PyBuffer_Release(&view)
+    header.request_id, header.sequence, header.send = request_id, sequence, send
+    header.rows, header.schema_id, header.deadline_ms = rows, schema_id, deadline_ms
+    header.extension_bytes, header.body_bytes, header.body_crc = extension_bytes, body_bytes, body_crc
+    header.header_crc = crc32c_short(<const uint8_t *> &header, CRC_AT)
+    return PyBytes_FromStringAndSize(<const char *> &header, wire.HEADER_BYTES)
+
+
 def pack_answer(out, Py_ssize_t at, uint8_t opcode, uint8_t status, uint64_t request_id, *, uint64_t topic=0,
                 uint64_t partition=0, uint64_t layout_version=0, uint64_t owner_epoch=0, uint64_t first_offset=0,
                 uint64_t end_offset=0, uint64_t sequence=0, uint64_t send=0, uint64_t generation=0,
@@ -124,6 +149,26 @@ def open_answer(data):
             h.first_offset, h.end_offset, h.sequence, h.send, h.generation, h.credit_bytes, h.rows, h.retry_after_ms,
             h.code, h.flags, h.body_bytes, h.body_crc, h.header_crc,
         ))
+    finally:
+        PyBuffer_Release(&view)
+
+
+def open_stored(data):
+    """Of the answer that most batches get: (request_id, first_offset, credit_bytes).
+
+    None for every other one, a damaged one included: `open_answer` has the whole of it, or says what is wrong.
+    """
+    cdef Py_buffer view
+    cdef const wire.AnswerHeader *h
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        h = <const wire.AnswerHeader *> view.buf
+        if (view.len != wire.HEADER_BYTES or h.magic != wire.MAGIC or h.opcode != wire.OP_PUBLISH
+                or h.status != wire.STATUS_OK or h.body_bytes != 0
+                or not wire.PROTOCOL_VERSION_MIN <= h.version <= wire.PROTOCOL_VERSION
+                or crc32c_short(<const uint8_t *> h, CRC_AT) != h.header_crc):
+            return None
+        return h.request_id, h.first_offset, h.credit_bytes
     finally:
         PyBuffer_Release(&view)
 

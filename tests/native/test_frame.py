@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 from ringfence.native import _node, wire
 from ringfence.native.errors import InvalidArgumentError, ProtocolError
-from ringfence.native.frame import header_crc, open_answer, open_request, pack_answer, pack_request
+from ringfence.native.frame import (
+    header_crc,
+    open_answer,
+    open_request,
+    open_stored,
+    pack_answer,
+    pack_publish,
+    pack_request,
+)
 
 SEALED = {"magic", "version", "header_crc"}
 WIDTHS = {"B": 8, "H": 16, "I": 32, "Q": 64}
@@ -34,6 +42,72 @@ def test_a_packed_request_has_every_field_where_the_definition_says(fields: dict
     assert header == wire.REQUEST_STRUCT.pack(*expected)
     assert out[:8] == b"\xee" * 8 and out[136:] == b"\xee" * 64
     assert open_request(header) == expected
+
+
+VARYING = (
+    "request_id",
+    "sequence",
+    "send",
+    "rows",
+    "schema_id",
+    "deadline_ms",
+    "extension_bytes",
+    "body_bytes",
+    "body_crc",
+)
+
+
+@given(values(wire.RequestHeader, wire.REQUEST_STRUCT.format))
+def test_a_batch_header_made_of_a_kept_one_is_the_packed_one(fields: dict[str, int]) -> None:
+    whole, kept = bytearray(128), bytearray(128)
+    pack_request(whole, 0, **fields)
+    pack_request(kept, 0, **{name: 1 if name in VARYING else value for name, value in fields.items()})
+    before = bytes(kept)
+    assert pack_publish(kept, *(fields[name] for name in VARYING)) == whole
+    assert kept == before
+
+
+def test_a_batch_header_is_made_of_a_header_and_of_values_that_fit() -> None:
+    kept = bytearray(128)
+    pack_request(kept, 0, wire.Opcode.PUBLISH, 0)
+    with pytest.raises(ProtocolError, match="128 bytes, this one 127"):
+        pack_publish(bytes(kept[:127]), *[1] * 9)
+    for place, bits in enumerate([64, 64, 64, 32, 32, 32, 32, 32, 32]):
+        for wrong in (-1, 1 << bits):
+            with pytest.raises(OverflowError):
+                pack_publish(kept, *[wrong if at == place else 1 for at in range(9)])
+
+
+@given(values(wire.AnswerHeader, wire.ANSWER_STRUCT.format), st.booleans(), st.booleans(), st.booleans())
+def test_a_stored_batch_is_told_in_short_and_nothing_else_is(
+    fields: dict[str, int], publish: bool, ok: bool, bare: bool
+) -> None:
+    fields |= {"opcode": wire.Opcode.PUBLISH} if publish else {}
+    fields |= {"status": wire.Status.OK} if ok else {}
+    fields |= {"body_bytes": 0} if bare else {}
+    out = bytearray(128)
+    pack_answer(out, 0, **fields)
+    answer = open_answer(out)
+    stored = (
+        answer.opcode == wire.Opcode.PUBLISH and answer.status == wire.Status.OK and not answer.body_bytes
+    )
+    expected = (answer.request_id, answer.first_offset, answer.credit_bytes) if stored else None
+    assert open_stored(out) == expected
+
+
+def test_no_damaged_answer_is_taken_for_a_stored_batch() -> None:
+    out = bytearray(128)
+    pack_answer(out, 0, wire.Opcode.PUBLISH, wire.Status.OK, 7, first_offset=3, credit_bytes=5)
+    assert open_stored(out) == (7, 3, 5)
+    for bit in range(128 * 8):
+        damaged = bytearray(out)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        assert open_stored(damaged) is None
+    assert open_stored(out[:127]) is None
+    newer = bytearray(out)
+    newer[4] = wire.PROTOCOL_VERSION + 1
+    newer[wire.ANSWER_HEADER_CRC_AT :] = header_crc(newer[: wire.ANSWER_HEADER_CRC_AT]).to_bytes(4, "little")
+    assert open_stored(newer) is None
 
 
 @given(values(wire.AnswerHeader, wire.ANSWER_STRUCT.format))
