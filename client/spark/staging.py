@@ -7,6 +7,7 @@ attempts that Spark kept, so rows of all others never come.
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ringfence.scopes import Begun
 
 _LOG = logging.getLogger("ringfence.spark")
+if "PYSPARK_SPARK_SESSION_UUID" in os.environ:
+    # A worker whose lines Spark keeps (spark.sql.pyspark.worker.logging.enabled): nobody sets levels there.
+    _LOG.setLevel(logging.INFO)
 
 
 class Target(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import ringfence
+import ringfence.spark
 from tests.spark.test_spark import ROWS, content_of, content_of_batches
 from tests.system.harness import NodeProcess
 
@@ -62,6 +64,26 @@ def test_a_batch_write_is_exactly_once_whatever_its_tasks_do(
         daily.option("scope", "daily").option("epoch", 7).mode("append").save()
     back = spark.read.format("ringfence").option("address", node.address).load("sink")
     assert content_of(back)[0] == ROWS + 100, "the failed job left nothing, the repeated one came once"
+
+
+def test_each_commit_leaves_a_line_with_its_scope_and_epoch(
+    spark: SparkSession, node: NodeProcess, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The function's in the driver's own log; the data source's where Spark keeps its workers' lines."""
+    options = {"address": node.address, "topic": "logged", "scope": "told", "epoch": "3"}
+    with caplog.at_level("INFO", "ringfence.spark"):
+        ringfence.spark.write(
+            spark.range(5), address=node.address, topic="logged", create=True, scope="told", epoch=2
+        )
+    said = r"public/default/logged: scope \d+, driver \d+, epoch {} committed: 5 rows by \d+ tasks"
+    assert re.search(said.format(2), caplog.text), caplog.text
+    spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
+    try:
+        spark.range(5).write.format("ringfence").options(**options).mode("append").save()
+        lines = [row.msg for row in spark.tvf.python_worker_logs().collect()]
+    finally:
+        spark.conf.unset("spark.sql.pyspark.worker.logging.enabled")
+    assert any(re.search(said.format(3), line) for line in lines), lines
 
 
 def test_columns_that_do_not_fit_are_named_before_the_first_task(
