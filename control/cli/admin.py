@@ -17,8 +17,9 @@ import click
 
 from ringfence.control.cli.connection import one_door, token_option
 from ringfence.control.cli.patience import patience
+from ringfence.control.model.names import full_topic_name
 from ringfence.native import errors
-from ringfence.native.errors import RingfenceError, refusal
+from ringfence.native.errors import InvalidArgumentError, RingfenceError, refusal
 from ringfence.native.wire import Code
 from ringfence.token import token_of
 
@@ -55,6 +56,14 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]", callback=one_door,
         help=f"Admin API of any node; the next one is asked when one does not answer. [default: {DEFAULT}]",
     )(function)  # fmt: skip
+
+
+def topic_path(name: str) -> str:
+    """Where the admin API has a topic. InvalidArgumentError when the name can be none."""
+    try:
+        return f"/admin/topics/{full_topic_name(name)}"
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from error
 
 
 class Admin:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.admin import Admin, http_options, topic_path
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import draw, emit, json_option, shown_bytes
 from ringfence.native.errors import RingfenceError
@@ -27,6 +27,10 @@ PLAIN: Final = ("node", "life", "role", "draining", "in_ring", "partitions", "re
 """What the metadata tells of each node; one of an older program has no `replicas`."""
 MOVES_SHOWN: Final = 10
 """Of those under way: a terminal has so many lines."""
+TOPICS_MAX: Final = 16
+"""Topics that a look asks for where none is named: each is asked of all nodes that own some of it."""
+PARTITIONS_SHOWN: Final = 20
+"""The busiest ones, and of those that are equally busy the ones with the most rows; --json has all."""
 ASK_S: Final = 2.0
 """How long a node may take to answer; one that takes longer is shown as silent."""
 
@@ -39,26 +43,35 @@ class Seen:
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
     copied: dict[int, tuple[float, int]] = field(default_factory=dict)
     """When, and how many bytes of each move's copy."""
+    stored: dict[int, tuple[float, int, int]] = field(default_factory=dict)
+    """When, the end offset and the bytes of each partition."""
 
 
 @click.command()
 @click.option("--interval", "interval_s", type=click.FloatRange(min=0.2), default=1.0, show_default=True,
               help="Seconds between two looks.")  # fmt: skip
 @click.option("--count", type=click.IntRange(min=0), default=0, help="Looks, 0 = until Ctrl-C.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME",
+              help=f"Its partitions, may be repeated.  [default: the first {TOPICS_MAX} topics]")  # fmt: skip
 @http_options
 @json_option
 def command(
-    *, interval_s: float, count: int, http: str | None, token_file: Path | None, as_json: bool
-) -> int:
-    """Show nodes, rates, moves and loads of the cluster until Ctrl-C.
+    *, interval_s: float, count: int, topics: tuple[str, ...], http: str | None, token_file: Path | None,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Show nodes, partitions, rates, lag, moves and loads of the cluster until Ctrl-C.
 
-    Every node is asked at the address that the metadata names; --json gives one object a look.
+    Every node is asked at the address that the metadata names; --json gives one object a look. A partition's
+    lag is the records that the replica lacks that is furthest behind its owner.
 
     \b
     Example:
       ringfence top --http http://127.0.0.1:7412
+      ringfence top --topic events --count 1
     """  # noqa: D301 - click's \b keeps the lines
-    looks = _looks(Admin(http, token_file, 10.0, quiet=True), token_file, interval_s, count)
+    admin = Admin(http, token_file, 10.0, quiet=True)
+    chosen = tuple(topic_path(name) for name in topics)
+    looks = _looks(admin, token_file, interval_s, count, chosen)
     if as_json:
         for look in looks:
             emit(look)
@@ -77,18 +90,51 @@ def command(
     return Exit.OK
 
 
-def _looks(admin: Admin, token_file: Path | None, interval_s: float, count: int) -> Iterator[dict[str, Any]]:
+def _looks(
+    admin: Admin, token_file: Path | None, interval_s: float, count: int, topics: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
     seen, done = Seen(), 0
     while True:
         nodes = admin.get("/admin/nodes")
         shown = [_node(node, token_file, seen) for node in nodes["nodes"]]
         total = {f"{name}_s": sum(node.get(f"{name}_s") or 0.0 for node in shown) for name in RATES}
         yield {"time_ms": time.time_ns() // 1_000_000, "leader": nodes["leader"], "term": nodes["term"],
-               "nodes": shown, "total": total, **_moving(admin, seen)}  # fmt: skip
+               "nodes": shown, "total": total, "partitions": _partitions(admin, topics, seen),
+               **_moving(admin, seen)}  # fmt: skip
         done += 1
         if count and done >= count:
             return
         time.sleep(interval_s)
+
+
+def _partitions(admin: Admin, topics: tuple[str, ...], seen: Seen) -> list[dict[str, Any]]:
+    """Rows, bytes and lag of each; a topic that goes meanwhile, or whose owners are silent, is left out."""
+    if not topics:
+        listed = admin.get(f"/admin/topics?limit={TOPICS_MAX}")["topics"]
+        topics = tuple(topic_path(topic["name"]) for topic in listed)
+    found: list[dict[str, Any]] = []
+    for path in topics:
+        try:
+            topic = admin.get(path)
+        except RingfenceError:
+            continue
+        found += [_partition(topic["name"], part, seen) for part in topic["stats"]]
+    seen.stored = {number: at for number, at in seen.stored.items()
+                   if number in {part["partition"] for part in found}}  # fmt: skip
+    return found
+
+
+def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:
+    number, now, end, size = part["partition"], time.monotonic(), part["end_offset"], part["bytes"]
+    at_s, end_before, size_before = seen.stored.get(number, (now, end, size))
+    seen.stored[number] = now, end, size
+    since = now - at_s
+    rates = {
+        "rows_s": round(max(0, end - end_before) / since, 1) if since > 0 else None,
+        "bytes_s": round(max(0, size - size_before) / since, 1) if since > 0 else None,
+    }
+    return {"topic": topic, "partition": number, "owner": part["owner"], "rows": end - part["start_offset"],
+            "bytes": size, "lag_records": part.get("lag_records"), **rates}  # fmt: skip
 
 
 def _moving(admin: Admin, seen: Seen) -> dict[str, Any]:
@@ -134,7 +180,30 @@ def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str
 def _shown(look: dict[str, Any]) -> Group:
     from rich.console import Group  # noqa: PLC0415 - as above
 
-    return Group(_table(look), *_why(look), *_moves(look))
+    return Group(_table(look), *_why(look), *_stored(look), *_moves(look))
+
+
+def _stored(look: dict[str, Any]) -> Iterator[Table | str]:
+    """The busiest partitions."""
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    parts = sorted(look["partitions"], key=lambda part: (part["bytes_s"] or 0, part["rows"]), reverse=True)
+    if not parts:
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("topic", "partition", "owner", "rows", "bytes", "rows/s", "bytes/s", "lag"):
+        table.add_column(name, justify="left" if name == "topic" else "right")
+    for part in parts[:PARTITIONS_SHOWN]:
+        rows_s, bytes_s, lag = part["rows_s"], part["bytes_s"], part["lag_records"]
+        table.add_row(
+            part["topic"], str(part["partition"]), str(part["owner"]), f"{part['rows']:,}",
+            shown_bytes(part["bytes"]), "-" if rows_s is None else f"{rows_s:,.0f}",
+            "-" if bytes_s is None else shown_bytes(bytes_s), "-" if lag is None else f"{lag:,}",
+        )  # fmt: skip
+    yield ""
+    yield table
+    if len(parts) > PARTITIONS_SHOWN:
+        yield f"{len(parts) - PARTITIONS_SHOWN} more partitions"
 
 
 def _why(look: dict[str, Any]) -> Iterator[str]:

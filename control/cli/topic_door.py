@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ringfence.control.cli.admin import Admin
+from ringfence.control.cli.admin import Admin, topic_path
 from ringfence.control.cli.connection import connected, http_meant
-from ringfence.control.model.names import full_topic_name
-from ringfence.native.errors import AlreadyExistsError, InvalidArgumentError, NotFoundError
+from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
     from ringfence import Client
@@ -95,30 +94,23 @@ class _Http:
                 return [self.topic(name) for name in names]
 
     def topic(self, name: str) -> Topic:
-        told = self._admin.get(f"{_path(name)}?linearizable=true")
+        told = self._admin.get(f"{topic_path(name)}?linearizable=true")
         told["partitions"] = told.pop("stats")
         return {**told, "created": False}
 
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
         given = {"partition": partition, "before_offset": before_offset}
-        self._admin.change("POST", f"{_path(name)}/truncate", given)
+        self._admin.change("POST", f"{topic_path(name)}/truncate", given)
 
     def delete(self, name: str, *, missing_ok: bool) -> None:
         try:
-            self._admin.change("DELETE", _path(name))
+            self._admin.change("DELETE", topic_path(name))
         except NotFoundError:
             if not missing_ok:
                 raise
 
     def close(self) -> None:
         """Connections end with their answers."""
-
-
-def _path(name: str) -> str:
-    try:
-        return f"/admin/topics/{full_topic_name(name)}"
-    except ValueError as error:
-        raise InvalidArgumentError(str(error)) from error
 
 
 def _values(info: TopicInfo) -> Topic:

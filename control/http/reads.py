@@ -192,11 +192,13 @@ def of_topics(node: Node, access: Access) -> APIRouter:
     async def topic(tenant: Named, namespace: Named, name: Named, response: Response) -> shapes.TopicShown:
         """One topic with the figures of its partitions. Its ETag goes into If-Match of a change."""
         known = topic_at(node, tenant, namespace, name)
-        info = await node.topics.info(known)
+        info, lags = await node.topics.shown(known)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
         stats = [
             shapes.PartitionStats(
-                **_fields(part), replicas=_nodes(known.assignments[PartitionId(part.partition)])
+                **_fields(part),
+                replicas=_nodes(known.assignments[PartitionId(part.partition)]),
+                lag_records=lags.get(part.partition, 0),
             )
             for part in info.partitions
         ]

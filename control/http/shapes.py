@@ -203,6 +203,7 @@ class PartitionStats(BaseModel):
     bytes: int
     quarantined: str | None
     replicas: list[int] = Field(description="nodes that have a replica, the owner first")
+    lag_records: int = Field(description="records that the replica lacks that is furthest behind")
 
 
 class TopicShown(TopicSummary):

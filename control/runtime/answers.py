@@ -12,7 +12,7 @@ from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.results import NodeRegistered
-from ringfence.control.runtime import calls, node_changes, views
+from ringfence.control.runtime import calls, figures, node_changes, views
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.errors import RequestRefused
@@ -191,12 +191,11 @@ class Answers:
 
     def _hosted(self, topic: int) -> calls.Figures:
         values = []
-        for known in self._native().node.partitions():
-            if topic in {0, known["topic"]}:
-                why = known.get("quarantined")
-                kept = {key: known.get(key, 0) for key in
-                        ("topic", "partition", "start_offset", "end_offset", "bytes")}  # fmt: skip
-                values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
+        for known in figures.hosted(self._native().node, topic):
+            why = known.get("quarantined")
+            kept = {key: known.get(key, 0) for key in
+                    ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")}  # fmt: skip
+            values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
         return calls.Figures(values=tuple(values))
 
     async def _at_owner(self, call: calls.OpenProducer | calls.CountStaged) -> calls.Reply:

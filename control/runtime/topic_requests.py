@@ -14,7 +14,7 @@ from ringfence.control.model.ranges import SLOT_LAST, tile
 from ringfence.control.model.results import SchemaAdded, TopicCreated
 from ringfence.control.model.schemas import difference
 from ringfence.control.model.topics import Topic
-from ringfence.control.runtime import bodies
+from ringfence.control.runtime import bodies, figures
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.others import Others
@@ -251,10 +251,17 @@ class TopicRequests:
         """The topic with the figures of its partitions, as far as their owners tell them."""
         return bodies.topic_info(topic, await self._hosted(topic), created=created)
 
+    async def shown(self, topic: Topic) -> tuple[messages.TopicInfo, dict[int, int]]:
+        """As `info`, and by partition the records that the replica lacks that is furthest behind."""
+        found = await self._hosted(topic)
+        # An older program's node tells no lag.
+        lags = {partition: int(known.get("lag_records", 0)) for (_, partition), known in found.items()}
+        return bodies.topic_info(topic, found), lags
+
     async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
         """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
         told = await self._others.hosted(0 if topic is None else topic.topic)
-        mine = self._node.partitions()
+        mine = figures.hosted(self._node, 0 if topic is None else topic.topic)
         # What a replica knows of the mark is older than what the owner knows, and an old copy, which is kept
         # after a move, knows nothing of what came since.
         found = (*told, *({**known, "node": self._others.here} for known in mine))

@@ -28,6 +28,8 @@ def told(size: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+PART = {"partition": 9, "owner": 3, "start_offset": 100, "bytes": 4_000, "lag_records": 12}
+
 OLDER = {name: value for name, value in NODE.items() if name != "replicas"}
 """As a node tells it that has no such field."""
 
@@ -43,6 +45,10 @@ class Fake:
     def get(self, path: str) -> dict[str, Any]:
         if path == "/admin/nodes":
             return {"leader": 1, "term": 2, "nodes": [NODE]}
+        if path.startswith("/admin/topics?"):
+            return {"topics": [{"name": "public/default/t"}], "more": False}
+        if path == "/admin/topics/public/default/t":
+            return {"name": "public/default/t", "stats": [PART | {"end_offset": 100 + Fake.size}]}
         if path == "/admin/status":
             return {"state": "degraded", "reasons": ["disk full: no space"], "counters": {}, "index": 5}
         assert path == "/admin/rebalance"
@@ -59,9 +65,15 @@ def test_moves_are_shown_with_their_rates_and_loads_with_the_busiest(
     assert (first["moves"][0]["bytes_s"], len(first["moves"])) == (None, 1)
     assert 0 < second["moves"][0]["bytes_s"] <= 1_000_000 / 0.2
     assert (second["rebalance"]["counts"], second["policy"]) == (told(0)["counts"], told(0)["policy"])
-    assert run(["top", "--count", "1"]) == 0
+    [part] = second["partitions"]
+    assert (part["rows"], part["lag_records"], part["owner"]) == (1_000_000, 12, 3)
+    assert (first["partitions"][0]["rows_s"], part["bytes_s"]) == (None, 0.0)
+    assert 0 < part["rows_s"] <= 1_000_000 / 0.2
+    assert run(["top", "--count", "1", "--topic", "t"]) == 0
     said = capsys.readouterr().out
     for part in (
+        "public/default/t",
+        "lag",
         "rebalance 4: drain RUNNING",
         "node 3: disk full: no space",
         "COPYING",

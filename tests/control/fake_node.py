@@ -69,6 +69,9 @@ class FakeNode:
     def partitions(self) -> list[dict[str, Any]]:
         return list(self.hosted.values())
 
+    def syncs(self) -> list[dict[str, Any]]:
+        return []
+
     def set_ready(self, body: bytes) -> None:
         self.ready = messages.decode(messages.Ready, body)
 

@@ -15,6 +15,7 @@ import pytest
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run as run_command
 from tests.http.desk import TOPIC, Answer, send
+from tests.http.test_access import MATRIX
 from tests.system.cluster import Three
 from tests.system.harness import NodeProcess, cli, free_port, until
 from tests.system.test_http_floods import opened
@@ -133,6 +134,35 @@ def test_no_request_to_a_node_finds_a_defect(tmp_path: Path) -> None:
         is_sound(address, node.log)
 
 
+def test_no_endpoint_lets_anybody_in_who_shows_no_sound_token(tmp_path: Path) -> None:
+    """Missing, wrong, of another scheme, expired, under-privileged: nothing happens."""
+    node = NodeProcess(tmp_path / "a")
+    address = with_http(node)
+    with node:
+        let_in(address)
+        assert ask(address, "POST", "/admin/topics", TOPIC, **BEARER).status == 201
+        secrets = {name: f"rf_of_{name}_" + "1" * 40 for name in ("viewer", "operator", "late")}
+        for name, secret in secrets.items():
+            role, until_ms = ("admin", {"expires_ms": 1}) if name == "late" else (name, {})
+            token = {"name": name, "sha256": sha256(secret.encode()).hexdigest(), "role": role, **until_ms}
+            assert ask(address, "POST", "/admin/tokens", token, **BEARER).status == 201
+        before = ask(address, "GET", "/admin/metadata", **BEARER).body["index"]
+        late = {"authorization": f"Bearer {secrets['late']}"}
+        nobody = [{}, {"authorization": "Bearer rf_wrong"}, {"authorization": f"Basic {SECRET}"}, late]
+        ranks = ["viewer", "operator", "admin"]
+        for method, path, body, role in MATRIX:
+            for headers in nobody:
+                refused = ask(address, method, path, body, **headers)
+                assert (method, path, refused.status, refused.slug) == (method, path, 401, "unauthorized")
+                assert ("expired" in refused.body["detail"]) == (headers is late), refused
+            for weaker in ranks[: ranks.index(role)]:
+                refused = ask(address, method, path, body, authorization=f"Bearer {secrets[weaker]}")
+                assert (method, path, refused.status, refused.slug) == (method, path, 403, "forbidden")
+        assert ask(address, "GET", "/admin/metadata", **BEARER).body["index"] == before
+        audit = (tmp_path / "a" / "audit" / "audit.log").read_text()
+        assert not any(secret in audit + node.log.read_text() for secret in (SECRET, *secrets.values()))
+
+
 def test_a_change_with_a_key_survives_the_leader_and_any_node_takes_it(tmp_path: Path) -> None:
     three = Three(tmp_path)
     addresses = [with_http(node) for node in three.nodes]
@@ -203,7 +233,8 @@ def test_the_command_line_goes_through_the_admin_api(
         assert cli(*show, address=node.address).returncode == Exit.REFUSED, "that door asks for it, too"
         by_http = json.loads(run("topic", "show", "t", "--json"))
         for told in (by_http, created):
-            assert [part.pop("replicas") for part in told["partitions"]] == [[1]], "this door tells it, too"
+            more = [(part.pop("replicas"), part.pop("lag_records")) for part in told["partitions"]]
+            assert more == [([1], 0)], "this door tells it, too"
         assert by_http == by_socket
         assert {**created, "created": False} == by_socket
         assert run("topic", "create", "t", "--column", "id:int64!", code=Exit.REFUSED)
