@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import ringfence
+import ringfence.spark
 from tests.spark.test_spark import ROWS, content_of
 from tests.system.harness import NodeProcess
 
@@ -112,6 +115,50 @@ def test_a_stream_goes_on_from_its_checkpoint_and_says_what_retention_took(
         ).option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
             availableNow=True
         ).start().awaitTermination(60)
+
+
+def test_a_stream_takes_so_many_bytes_a_trigger_and_tells_what_waits(
+    spark: SparkSession, node: NodeProcess, tmp_path: Path
+) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    with ringfence.connect(node.address) as client:
+        client.create_topic("weighed", schema=schema, key=["id"], partitions=2)
+        with client.producer("weighed") as producer:
+            for start in range(0, 1000, 100):
+                rows = [{"id": one, "text": "x" * 100} for one in range(start, start + 100)]
+                producer.send(pa.RecordBatch.from_pylist(rows, schema))
+        size = sum(part.bytes for part in client.topic("weighed").partitions)
+    source = spark.readStream.format("ringfence").option("address", node.address)
+    source = source.option("maxBytesPerTrigger", size // 4)
+    sink = source.load("weighed").writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = sink.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+    query.awaitTermination(60)
+    told = [entry for entry in query.recentProgress if entry["numInputRows"]]
+    taken = [entry["numInputRows"] for entry in told]
+    assert sum(taken) == spark.read.parquet(str(tmp_path / "out")).distinct().count() == 1000
+    assert (len(taken) in (4, 5), max(taken) <= 260) == (True, True), taken
+    waits = [sum(ringfence.spark.waiting(entry).values()) for entry in told]
+    assert waits == [1000 - sum(taken[: number + 1]) for number in range(len(taken))]
+
+
+def test_a_batch_read_begins_and_ends_at_times(spark: SparkSession, node: NodeProcess) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    moments = []
+    with ringfence.connect(node.address) as client:
+        client.create_topic("timed", schema=schema, key=["id"], partitions=2)
+        with client.producer("timed") as producer:
+            for start in (0, 20, 40):
+                producer.send(pa.table({"id": range(start, start + 20)}, schema)).result(30)
+                time.sleep(0.05)
+                moments.append(dt.datetime.now(dt.UTC).isoformat())
+                time.sleep(0.05)
+    reader = spark.read.format("ringfence").options(
+        address=node.address, start=moments[0], end=moments[1], metadata="true"
+    )
+    rows = reader.load("timed").collect()
+    assert sorted(row["id"] for row in rows) == list(range(20, 40))
+    since, until = (dt.datetime.fromisoformat(moment).replace(tzinfo=None) for moment in moments[:2])
+    assert all(since <= row["_time"].replace(tzinfo=None) <= until for row in rows)
 
 
 def test_misspelt_options_and_missing_topics_are_said_by_name(spark: SparkSession, node: NodeProcess) -> None:

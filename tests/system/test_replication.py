@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,41 @@ def level(story: Story, producer: ringfence.Producer) -> bool:
     except RingfenceError:
         return False
     return True
+
+
+def test_what_no_other_replica_has_is_neither_acknowledged_nor_read(three: Three) -> None:
+    """F17: both followers stand still while a batch is appended; readers of old ends wait, too."""
+    story = Story(three)
+    got: list[int] = []
+
+    def follow() -> None:
+        with story.client(60) as client:
+            for part in client.read("t", follow=True):
+                got.extend(part["id"].to_pylist())
+                if len(got) >= 2 * ROWS:
+                    return
+
+    reading = threading.Thread(target=follow, daemon=True)
+    with story.client(60) as client, client.producer("t", timeout_s=60) as producer:
+        story.send(producer)
+        reading.start()
+        until(lambda: len(got) == ROWS, what="the reader has what is on two disks")
+        for place in story.others:
+            three.nodes[place].freeze()
+        try:
+            sending = producer.send(batch(story.next, ROWS))
+            with pytest.raises(ringfence.WaitTimeoutError):
+                sending.result(1.5)
+            assert len(got) == ROWS, "a reader has rows that may be lost"
+        finally:
+            for place in story.others:
+                three.nodes[place].wake()
+        sending.result(60)
+        story.acknowledged += range(story.next, story.next + ROWS)
+        story.next += ROWS
+    reading.join(60)
+    assert got == list(range(2 * ROWS))
+    story.check()
 
 
 def test_it_goes_on_without_one_replica_refuses_without_two_and_catches_up(three: Three) -> None:
