@@ -28,10 +28,13 @@ from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli
 from tests.system.load import Load
 from tests.system.test_admin_http import ask, with_http
 
-CRAWL_BYTES_S = 300_000
+CRAWL_BYTES_S, SLOW_BYTES_S, FAST_BYTES_S = 300_000, 1_000_000, 4_000_000
 ROWS, STEP = 4_000, 100
 TEXT = "x" * 1_000
 """4 MB in each topic, in records of 100 kB: a copy goes on by such steps."""
+LOOK_S = 2.0
+QUICK_S = 0.02
+"""An answer that takes longer tells of a moment that nobody knows."""
 
 
 class Desk:
@@ -41,12 +44,12 @@ class Desk:
         self.three = Three(folder, options=options)
         self.doors = [with_http(node) for node in self.three.nodes]
 
-    def create(self, name: str) -> tuple[int, int, int]:
+    def create(self, name: str, rows: int = ROWS) -> tuple[int, int, int]:
         """A topic of one partition with rows: partition, place of its owner, another place."""
         with ringfence.connect(self.three.nodes[0].address, timeout_s=60) as client:
             made = client.create_topic(name, schema=SCHEMA, key=["id"], partitions=1)
             with client.producer(name) as producer:
-                for start in range(0, ROWS, STEP):
+                for start in range(0, rows, STEP):
                     producer.send(batch(start, STEP, text=TEXT))
             [part] = made.partitions
         source = next(place for place in range(3) if self.three.id(place) == part.owner)
@@ -106,6 +109,55 @@ def desk(started: Desk) -> Desk:
     started.ended()
     started.configure(sync_bytes_per_s=0)
     return started
+
+
+def paced(client: ringfence.Client, seconds: float) -> float:
+    """Bytes a second of copies that leave a node."""
+
+    def seen() -> tuple[float, int]:
+        while True:
+            asked = time.monotonic()
+            count = int(client.status().counters["replicated_bytes"])
+            if time.monotonic() - asked < QUICK_S:
+                return time.monotonic(), count
+
+    began, first = seen()
+    time.sleep(seconds)
+    ended, last = seen()
+    return (last - first) / (ended - began)
+
+
+def test_the_limit_of_a_copy_holds_within_a_tenth_and_changes_while_it_runs(desk: Desk) -> None:
+    """Z11; and Z15: nothing is forwarded before the move, and nothing after it, while rows come."""
+    rows = 12 * ROWS
+    partition, source, target = desk.create("paced", rows)
+    assert desk.forwarded() == [0, 0, 0]
+    desk.configure(sync_bytes_per_s=SLOW_BYTES_S)
+    assert desk.start(source, (partition, target)).status == 201
+    with ringfence.connect(desk.three.nodes[source].address, timeout_s=30) as client:
+        for limit in (SLOW_BYTES_S, FAST_BYTES_S, SLOW_BYTES_S):
+            desk.configure(target, sync_bytes_per_s=limit)
+            rates: list[float] = []
+            while not rates or abs(rates[-1] / limit - 1) > 0.1:
+                # The first look may have begun under the limit before; a busy machine makes it slower.
+                assert len(rates) < 2 or max(rates[1:]) / limit <= 1.1, (limit, rates)
+                assert len(rates) < 5, (limit, rates)
+                rates.append(paced(client, LOOK_S))
+            print(f"limit {limit:,}: {', '.join(f'{rate:,.0f}' for rate in rates)} bytes a second")
+    desk.configure(sync_bytes_per_s=0)
+    ended = desk.ended()
+    [move] = ended["moves"]
+    assert (ended["outcome"], move["state"], move["attempts"]) == ("DONE", "COMMITTED", 1), ended
+    assert move["rows"] == rows
+    assert ended["reversible"], "its hold time is not over"
+    before = desk.forwarded()
+    with (
+        ringfence.connect(desk.three.nodes[source].address, timeout_s=30) as client,
+        client.producer("paced") as producer,
+    ):
+        producer.send(batch(rows, STEP, producer=1)).result(30)
+    assert desk.forwarded() == before
+    assert desk.owner("paced") == desk.three.id(target)
 
 
 def test_a_pause_starts_nothing_and_a_cancel_leaves_no_copy_and_no_ring(desk: Desk) -> None:
