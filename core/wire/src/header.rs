@@ -12,12 +12,6 @@ pub fn crc_of(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// CRC-32C of two stretches of bytes behind one another, from their own.
-#[must_use]
-pub fn crc_joined(first: u32, second: u32, second_bytes: usize) -> u32 {
-    crc32c::crc32c_combine(first, second, second_bytes)
-}
-
 /// Why a header cannot be believed. Nothing behind it may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {

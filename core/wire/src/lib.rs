@@ -9,9 +9,11 @@ pub mod extension;
 #[allow(clippy::unreadable_literal, clippy::doc_markdown, clippy::match_same_arms)]
 pub mod generated;
 pub mod header;
+mod joined;
 
 pub use generated::*;
-pub use header::{HeaderError, crc_joined, crc_of};
+pub use header::{HeaderError, crc_of};
+pub use joined::crc_joined;
 
 /// Round `bytes` up to a multiple of `align`, a power of two.
 #[must_use]
