@@ -31,7 +31,7 @@ class Layout:
     """One topic as of one generation.
 
     `active` is sorted by `lo`; `index_of_slot` is uint16, shape (65536,): index into `active`, the same for
-    all slots of one partition. `epochs` holds the owner epoch of each active partition by its id.
+    all slots of one partition. `loads`: bytes a second by partition, where they are known; a hint.
     """
 
     topic: int
@@ -45,6 +45,7 @@ class Layout:
     partitions: Mapping[int, PartitionEntry]
     index_of_slot: NDArray[np.uint16]
     addresses: Mapping[int, tuple[str, ...]]
+    loads: Mapping[int, int]
 
     @property
     def schema_id(self) -> int:
@@ -99,18 +100,20 @@ def layout_of(table: Table) -> Layout:
         partitions={entry.partition: entry for entry in table.partitions},
         index_of_slot=index_of_slot,
         addresses={node.node: tuple(node.addresses) for node in table.nodes},
+        loads=table.loads,
     )
 
 
 def newest(held: Layout | None, offered: Layout) -> Layout:
-    """Which one to hold: the offered one only if it is a newer generation of the same history."""
-    if held is None or (
-        offered.history == held.history
-        and offered.topic == held.topic
-        and offered.generation > held.generation
-    ):
+    """Which one to hold: the offered one only if it is a newer generation of the same history, or the same
+    one with other loads.
+    """
+    if held is None:
         return offered
-    return held
+    if (offered.history, offered.topic) != (held.history, held.topic):
+        return held
+    has_news = offered.generation == held.generation and offered.loads != held.loads
+    return offered if offered.generation > held.generation or has_news else held
 
 
 def moved_between(before: Layout, after: Layout) -> Iterator[int]:
@@ -136,7 +139,7 @@ class Chooser:
     """
 
     def __init__(self, layout: Layout) -> None:
-        loads = [entry.load for entry in layout.active]
+        loads = [layout.loads.get(entry.partition) for entry in layout.active]
         known = [load for load in loads if load is not None]
         mean = sum(known) / len(known) if known else 0.0
         top = max(known, default=0.0)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Listener = Callable[[Layout], None]
 
 FETCH_S = 10.0  # one fetch with its retries; the caller asks again
+LOADS_S = 10.0  # as REFRESH_S, of a topic without key: loads come with no push, and nodes look every 2 s
 REFRESH_S = 60.0  # times 0.75 .. 1.25: heals a lost push within the time in which an operator would look
 
 
@@ -68,7 +69,7 @@ class Tables:
     def listen(self, topic: int, listener: Listener) -> None:
         """Call the listener with every newer layout, until `forget`."""
         if topic not in self._listeners:
-            self._link.at(self._next_refresh(), lambda: self._refresh(topic))
+            self._link.at(self._next_refresh(topic), lambda: self._refresh(topic))
         self._listeners.setdefault(topic, []).append(listener)
 
     def forget(self, topic: int, listener: Listener) -> None:
@@ -85,9 +86,12 @@ class Tables:
         held = newest(before, offered)
         if held is not before:
             self._held[held.topic] = held
-            for connection in self._link.connections():
-                connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation)
-            move_asks(self._link, held)
+            if before is None or held.generation > before.generation:
+                for connection in self._link.connections():
+                    connection.send(
+                        wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation
+                    )
+                move_asks(self._link, held)
             for listener in list(self._listeners.get(held.topic, [])):
                 listener(held)
         return held
@@ -126,10 +130,12 @@ class Tables:
     def _refresh(self, topic: int) -> None:
         if topic in self._listeners:
             self.fetch(topic, _ignore)
-            self._link.at(self._next_refresh(), lambda: self._refresh(topic))
+            self._link.at(self._next_refresh(topic), lambda: self._refresh(topic))
 
-    def _next_refresh(self) -> float:
-        return self._link.now + REFRESH_S * (0.75 + self._link.jitter() / 2)
+    def _next_refresh(self, topic: int) -> float:
+        held = self._held.get(topic)
+        every_s = LOADS_S if held is not None and not held.key else REFRESH_S
+        return self._link.now + every_s * (0.75 + self._link.jitter() / 2)
 
 
 def _table_ask(topic: int, deadline: float, name: str | None) -> Ask:

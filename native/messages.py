@@ -81,7 +81,6 @@ class PartitionEntry(Message):
     children: list[int] = msgspec.field(default_factory=list)
     created_version: int = 0
     sealed_version: int = 0
-    load: float | None = None  # hint for topics without key; None = unknown
 
 
 class NodeEntry(Message):
@@ -102,6 +101,9 @@ class Table(Message):
     replication: int
     partitions: list[PartitionEntry]
     nodes: list[NodeEntry]
+    loads: dict[int, int] = msgspec.field(default_factory=dict)
+    """Of a topic without key: bytes a second that partitions take, where that is known. A hint that may be
+    old, and the one field that may differ between two tables of one generation."""
 
 
 OWN_PROPERTIES: Final = "ringfence."

@@ -27,6 +27,15 @@ class _NodeCollector(Collector):
         yield GaugeMetricFamily("ringfence_metadata_index", "index of the last metadata entry", status.index)
         yield GaugeMetricFamily("ringfence_topics", "topics", status.topics)
         yield GaugeMetricFamily("ringfence_partitions", "partitions", status.partitions)
+        loads = GaugeMetricFamily(
+            "ringfence_advertised_load_bytes_per_second",
+            "what producers are told that a partition of a topic without key takes",
+            labels=("topic", "partition"),
+        )
+        for topic, parts in sorted(self._node.advertised().items()):
+            for partition, load in sorted(parts.items()):
+                loads.add_metric((topic, str(partition)), load)
+        yield loads
         for name, value in sorted(status.counters.items()):
             # Counters and levels alike: the native side names them in docs/operations.md.
             yield GaugeMetricFamily(f"ringfence_{name}", f"native counter {name}", value)

@@ -1,7 +1,8 @@
 """What partitions cost: rates out of counters at their owners, and all nodes' rates at the leader. Pure.
 
     Meter       an owner: counters in, a bounded `Told` out, which a heartbeat carries
-    Board       the leader: what nodes told, how old it is, who has what load
+    Board       what nodes told, how old it is, who has what load; whole at the leader
+    advertised  of a topic without key: what producers are told of its partitions
 
 Loads are soft state: they advise the policy and people, and nothing is wrong when they are lost (F25).
 Bytes are those of stored records, requests are batches appended; reads are not counted by partition.
@@ -16,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.topics import Topic
 
 PARTS_MAX: Final = 256
 """Partitions that one node tells of, the busiest ones: 5 KB at most. The sum of the others goes with them."""
@@ -122,17 +124,32 @@ def _told(rates: Mapping[int, tuple[float, float]]) -> Told:
     return Told(named, sum(load.bytes_s for load in rest), sum(load.requests_s for load in rest))
 
 
+def advertised(topic: Topic, told: Mapping[NodeId, Told]) -> dict[int, int]:
+    """Bytes a second of each ACTIVE partition of which that is known: its owner named it, or all that it has
+    with any load.
+    """
+    loads: dict[int, int] = {}
+    named = {node: {load.partition: load.bytes_s for load in one.parts} for node, one in told.items()}
+    for partition in topic.layout.active():
+        number = partition.partition
+        owner = topic.assignments[number].owner.node
+        if owner not in named:
+            continue
+        if number in named[owner]:
+            loads[number] = named[owner][number]
+        elif not told[owner].others_bytes_s:
+            loads[number] = 0
+    return loads
+
+
 class Board:
-    """What the nodes told the leader; one that is silent for `STALE_MS` is not on it."""
+    """What the nodes told; one that is silent for `STALE_MS` is not on it."""
 
     def __init__(self) -> None:
         self._told: dict[NodeId, tuple[int, Told]] = {}
 
     def hear(self, node: NodeId, told: Told, now_ms: int) -> None:
         self._told[node] = (now_ms, told)
-
-    def clear(self) -> None:
-        self._told.clear()
 
     def by_node(self, now_ms: int) -> dict[NodeId, Told]:
         self._told = {node: one for node, one in self._told.items() if now_ms - one[0] < STALE_MS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.machines.loads import Told
 from ringfence.control.model.commands import Command, RestartNode
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.results import NodeRestarted
@@ -74,9 +75,11 @@ class Cluster:
         health: Health,
         *,
         on_applied: Applier,
+        on_loads: Callable[[Mapping[NodeId, Told]], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         self._settings, self._health = settings, health
+        self._loads = on_loads
         self._on_applied, self._on_failed = on_applied, on_failed
         self.hub = Hub(on_message=self._take, on_ask=self._ask, on_fenced=self._fenced)
         self.proposer = RaftProposer(
@@ -132,7 +135,8 @@ class Cluster:
         peers.know((number, node.control) for number, node in known.nodes.items())
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
-            silence_ms=self.hub.silence_ms, figures=self._counted, is_started=lambda: self._is_started,
+            silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
+            is_started=lambda: self._is_started,
         )  # fmt: skip
         self._answers = Answers(self.proposer, self._members, event_files, self._settings)
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)

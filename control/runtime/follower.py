@@ -33,6 +33,7 @@ from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.runtime import bodies
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.hints import Hints
 from ringfence.control.runtime.retries import Lasting, Retries
 from ringfence.native import messages
 
@@ -68,6 +69,7 @@ class Follower:
         a change had left to do here.
         """
         self._driver, self._here, self._health = driver, here, health
+        self.hints = Hints(driver)
         self._on_dropped, self._on_left, self._on_failed = on_dropped, on_left, on_failed
         self._steps: deque[_Step] = deque()
         self._changed = asyncio.Condition()
@@ -103,6 +105,7 @@ class Follower:
         return self._steps[0].index - 1 if self._steps else applied
 
     async def close(self) -> None:
+        await self.hints.close()
         for opening in self._opening:
             opening.cancel()
         await self._retries.close()
@@ -264,6 +267,7 @@ class Follower:
             case InstallTable(topic):
                 return f"installing the table of topic {topic.name}", self._table_call(order, step)
             case RemoveTopic(topic):
+                self.hints.removed(topic)
                 return f"removing topic {topic}", partial(node.remove_topic, topic)
             case DropPartition(topic, partition):
                 return f"dropping partition {partition} of topic {topic}", partial(
@@ -308,19 +312,18 @@ class Follower:
             active.append(
                 (part.partition, part.slots.lo, part.slots.hi, assignment.owner.node, assignment.epoch)
             )
-        return partial(
-            self._driver.node.install_table,
-            topic.topic,
-            step.index,
-            topic.layout.version,
-            messages.encode(bodies.table(state, topic, step.index)),
-            active,
-            messages.encode(bodies.redirect(state, self._here.node)),
-            [
-                (node, messages.encode(bodies.redirect(state, node)))
-                for node in sorted({assignment.owner.node for assignment in topic.assignments.values()})
-            ],
-        )
+        table = bodies.table(state, topic, step.index)
+        own = messages.encode(bodies.redirect(state, self._here.node))
+        owners = [(node.node, messages.encode(bodies.redirect(state, node.node))) for node in table.nodes]
+
+        def install(body: bytes) -> int:
+            number: int = self._driver.node.install_table(
+                topic.topic, step.index, topic.layout.version, body, active, own, owners
+            )
+            return number
+
+        self.hints.installed(topic, table, install)
+        return partial(install, messages.encode(table))
 
 
 def _given_up_alone(topic: Topic) -> tuple[int, int]:

@@ -47,6 +47,10 @@ STRANGER_MS: Final = 5_000
 STRANGERS_MAX: Final = 64
 """At a time; who reaches the control address could be any number of them."""
 
+ADVERTISERS_MAX: Final = 16
+"""Every node tells every other one, 5 KB in two seconds at most: 16 of them 600 KB/s together. In a larger
+cluster a node knows its own partitions' loads and the leader all; producers take the others as average."""
+
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
@@ -54,7 +58,7 @@ Bytes16 = Annotated[bytes, Meta(min_length=16, max_length=16)]
 class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`at` and `digest` are the newest index that was hashed, and the state's hash there.
 
-    `loads` goes to the leader every few seconds, else it is None.
+    `loads` goes to the leader every few seconds, and to others where producers are told of it; else None.
     """
 
     store: Bytes16
@@ -81,16 +85,19 @@ class Members:
         contested: Callable[[], Iterable[int]] = tuple,
         silence_ms: Callable[[int], int | None] = lambda _: None,
         figures: Callable[[], Iterable[Mapping[str, Any]]] = tuple,
+        on_loads: Callable[[Mapping[NodeId, Told]], None] = lambda _: None,
         is_started: Callable[[], bool],
     ) -> None:
         """`contested` gives nodes that two processes speak for, `silence_ms` how long one was not heard.
 
-        `figures` are counters of partitions here; `is_started` says whether a start of the node
+        `figures` are counters of partitions here; `on_loads` hears what nodes take, every few seconds;
+        `is_started` says whether a start of the node
         that this process proposed is applied: its last start is another process's until then. A later one
         is a repeat of it, or ends this process.
         """
         self._is_started = is_started
         self._figures, self._meter, self.board = figures, Meter(), Board()
+        self._on_loads = on_loads
         self._proposer, self._peers, self._here, self._health = proposer, peers, here, health
         self._contested, self._told_twice = contested, set[int]()
         self._silence_ms = silence_ms
@@ -153,7 +160,7 @@ class Members:
             )
             return
         self._forget_stranger(sender)
-        if beat.loads is not None and self._proposer.replica.leads:
+        if beat.loads is not None:
             self.board.hear(node, beat.loads, _now_ms())
         if beat.at:
             self._compare(self._agreement.heard(node, Index(beat.at), beat.digest))
@@ -190,13 +197,14 @@ class Members:
                 "metadata: stop this process; an empty directory and --join make a new node",
             )
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
-        if not replica.leads:
-            self._liveness.end()
-            self.board.clear()
-            self._send_beats(loads)
-            return
         if loads is not None:
             self.board.hear(self._here.node, loads, _now_ms())
+            self._on_loads(self.board.by_node(_now_ms()))
+        if loads is not None or not replica.leads:
+            self._send_beats(loads)
+        if not replica.leads:
+            self._liveness.end()
+            return
         if replica.term > self._liveness.term:
             self._liveness.begin(replica.term, _now_ms())
         for command in self._liveness.tick(state, _now_ms()):
@@ -210,7 +218,10 @@ class Members:
             self._health.mend(f"stranger {sender}")
 
     def _send_beats(self, loads: Told | None) -> None:
-        """To the leader, and among voters to all: each must know which process speaks for another's vote."""
+        """To the leader, and among voters to all: each must know which process speaks for another's vote.
+
+        A leader's own messages say that; it beats only to those who tell producers of loads.
+        """
         replica, state = self._proposer.replica, self._proposer.state
         me = state.nodes.get(self._here.node) if self._is_started() else None
         at, digest = self._newest
@@ -218,9 +229,21 @@ class Members:
         beat = Beat(self._here.store, replica.applied.index, started, at, digest)
         plain = msgspec.msgpack.encode(beat)
         told = plain if loads is None else msgspec.msgpack.encode(msgspec.structs.replace(beat, loads=loads))
-        voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
-        for node in ({replica.leader} | (voters if replica.id in voters else set())) - {0, replica.id}:
-            self._peers.send(node, Kind.BEAT, told if node == replica.leader else plain)
+        asked = self._who_advertises() if loads is not None else set[int]()
+        heard = set[int]()
+        if not replica.leads:
+            voters = {*replica.configuration.voters, *replica.configuration.voters_outgoing}
+            heard = {replica.leader, *(voters if replica.id in voters else ())}
+        for node in (heard | asked) - {0, replica.id}:
+            self._peers.send(node, Kind.BEAT, told if node == replica.leader or node in asked else plain)
+
+    def _who_advertises(self) -> set[int]:
+        """Nodes that tell producers of loads: all that give out tables of topics without key."""
+        state = self._proposer.state
+        has_keyless = len(state.nodes) <= ADVERTISERS_MAX and any(
+            not one.key for one in state.topics.values()
+        )
+        return {int(node) for node in state.nodes} if has_keyless else set()
 
     def _tell_contests(self) -> None:
         contested = set(self._contested())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
@@ -14,6 +15,7 @@ import msgspec
 import structlog
 
 from ringfence.control.machines.access import OPEN, access_of
+from ringfence.control.machines.loads import Told
 from ringfence.control.model.commands import (
     InitCluster,
     RestartNode,
@@ -79,7 +81,10 @@ class Node:
         self._store: RaftStore | None = None
         self._following = False
         self._access = OPEN
-        self._cluster = Cluster(settings, self.health, on_applied=self._applied, on_failed=self._fail)
+        self._cluster = Cluster(
+            settings, self.health, on_applied=self._applied, on_failed=self._fail,
+            on_loads=self._look_at_loads,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Serve.
@@ -241,6 +246,13 @@ class Node:
             members=len(state.nodes),
             failed=sorted(number for number, node in state.nodes.items() if node.life is Life.FAILED),
         )
+
+    def _look_at_loads(self, told: Mapping[NodeId, Told]) -> None:
+        self._follower.hints.look(told)
+
+    def advertised(self) -> dict[str, dict[int, int]]:
+        """What producers are told of topics without key: bytes a second by topic and partition."""
+        return self._follower.hints.told
 
     # ---- start-up ---------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from ringfence.control.machines.loads import PARTS_MAX, STALE_MS, Board, Load, Meter, Told
-from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.machines.loads import PARTS_MAX, STALE_MS, Board, Load, Meter, Told, advertised
+from ringfence.control.machines.metadata import apply
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from tests.control.commands import cluster, create, entry
 
 ONE, TWO = NodeId(1), NodeId(2)
 
@@ -62,5 +64,14 @@ def test_the_board_knows_the_newest_word_and_forgets_the_silent() -> None:
     assert [told.bytes_s for told in board.by_node(1_000).values()] == [155, 30]
     assert set(board.by_node(STALE_MS)) == {TWO}
     assert board.by_partition(STALE_MS) == {PartitionId(7): 30.0}
-    board.clear()
-    assert board.by_node(1_000) == {}
+
+
+def test_producers_are_told_of_every_partition_whose_load_is_known() -> None:
+    """F34, F35: one that its owner did not name is idle only if it named all that move."""
+    state, _ = apply(cluster(2), entry(20, create(partitions=3, nodes=((1,), (2,), (1,)))))
+    topic = state.topics[TopicId(20)]
+    first, second, third = topic.assignments
+    assert advertised(topic, {}) == {}
+    assert advertised(topic, {ONE: Told((Load(first, 100, 1),))}) == {first: 100, third: 0}
+    assert advertised(topic, {ONE: Told((Load(first, 100, 1),), 7), TWO: Told()}) == {first: 100, second: 0}
+    assert advertised(topic, {TWO: Told((Load(first, 100, 1),))}) == {second: 0}, "it has moved"

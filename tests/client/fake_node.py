@@ -90,7 +90,7 @@ class FakeNode:
         self.topics: dict[str, Topic] = {}
         self.owners: dict[int, int] = {}  # partition -> node, where it is not this one
         self.addresses: dict[int, list[str]] = {}
-        self.loads: dict[int, float] = {}
+        self.loads: dict[int, int] = {}
         self.generation = 10
         self.seen: list[wire.RequestHeader] = []
         self._ids = itertools.count(100)
@@ -303,7 +303,6 @@ class FakeNode:
                 state="ACTIVE",
                 owner=self.owners.get(log.partition, self.node),
                 epoch=log.epoch,
-                load=self.loads.get(log.partition),
             )
             for log in topic.logs.values()
         ]
@@ -318,6 +317,7 @@ class FakeNode:
             replication=1,
             partitions=partitions,
             nodes=nodes,
+            loads={number: load for number, load in self.loads.items() if number in topic.logs},
         )
 
     def _info(self, topic: Topic) -> messages.TopicInfo:

@@ -21,7 +21,7 @@ from ringfence.routing import Chooser, layout_of, newest
 
 
 def table(
-    bounds: list[int], *, generation: int = 5, history: bytes = b"h", loads: list[float | None] | None = None
+    bounds: list[int], *, generation: int = 5, history: bytes = b"h", loads: list[int | None] | None = None
 ) -> Table:
     edges = [0, *sorted(bounds), 65536]
     partitions = [
@@ -32,7 +32,6 @@ def table(
             state="ACTIVE",
             owner=1,
             epoch=index,
-            load=loads[index] if loads else None,
         )
         for index, (lo, hi) in enumerate(itertools.pairwise(edges))
     ]
@@ -47,6 +46,7 @@ def table(
         replication=1,
         partitions=partitions[::-1],
         nodes=[NodeEntry(node=1, addresses=["tcp://a:1"])],
+        loads={100 + index: load for index, load in enumerate(loads or []) if load is not None},
     )
 
 
@@ -89,7 +89,7 @@ def test_only_a_newer_generation_of_the_same_history_replaces_a_layout() -> None
     assert newest(held, dataclasses.replace(newer, topic=8)) is held
 
 
-def choices(loads: list[float | None], turns: int = 1000) -> Counter[int]:
+def choices(loads: list[int | None], turns: int = 1000) -> Counter[int]:
     chooser = Chooser(layout_of(table([index * 1000 for index in range(1, len(loads))], loads=loads)))
     return Counter(chooser.choose() for _ in range(turns))
 

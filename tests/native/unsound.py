@@ -150,7 +150,7 @@ def harm(rng: random.Random, held: list[Guarded]) -> None:
 def encoder(schema: pa.Schema, key: list[str]) -> TopicEncoder:
     edges = [(0, 20000), (20001, 40000), (40001, 65535)]
     partitions = [
-        PartitionEntry(partition=place, lo=lo, hi=hi, state="ACTIVE", owner=1, epoch=1, load=None)
+        PartitionEntry(partition=place, lo=lo, hi=hi, state="ACTIVE", owner=1, epoch=1)
         for place, (lo, hi) in enumerate(edges, 1)
     ]
     schemas, nodes = [bytes(schema_message(schema))], [NodeEntry(node=1, addresses=["tcp://a:1"])]

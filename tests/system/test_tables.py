@@ -5,11 +5,15 @@ One cluster of three serves the whole file: every test leaves it whole.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Event
+from typing import Any, NamedTuple, Self
 
 import pytest
 
@@ -17,9 +21,9 @@ import ringfence
 from ringfence.native import messages, wire
 from tests.http.desk import PLACE, TOPIC, send
 from tests.system.cluster import Three
-from tests.system.harness import NodeProcess, batch, cli, until
+from tests.system.harness import SCHEMA, NodeProcess, batch, cli, until
 from tests.system.load import Load
-from tests.system.raw import RawClient
+from tests.system.raw import RawClient, RawTopic
 from tests.system.test_admin_http import ask, with_http
 
 MIB = 1 << 20
@@ -220,3 +224,73 @@ def test_loads_that_vary_leave_no_entry_in_the_log(cluster: Cluster) -> None:
     assert cluster.asked(0, "/admin/rebalance/preview?action=balance")["moves"] == plan["moves"]
     loads[0].finish()
     assert [load.errors for load in loads] == [[], []]
+
+
+class Stopped(Event):
+    """Something that runs beside a test, until it ends however it ends."""
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(1)
+        return self
+
+    def run(self, what: Callable[[], None]) -> Future[None]:
+        return self._pool.submit(what)
+
+    def __exit__(self, *_: object) -> None:
+        self.set()
+        self._pool.shutdown()
+
+
+def advertised(http: str, topic: str) -> dict[int, float]:
+    """What a node's metrics say of a topic's partitions."""
+    with urllib.request.urlopen(f"{http}/metrics", timeout=30) as answer:
+        text = answer.read().decode()
+    shown = r'^ringfence_advertised_load_bytes_per_second\{partition="(\d+)",topic="([^"]*)"\} (\S+)$'
+    found = re.findall(shown, text, re.MULTILINE)
+    return {int(part): float(load) for part, name, load in found if name == topic}
+
+
+def test_whole_batches_go_where_less_is_written(cluster: Cluster) -> None:
+    """F34: every node tells the load of each partition, in its metrics and in its tables, without a push."""
+    three, name = cluster.three, "public/default/loose"
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client, Stopped() as stopped:
+        client.create_topic("loose", schema=SCHEMA, partitions=3)
+        producer = client.producer("loose")
+        table = producer._encoder.layout
+        busy = table.active[0]
+        at = next(place for place in range(3) if three.id(place) == busy.owner)
+
+        def write() -> None:
+            with RawClient(three.nodes[at].address) as raw:
+                topic = RawTopic.existing(raw, table.topic, "loose")
+                index = [part.partition for part in topic.table.partitions].index(busy.partition)
+                for number in range(3_000):
+                    if stopped.wait(0.01):
+                        return
+                    answer = topic.publish(batch(number * 50, 50, text="y" * 200), number, index)
+                    assert answer.status == wire.Status.OK, answer
+
+        writing = stopped.run(write)
+
+        def is_known() -> bool:
+            told = [advertised(http, name) for http in cluster.http]
+            return all(len(one) == 3 and one[busy.partition] > 4 * sum(one.values()) / 5 > 0 for one in told)
+
+        until(is_known, 30, "every node advertises the load")
+
+        def sent() -> Counter[int]:
+            parts = [producer.send(batch(start, 1)).result(30)[0].partition for start in range(30)]
+            return Counter(parts)
+
+        assert not writing.done()
+        others = [part.partition for part in table.active[1:]]
+
+        def is_spared() -> bool:
+            went = sent()
+            return went[busy.partition] < min(went[other] for other in others) / 2
+
+        until(is_spared, 30, "a producer that was there before prefers the others")
+        stopped.set()
+        writing.result(30)
+        producer.close()
+    until(lambda: not any(advertised(cluster.http[0], name).values()), 60, "the load is gone")

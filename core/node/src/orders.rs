@@ -218,6 +218,11 @@ impl Engine {
             && (held.generation >= generation || held.version > version)
         {
             // Older generations are ignored; a version never goes back.
+            if let Some(routing) = &mut known.routing
+                && held.generation == generation
+            {
+                routing.take_hints(bytes);
+            }
             return Ok(false);
         }
         let entries = partitions.iter().map(|entry| Entry {

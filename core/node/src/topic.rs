@@ -6,6 +6,8 @@ use ringfence_batch::SchemaPlan;
 use ringfence_log::Retention;
 use ringfence_wire::crc_of;
 
+use crate::pack;
+
 /// What a body of the topic is checked against. Shared by its hosted partitions, replaced whole when a schema is added.
 #[derive(Debug)]
 pub struct Plans {
@@ -35,7 +37,7 @@ pub struct Routing {
     pub version: u64,
     pub table: Arc<[u8]>,
     pub table_crc: u32,
-    /// Of the table without its generation.
+    /// Of the table without its generation and loads.
     pub digest: u64,
     /// For partitions of which no owner is told below.
     pub redirect: RedirectBody,
@@ -57,6 +59,13 @@ impl RedirectBody {
 }
 
 impl Routing {
+    /// The same table with other loads: who asks from now on gets them, nobody is told for their sake.
+    pub fn take_hints(&mut self, table: &[u8]) {
+        if pack::table_digest(table) == self.digest {
+            (self.table, self.table_crc) = (table.into(), crc_of(table));
+        }
+    }
+
     /// The body that names this owner.
     pub fn redirect_to(&self, owner: Option<u64>) -> &RedirectBody {
         let found = owner.and_then(|owner| self.redirects.iter().find(|(node, _)| *node == owner));

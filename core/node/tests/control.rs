@@ -257,6 +257,40 @@ fn changed_tables_are_pushed_to_those_who_asked_and_only_then() {
 }
 
 #[test]
+fn loads_reach_who_asks_and_nobody_is_told_for_their_sake() {
+    let mut world = world();
+    let asked = world.request(Opcode::Table);
+    world.ask(&asked, &[]);
+    let entry =
+        ringfence_node::TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 1, epoch: world.epoch };
+    let generation = world.epoch * 10;
+    let hinted = |version, load: u8| {
+        let mut body = support::table_body(generation, version);
+        body[0] = 0x83;
+        body.extend_from_slice(b"\xA5loads\x81\x01");
+        body.push(load);
+        body
+    };
+    for (body, answered) in [(hinted(1, 7), hinted(1, 7)), (hinted(1, 9), hinted(1, 9)), (hinted(2, 5), hinted(1, 9))] {
+        let order = Order::InstallTable {
+            topic: TOPIC,
+            generation,
+            version: 1,
+            table: body,
+            partitions: vec![entry],
+            redirect: vec![0x80],
+            redirects: vec![],
+        };
+        world.ordered(order).unwrap();
+        assert!(world.answers.is_empty(), "no push");
+        let asked = world.request(Opcode::Table);
+        assert_eq!(world.ask(&asked, &[]).body, answered, "nothing but loads may differ");
+    }
+    world.install_table(generation + 1, 1, &[entry]);
+    assert!(world.answers.is_empty(), "nor when they are gone again");
+}
+
+#[test]
 fn hello_is_answered_ready_or_refused_by_name() {
     let mut world = world();
     let hello = b"\x82\xABversion_min\x01\xABversion_max\x02";
