@@ -144,7 +144,6 @@ def test_a_table_is_in_progress_while_a_node_is_held_back(cluster: Cluster) -> N
             assert {order["partition"] for order in told["pending"]} == {
                 part["partition"] for part in told["partitions"] if part["owner"] == late
             }
-            assert not making.done()
         finally:
             three.nodes[held].wake()
         assert making.result(30).status in {201, 202}
