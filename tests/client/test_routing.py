@@ -99,7 +99,7 @@ def test_without_loads_whole_batches_go_round() -> None:
 
 
 def test_a_lower_load_takes_more_batches_and_none_starves() -> None:
-    counted = choices([0.9, 0.1, 0.5, None])
+    counted = choices([90, 10, 50, None])
     assert counted[101] > counted[102] > counted[100] > 0
     assert counted[103] == pytest.approx(counted[102], abs=5), "unknown counts as the mean"
 

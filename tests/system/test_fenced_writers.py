@@ -89,8 +89,7 @@ def test_a_begin_that_is_served_behind_many_later_ones_fences_none_of_them(clien
         ScopeBegin(scope="thawed", instance=b"late-2", after=first.driver),
         ScopeBegin(scope="thawed", instance=b"late-3", after=first.driver, drawn=True),
     ]
-    for number in range(1, 18):
-        newest = client.scopes.begin("thawed", b"run-%d" % number)
+    newest = [client.scopes.begin("thawed", b"run-%d" % number) for number in range(1, 18)][-1]
     for late in tries:
         with pytest.raises(ringfence.ConflictError) as caught:
             client._admin.ask(Opcode.BEGIN, late)
