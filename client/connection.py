@@ -291,7 +291,10 @@ class Connection:
             if (
                 header.body_bytes
             ):  # most answers are a header alone, and asking for RCVMORE costs as much as reading it
-                body = socket.recv(NOBLOCK, copy=False).buffer
+                try:
+                    body = socket.recv(NOBLOCK, copy=False).buffer
+                except zmq.Again:
+                    raise ProtocolError("an answer lacks the body that it names", address=self.address) from None
                 if socket.getsockopt(zmq.RCVMORE):
                     raise ProtocolError("an answer has more than two frames", address=self.address)
             self._dispatch(checked(header, body))

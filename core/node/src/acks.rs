@@ -49,8 +49,12 @@ pub enum What {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Nothing,
-    /// Appends under this epoch are admitted.
-    Open(u64),
+    /// Appends under this epoch are admitted. Rows below its record, at this offset, may be read: this store may have
+    /// followed an owner that told it of an older mark, and be alone now.
+    Open {
+        epoch: u64,
+        end_offset: u64,
+    },
     /// Rows below this offset may be read. Until then the order waits for replicas.
     Published {
         end_offset: u64,

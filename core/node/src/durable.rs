@@ -106,7 +106,7 @@ impl Engine {
     pub(crate) fn order_durable(&mut self, at: At, then: Then) -> Result<(), String> {
         match then {
             Then::Nothing => {}
-            Then::Open(epoch) => {
+            Then::Open { epoch, end_offset } => {
                 let partition = &mut self.partitions[at];
                 // A newer OPEN or a fence may have come since: the gate compares them all.
                 if partition.opening == epoch {
@@ -116,6 +116,7 @@ impl Engine {
                     }
                     partition.gate.open(epoch);
                     self.upkeep.opened.push(partition.log.topic);
+                    self.raise_mark(at, end_offset);
                 }
             }
             Then::Published { end_offset, .. } => self.raise_mark(at, end_offset),

@@ -143,7 +143,8 @@ impl Engine {
                 // At once: a producer that waits for its new owner also waits for this owner's followers.
                 self.sync.peers.tick(now, effects);
                 self.call(at, None, now, effects);
-                Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, Then::Open(epoch)))
+                let then = Then::Open { epoch, end_offset: placed.first_offset };
+                Ok(self.when_durable_upto(self.shared_end(at), number, at, &placed, finished, then))
             }
             Err(halt) => {
                 if new {

@@ -4,6 +4,7 @@ use ringfence_log::Storage;
 use ringfence_node::{Order, Place};
 
 use crate::cluster::{Cluster, store_of};
+use crate::opened;
 use crate::support::{PARTITION, TOPIC};
 
 pub const CHANGE: u64 = 9;
@@ -44,4 +45,37 @@ impl Cluster {
     pub fn disk_bytes(&self, at: usize) -> u64 {
         self.sites[at].disk.list().unwrap().iter().map(|(_, bytes)| bytes).sum()
     }
+}
+
+/// Who was told of an older mark than it has rows, and is alone from then on, shows all that it has: nobody else will
+/// tell it.
+#[cfg_attr(not(feature = "planted"), test)]
+fn rows_whose_mark_never_came_are_shown_by_an_owner_that_is_alone() {
+    let mut cluster = opened(43);
+    cluster.publish(5);
+    cluster.calm(8);
+    cluster.publish(7);
+    let shown = |cluster: &Cluster| cluster.status(LEARNER).map(|found| (found.records, found.end_offset)).unwrap();
+    let before = shown(&cluster);
+    assert_eq!(before.1, 5);
+    for _ in 0..100 {
+        for at in [OWNER, LEARNER] {
+            cluster.work(at);
+            cluster.collect(at);
+        }
+        if shown(&cluster).0 > before.0 {
+            break;
+        }
+        cluster.deliver();
+    }
+    assert_eq!(shown(&cluster), (before.0 + 1, 5), "the rows are there, the mark is not");
+    cluster.power_cut(OWNER);
+    cluster.epoch += 1;
+    cluster.owner = LEARNER;
+    cluster.tell_table(LEARNER);
+    let (epoch, replicas) = (cluster.epoch, vec![]);
+    let order = Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, replicas, quorum: 1 };
+    cluster.order(LEARNER, order);
+    cluster.calm(4);
+    assert_eq!(shown(&cluster), (before.0 + 2, 12), "the epoch's record, and all rows before it");
 }
