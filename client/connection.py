@@ -294,7 +294,9 @@ class Connection:
                 try:
                     body = socket.recv(NOBLOCK, copy=False).buffer
                 except zmq.Again:
-                    raise ProtocolError("an answer lacks the body that it names", address=self.address) from None
+                    raise ProtocolError(
+                        "an answer lacks the body that it names", address=self.address
+                    ) from None
                 if socket.getsockopt(zmq.RCVMORE):
                     raise ProtocolError("an answer has more than two frames", address=self.address)
             self._dispatch(checked(header, body))
