@@ -39,7 +39,7 @@ class ChangeLeader:
     """Runs beside the members on every node; it sleeps where this node does not lead."""
 
     def __init__(self, proposer: RaftProposer, ask: Ask, board: Board) -> None:
-        """`board` has the loads that heartbeats carried, while this node leads."""
+        """`board` has the loads that heartbeats carried: those of all nodes while this one leads."""
         self._proposer, self._ask, self._board = proposer, ask, board
         self.coordinator = Coordinator()
         self._term = 0

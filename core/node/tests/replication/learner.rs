@@ -14,12 +14,16 @@ pub const LEARNER: usize = 2;
 
 impl Cluster {
     pub fn open_alone(&mut self) {
+        self.open_alone_at(OWNER);
+    }
+
+    fn open_alone_at(&mut self, owner: usize) {
         self.epoch += 1;
-        self.owner = OWNER;
-        self.tell_table(OWNER);
+        (self.owner, self.is_open) = (owner, false);
+        self.tell_table(owner);
         let (epoch, replicas) = (self.epoch, vec![]);
         let order = Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, replicas, quorum: 1 };
-        self.order(OWNER, order);
+        self.order(owner, order);
         self.calm(4);
         assert!(self.is_open);
     }
@@ -70,12 +74,6 @@ fn rows_whose_mark_never_came_are_shown_by_an_owner_that_is_alone() {
     }
     assert_eq!(shown(&cluster), (before.0 + 1, 5), "the rows are there, the mark is not");
     cluster.power_cut(OWNER);
-    cluster.epoch += 1;
-    cluster.owner = LEARNER;
-    cluster.tell_table(LEARNER);
-    let (epoch, replicas) = (cluster.epoch, vec![]);
-    let order = Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, replicas, quorum: 1 };
-    cluster.order(LEARNER, order);
-    cluster.calm(4);
+    cluster.open_alone_at(LEARNER);
     assert_eq!(shown(&cluster), (before.0 + 2, 12), "the epoch's record, and all rows before it");
 }
