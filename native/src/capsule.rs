@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::array::{Array, StructArray};
 use arrow::datatypes::{DataType, Schema};
 use arrow::error::ArrowError;
-use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
 use arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::ffi;
@@ -136,11 +136,11 @@ pub fn batch(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
     // SAFETY: the capsule's array is valid and not released; it is moved out and the capsule keeps an empty one, so
     // its destructor has nothing to release and a second import is refused above.
     let array = unsafe { FFI_ArrowArray::from_raw(pointer.as_ptr()) };
-    // SAFETY: checked in `schema_of`; the capsule outlives the reference.
-    let exported = unsafe { schema_capsule.pointer_checked(Some(c"arrow_schema"))?.cast::<FFI_ArrowSchema>().as_ref() };
-    // SAFETY: both come from one export and so describe each other; that the buffers are as long as the types say is
-    // the promise of everybody who exports by this protocol.
-    let data = unsafe { from_ffi(array, exported) }.map_err(|error| unsound(py, &error))?;
+    let kind = DataType::Struct(schema.fields().clone());
+    // SAFETY: both capsules come from one export and so describe each other; that the buffers are as long as the types
+    // say is the promise of everybody who exports by this protocol. The type was read above: reading it from the
+    // capsule once more is the longest step of a small send.
+    let data = unsafe { from_ffi_and_data_type(array, kind) }.map_err(|error| unsound(py, &error))?;
     debug_assert!(matches!(data.data_type(), DataType::Struct(_)));
     let rows = StructArray::from(data);
     let nulls = rows.null_count();
