@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Mapping
@@ -28,6 +29,7 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
+from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
+BEGIN_BACKOFF = Backoff(first_s=0.01, cap_s=1.0)  # a BEGIN takes milliseconds; a crowd of hundreds a second
 INSTANCE_BYTES = 8  # tells one BEGIN from the others of its scope, at nodes that do not compare `after`
 
 
@@ -99,13 +102,17 @@ class Admin:
         """A scope's next driver: it fences the one that a node has named, and no later one.
 
         A try that a silent node serves late is refused: another has begun since, or the answered one. Each
-        refusal tells of one more driver, until the deadline.
+        refusal tells of one more driver, behind which the next try comes at once: after a pause it would be
+        outdated. Who loses that race to a rival pauses, and asks anew who is the newest, until the deadline.
+
+        Raises:
+            DeadlineError: others begin the scope all the time; it is the last one's.
         """
         if not message.instance:
             # Of a node that does not compare: all tries of it are one driver.
             message = replace(message, instance=os.urandom(INSTANCE_BYTES), drawn=True)
         deadline, after = time.monotonic() + self._timeout_s, 0
-        while True:
+        for refusals in itertools.count(1):
             ask = self._ask(wire.Opcode.BEGIN, replace(message, after=after), deadline=deadline)
             try:
                 return self._link.ask(ask).result().control(ScopeBegun)
@@ -114,6 +121,18 @@ class Admin:
                 if not isinstance(driver, int) or driver == after:
                     raise
                 after = driver
+            is_race_lost = refusals % 2 == 0
+            pause_s = BEGIN_BACKOFF.delay_s(refusals // 2, self._link.jitter()) if is_race_lost else 0.0
+            if time.monotonic() + pause_s >= deadline:
+                break
+            time.sleep(pause_s)
+        raise DeadlineError(
+            "other drivers began this scope each time before this one could; end them, or give each a scope "
+            "of its own",
+            scope=message.scope,
+            driver=after,
+            tries=refusals,
+        )
 
     def commit(self, message: ScopeCommit) -> Answer:
         """As `ask`.

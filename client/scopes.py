@@ -62,7 +62,7 @@ class Scopes:
 
         Raises:
             FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
-            InvalidArgumentError: not a name of a scope.
+            InvalidArgumentError: not a name of a scope. DeadlineError: others began it again and again.
         """
         name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic)
         begun = self._admin.begin(messages.ScopeBegin(scope=name, instance=instance, one_off=one_off))

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from ringfence.control.machines.metadata_scopes import is_given_up, is_own
+from ringfence.control.machines.metadata_scopes import check_begin, is_given_up, is_own
 from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun, ScopeDecided
 from ringfence.control.model.scopes import (
@@ -32,6 +32,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.begin_order import BeginOrder
 from ringfence.control.runtime.commit_order import CommitOrder
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
@@ -98,6 +99,7 @@ class ScopeRequests:
         self._wake = asyncio.Event()
         self._changed = asyncio.Condition()
         self._order, self._watches = CommitOrder(), PublishWatch(self._pending, self._changed, stages)
+        self._begins = BeginOrder(lambda command: check_begin(proposer.state, command) is not None)
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -118,7 +120,8 @@ class ScopeRequests:
             after=None if request.after is None else Index(request.after),
         )
         try:
-            applied = await self._proposer.propose(command)
+            async with self._begins.turn(command):
+                applied = await self._proposer.propose(command)
         except RequestRefused as refusal:
             if refusal.code == Code.CONFLICT:
                 refusal.details["driver"] = self._driver_of(request.scope)

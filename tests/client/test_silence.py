@@ -175,6 +175,20 @@ def test_a_begin_that_is_refused_twice_for_the_same_driver_ends() -> None:
         assert len(node.begins) == 2
 
 
+def test_a_begin_that_loses_to_ever_more_rivals_pauses_and_ends_with_its_deadline() -> None:
+    with Contested(list(range(7, 10_000))) as node, ringfence.connect(node.address, timeout_s=2) as client:
+        began = time.monotonic()
+        with pytest.raises(ringfence.DeadlineError, match="scope of its own") as caught:
+            client.scopes.begin("s")
+        assert 0.9 < time.monotonic() - began < 5
+    assert 6 <= len(node.begins) <= 22, (
+        "two tries a pause, which doubles up to a second, half of that at least"
+    )
+    assert caught.value.values() == {
+        "scope": "s", "driver": 6 + len(node.begins), "tries": len(node.begins), "retriable": True,
+    }  # fmt: skip
+
+
 def test_the_opening_of_a_named_producer_waits_for_its_node() -> None:
     link = Kept()
     admin = Admin(cast("Link", link), 1.0)
