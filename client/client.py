@@ -181,11 +181,15 @@ class Client:
         )
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
-        """All topics whose full name begins with `prefix`, sorted by name."""
+        """All topics whose full name begins with `prefix`, sorted by name; figures as in `topic`."""
         return self._admin.topics(prefix)
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions. Raises NotFoundError."""
+        """One topic with its partitions. Raises NotFoundError.
+
+        A partition whose owner does not answer has no figures: its `unknown` says why, its offsets and bytes
+        are 0. `count` raises there.
+        """
         return self._admin.topic(name)
 
     def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:

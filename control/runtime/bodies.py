@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.native import messages
 
 WHY_MAX = 160
-"""Characters of a quarantine's reason in a description: 4,096 of them must fit a body."""
+"""Characters of the reason for a quarantine, or for missing figures: 4,096 of them must fit a body."""
 
 
 def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table:
@@ -53,14 +54,18 @@ def redirect(state: MetadataState, node: int) -> messages.Redirected:
 
 
 def topic_info(
-    topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *, created: bool = False
-) -> messages.TopicInfo:
-    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition)."""
+    state: MetadataState, topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *,
+    created: bool = False,
+) -> messages.TopicInfo:  # fmt: skip
+    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition).
+
+    A partition that is not in it is marked as unknown.
+    """
     partitions = []
     for partition in topic.layout.partitions:
         assignment = topic.assignments[partition.partition]
-        here = hosted.get((topic.topic, partition.partition), {})
-        why = here.get("quarantined")
+        found = hosted.get((topic.topic, partition.partition))
+        here, why = found or {}, (found or {}).get("quarantined")
         partitions.append(
             messages.PartitionStats(
                 partition=partition.partition,
@@ -74,6 +79,7 @@ def topic_info(
                 end_offset=here.get("end_offset", 0),
                 bytes=here.get("bytes", 0),
                 quarantined=None if why is None else str(why)[:WHY_MAX],
+                unknown=None if found is not None else _silent(state, assignment.owner.node)[:WHY_MAX],
             )
         )
     return messages.TopicInfo(
@@ -89,3 +95,10 @@ def topic_info(
         partitions=partitions,
         created=created,
     )
+
+
+def _silent(state: MetadataState, owner: NodeId) -> str:
+    """Why there are no figures of a partition: its owner is known as dead, or said nothing of it."""
+    node = state.nodes[owner]
+    how = "is FAILED" if node.life is Life.FAILED else "did not answer for it"
+    return f"node {owner} ({', '.join(node.addresses)}) {how}"

@@ -1,0 +1,104 @@
+"""An owner is down and nobody else has its rows: what readers and commands say, and that no count is a 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import ringfence
+from ringfence.control.cli.exits import Exit
+from tests.system.cluster import Three
+from tests.system.harness import SCHEMA, batch, cli, until
+from tests.system.test_admin_http import with_http
+
+ROWS = 600
+
+
+class Down(NamedTuple):
+    """Topic `t` of one replica: `lost` are the partitions of the node that was killed."""
+
+    address: str
+    http: str
+    node: int
+    node_address: str
+    lost: list[int]
+    held: int
+    """Rows of the other partitions."""
+
+
+@pytest.fixture(scope="module")
+def down(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Down]:
+    cluster = Three(tmp_path_factory.mktemp("down"))
+    http = [with_http(node) for node in cluster.nodes]
+    try:
+        cluster.start()
+        killed = next(place for place in range(3) if place != cluster.leader())
+        asked = next(place for place in range(3) if place != killed)
+        address, node = cluster.nodes[asked].address, cluster.id(killed)
+        with ringfence.connect(address, timeout_s=30) as client:
+            client.create_topic("t", schema=SCHEMA, key=["id"], partitions=6)
+            with client.producer("t") as producer:
+                producer.send(batch(0, ROWS)).result(30)
+            parts = client.topic("t").partitions
+            assert sum(part.end_offset for part in parts) == ROWS
+        lost = [part.partition for part in parts if part.owner == node]
+        held = sum(part.end_offset for part in parts if part.owner != node)
+        assert lost
+        assert 0 < held < ROWS
+        cluster.nodes[killed].kill()
+        until(lambda: cluster.life(killed, seen_by=asked) == "FAILED", what="the death is noticed")
+        yield Down(address, http[asked], node, cluster.nodes[killed].address, lost, held)
+    finally:
+        cluster.kill_all()
+
+
+def doors(down: Down) -> dict[str, tuple[str, str]]:
+    return {"socket": ("--address", down.address), "http": ("--http", down.http)}
+
+
+def told(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_client_has_no_figures_of_its_partitions_and_says_why(down: Down) -> None:
+    with ringfence.connect(down.address) as client:
+        [listed], named = client.topics(), client.topic("t")
+    for topic in (listed, named):
+        unknown = {part.partition: part.unknown for part in topic.partitions if part.unknown}
+        assert sorted(unknown) == down.lost
+        for why in unknown.values():
+            assert f"node {down.node} ({down.node_address}) is FAILED" in why
+        known = [part for part in topic.partitions if part.partition not in unknown]
+        assert sum(part.end_offset - part.start_offset for part in known) == down.held
+
+
+@pytest.mark.parametrize("door", ["socket", "http"])
+@pytest.mark.parametrize("command", [("list",), ("show", "t")], ids=["list", "show"])
+def test_a_count_that_is_missing_is_marked_and_told(down: Down, door: str, command: tuple[str, ...]) -> None:
+    asked = ("topic", *command, *doors(down)[door])
+    ended = cli(*asked)
+    assert ended.returncode == Exit.DEGRADED, ended
+    assert f"node {down.node} ({down.node_address}) is FAILED" in ended.stderr
+    for partition in down.lost:
+        assert str(partition) in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    if command[0] == "list":
+        assert f"{down.held} + ?" in ended.stdout
+    else:
+        rows = [line.split() for line in ended.stdout.splitlines()]
+        unknown = [words for words in rows if words[5:8] == ["?", "?", "?"]]
+        assert [int(words[1]) for words in unknown] == down.lost
+
+    ended = cli(*asked, "--json")
+    assert ended.returncode == Exit.DEGRADED, ended
+    [topic] = told(ended.stdout)
+    assert (topic["rows"], topic["bytes"]) == (None, None)
+    for part in topic["partitions"]:
+        figures = {part[name] for name in ("start_offset", "end_offset", "bytes")}
+        assert (figures == {None}) is (part["partition"] in down.lost) is bool(part["unknown"])
+    [error] = told(ended.stderr)
+    assert (error["error"], error["exit"]) == ("CountsMissingError", Exit.DEGRADED)
+    assert f"node {down.node}" in error["message"]
