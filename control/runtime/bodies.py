@@ -12,7 +12,10 @@ from ringfence.control.model.topics import Topic
 from ringfence.native import messages
 
 WHY_MAX = 160
-"""Characters of the reason for a quarantine, or for missing figures: 4,096 of them must fit a body."""
+"""Characters of the reason for a quarantine, or for missing figures."""
+WHYS_MAX = 65_536
+"""Of all reasons of one description: 4,096 partitions and all schemas that a topic may have fit a body with
+them."""
 
 
 def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table:
@@ -62,6 +65,7 @@ def topic_info(
     A partition that is not in it is marked as unknown.
     """
     partitions = []
+    why_max = min(WHY_MAX, WHYS_MAX // len(topic.layout.partitions))
     for partition in topic.layout.partitions:
         assignment = topic.assignments[partition.partition]
         found = hosted.get((topic.topic, partition.partition))
@@ -78,8 +82,8 @@ def topic_info(
                 start_offset=here.get("start_offset", 0),
                 end_offset=here.get("end_offset", 0),
                 bytes=here.get("bytes", 0),
-                quarantined=None if why is None else str(why)[:WHY_MAX],
-                unknown=None if found is not None else _silent(state, assignment.owner.node)[:WHY_MAX],
+                quarantined=None if why is None else str(why)[:why_max],
+                unknown=None if found is not None else _silent(state, assignment.owner.node)[:why_max],
             )
         )
     return messages.TopicInfo(
@@ -100,5 +104,5 @@ def topic_info(
 def _silent(state: MetadataState, owner: NodeId) -> str:
     """Why there are no figures of a partition: its owner is known as dead, or said nothing of it."""
     node = state.nodes[owner]
-    how = "is FAILED" if node.life is Life.FAILED else "did not answer for it"
-    return f"node {owner} ({', '.join(node.addresses)}) {how}"
+    how = "FAILED" if node.life is Life.FAILED else "silent"
+    return f"node {owner} is {how} ({', '.join(node.addresses)})"

@@ -70,7 +70,7 @@ def test_the_client_has_no_figures_of_its_partitions_and_says_why(down: Down) ->
         unknown = {part.partition: part.unknown for part in topic.partitions if part.unknown}
         assert sorted(unknown) == down.lost
         for why in unknown.values():
-            assert f"node {down.node} ({down.node_address}) is FAILED" in why
+            assert f"node {down.node} is FAILED ({down.node_address})" in why
         known = [part for part in topic.partitions if part.partition not in unknown]
         assert sum(part.end_offset - part.start_offset for part in known) == down.held
 
@@ -81,7 +81,7 @@ def test_a_count_that_is_missing_is_marked_and_told(down: Down, door: str, comma
     asked = ("topic", *command, *doors(down)[door])
     ended = cli(*asked)
     assert ended.returncode == Exit.DEGRADED, ended
-    assert f"node {down.node} ({down.node_address}) is FAILED" in ended.stderr
+    assert f"node {down.node} is FAILED ({down.node_address})" in ended.stderr
     for partition in down.lost:
         assert str(partition) in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
