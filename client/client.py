@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.address import addresses
 from ringfence.admin import TIMEOUT_S, Admin
 from ringfence.decode import Decoder
 from ringfence.effects import Identity
+from ringfence.elsewhere import Unanswered, unanswered
 from ringfence.link import Link
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
@@ -97,6 +99,18 @@ class Client:
         """Why no node answers at `addresses`, "" while not known; None once one does, or when closed."""
         first = self._link.first
         return None if self._closed or first.up is not None else first.found
+
+    @property
+    def unanswered(self) -> Unanswered | None:
+        """The read that has waited for its partition's owner for seconds; None: there is none.
+
+        Raises:
+            ClosedError: the client is closed.
+        """
+        link, found = self._link, Future[Unanswered | None]()
+        link.check_outside("unanswered")
+        link.call(lambda: found.set_result(unanswered(link)))
+        return found.result()
 
     def close(self) -> None:
         """Close the producers (see `Producer.close`) and the connections.

@@ -27,7 +27,7 @@ def test_reasons_of_all_partitions_fit(figures: dict[str, Any] | None) -> None:
     state, _ = apply(EMPTY, entry(1, INIT))
     state, _ = apply(state, entry(2, replace(create(partitions=PARTITIONS), schema=b"s" * SCHEMA_BYTES)))
     topic = state.topics[TopicId(2)]
-    hosted = {} if figures is None else {(2, number): figures for number in topic.assignments}
+    hosted = {} if figures is None else {(2, int(number)): figures for number in topic.assignments}
     info = topic_info(state, topic, hosted)
     assert len(messages.encode(info)) < CONTROL_BYTES_MAX
     for part in info.partitions:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -10,8 +13,9 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
+from ringfence.native.errors import ConnectError
 from tests.system.cluster import Three
-from tests.system.harness import SCHEMA, batch, cli, until
+from tests.system.harness import PROGRAM, SCHEMA, batch, cli, until
 from tests.system.test_admin_http import with_http
 
 ROWS = 600
@@ -102,3 +106,39 @@ def test_a_count_that_is_missing_is_marked_and_told(down: Down, door: str, comma
     [error] = told(ended.stderr)
     assert (error["error"], error["exit"]) == ("CountsMissingError", Exit.DEGRADED)
     assert f"node {down.node}" in error["message"]
+
+
+def test_a_read_names_the_owner_that_it_waits_for(down: Down) -> None:
+    with ringfence.connect(down.address, timeout_s=3) as client:
+        for read in (lambda: next(client.read("t")), lambda: client.count("t")):
+            with pytest.raises(ConnectError, match=f"its owner, node {down.node}, does not answer") as caught:
+                read()
+            error = caught.value
+            assert error.topic == "public/default/t"
+            assert error.partition in down.lost
+            assert error.details["node"] == down.node
+            assert error.details["addresses"] == [down.node_address]
+        held = [part.partition for part in client.topic("t").partitions if part.partition not in down.lost]
+        assert sum(rows.num_rows for rows in client.read("t", partition=held)) == down.held
+
+
+def test_the_command_says_after_two_seconds_for_whom_it_waits(down: Down) -> None:
+    command = [str(PROGRAM), "read", "t", "--address", down.address, "--timeout", "7"]
+    began = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        line = running.stderr.readline()
+        after_s = time.monotonic() - began
+        error = running.stderr.read()
+        assert running.wait(30) == Exit.UNREACHABLE
+    assert 2.0 < after_s < 5.0, line
+    [owner] = re.findall(rf"t: node {down.node}, which owns partition (\d+): {down.node_address} ", line)
+    assert "tries on for" in line
+    assert int(owner) in down.lost
+    assert len(error.splitlines()) == 1
+    [named] = re.findall(r"partition (\d+) cannot be read", error)
+    assert int(named) in down.lost
+    owned = ", ".join(map(str, down.lost))
+    for text in (f"node {down.node}", down.node_address, owned, "--partition", "public/default/t"):
+        assert text in error, error
+    assert "END_OFFSETS" not in error
