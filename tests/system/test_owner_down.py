@@ -142,3 +142,21 @@ def test_the_command_says_after_two_seconds_for_whom_it_waits(down: Down) -> Non
     for text in (f"node {down.node}", down.node_address, owned, "--partition", "public/default/t"):
         assert text in error, error
     assert "END_OFFSETS" not in error
+
+
+def test_a_drain_of_it_says_what_it_waits_for(down: Down) -> None:
+    command = [str(PROGRAM), "node", "drain", str(down.node), "--http", down.http, "--wait"]
+    reason = f"waits for: partition {down.lost[0]} for node {down.node}, which is FAILED"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        try:
+            told = [
+                running.stderr.readline() for _ in range(2)
+            ]  # the node may hear of the run after the first
+        finally:
+            running.kill()
+    assert reason in told[1], told
+    status = cli("rebalance", "status", "--http", down.http)
+    assert reason in status.stdout
+    cancelled = cli("rebalance", "cancel", "--http", down.http)
+    assert cancelled.returncode == Exit.OK, cancelled
