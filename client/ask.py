@@ -6,6 +6,7 @@ served twice. `Ask.lost` tells a caller who must know that an earlier try may ha
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,13 @@ HARMLESS_LATE = frozenset(
 )
 
 
+# Of one partition, answered by its owner alone.
+READS = frozenset({wire.Opcode.FETCH, wire.Opcode.END_OFFSETS, wire.Opcode.OFFSET_FOR_TIME})
+
+
+NAMED_MAX = 8  # partitions in the text of an error
+
+
 class Ask:
     """A request on its way. `future` gets the answer (status OK, STAGED or ALREADY_COMMITTED) or the error.
 
@@ -80,6 +88,7 @@ class Ask:
             self.fields["flags"] = wire.RequestFlags.CONTROL
         self.future: Future[Answer] = Future()
         self.future.set_running_or_notify_cancel()
+        self.begun_s = time.monotonic()
         self.sent = False
         self.tries_lost = 0
         self.refusals = self.unbegun = 0
@@ -96,11 +105,28 @@ class Ask:
             return self.last_error
         if peer.failure is not None:
             return peer.failure
+        if self.layout is not None and self.opcode in READS and self.partition in self.layout.partitions:
+            return _owner_silent(self.layout, self.partition, peer)
         return ConnectError(
             f"no node answered {self.opcode.name} in time; {peer.found}".removesuffix("; "),
             addresses=list(peer.addresses),
             topic=self.topic,
         )
+
+
+def _owner_silent(layout: Layout, partition: int, peer: Peer) -> ConnectError:
+    owner = layout.partitions[partition].owner
+    owned = [entry.partition for entry in layout.partitions.values() if entry.owner == owner]
+    numbers = ", ".join(map(str, owned[:NAMED_MAX])) + (", ..." if len(owned) > NAMED_MAX else "")
+    found = peer.found or f"{', '.join(layout.addresses.get(owner, peer.addresses))} gives no answer"
+    return ConnectError(
+        f"partition {partition} cannot be read: its owner, node {owner}, does not answer: {found}; start the "
+        f"node again, or read without what it owns ({numbers}): name others by partition= or --partition",
+        topic=layout.name,
+        partition=partition,
+        node=owner,
+        addresses=list(layout.addresses.get(owner, ())),
+    )
 
 
 class AskPending(Pending):

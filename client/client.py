@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import time
 import weakref
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.address import addresses
 from ringfence.admin import TIMEOUT_S, Admin
 from ringfence.decode import Decoder
 from ringfence.effects import Identity
+from ringfence.elsewhere import Unanswered, unanswered
 from ringfence.link import Link
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
@@ -98,6 +100,18 @@ class Client:
         first = self._link.first
         return None if self._closed or first.up is not None else first.found
 
+    @property
+    def unanswered(self) -> Unanswered | None:
+        """The read that has waited for its partition's owner for seconds; None: there is none.
+
+        Raises:
+            ClosedError: the client is closed.
+        """
+        link, found = self._link, Future[Unanswered | None]()
+        link.check_outside("unanswered")
+        link.call(lambda: found.set_result(unanswered(link)))
+        return found.result()
+
     def close(self) -> None:
         """Close the producers (see `Producer.close`) and the connections.
 
@@ -181,11 +195,15 @@ class Client:
         )
 
     def topics(self, prefix: str = "") -> list[TopicInfo]:
-        """All topics whose full name begins with `prefix`, sorted by name."""
+        """All topics whose full name begins with `prefix`, sorted by name; figures as in `topic`."""
         return self._admin.topics(prefix)
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic with its partitions. Raises NotFoundError."""
+        """One topic with its partitions. Raises NotFoundError.
+
+        A partition whose owner does not answer has no figures: its `unknown` says why, its offsets and bytes
+        are 0. `count` raises there.
+        """
         return self._admin.topic(name)
 
     def truncate(self, name: str, *, partition: int | None = None, before_offset: int | None = None) -> None:

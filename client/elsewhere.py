@@ -5,9 +5,9 @@ The reasons are in `silence.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ringfence.ask import AskPending
+from ringfence.ask import READS, AskPending
 from ringfence.lane import FORMER_S
 from ringfence.native.errors import ConnectError
 from ringfence.silence import Step
@@ -18,6 +18,34 @@ if TYPE_CHECKING:
     from ringfence.link import Link
     from ringfence.peer import Peer
     from ringfence.routing import Layout
+
+
+LATE_S = 2.0  # a node that restarts is back within a second; most answers come sooner by far
+
+
+class Unanswered(NamedTuple):
+    """A read that waits for a partition's owner."""
+
+    topic: str
+    partition: int
+    node: int
+    found: str
+    """Why no answer came, as far as the connection tells."""
+    begun_s: float
+    """On time.monotonic."""
+
+
+def unanswered(link: Link) -> Unanswered | None:
+    """The read that waits longest for an owner that should have answered."""
+    late = [
+        Unanswered(ask.layout.name, ask.partition, entry.owner, peer.found, ask.begun_s)
+        for peer, ask in _placed_asks(link)
+        if ask.layout is not None
+        and ask.opcode in READS
+        and (entry := ask.layout.partitions.get(ask.partition)) is not None
+        and link.now - ask.begun_s >= LATE_S + (0.0 if peer.up is None else ask.wait_s)
+    ]
+    return min(late, key=lambda one: one.begun_s, default=None)
 
 
 def mind(link: Link, peer: Peer, now: float) -> None:
@@ -60,11 +88,16 @@ def move_asks(link: Link, layout: Layout) -> None:
 
 
 def _asks(link: Link) -> list[Ask]:
-    found: list[Ask] = []
+    return [ask for _, ask in _placed_asks(link)]
+
+
+def _placed_asks(link: Link) -> list[tuple[Peer, Ask]]:
+    found: list[tuple[Peer, Ask]] = []
     for peer in link.peers():
-        found += peer.waiting
+        found += [(peer, ask) for ask in peer.waiting]
         if peer.connection is not None:
-            found += [one.ask for one in peer.connection.pending() if isinstance(one, AskPending)]
+            pending = peer.connection.pending()
+            found += [(peer, one.ask) for one in pending if isinstance(one, AskPending)]
     return found
 
 

@@ -158,6 +158,7 @@ class PartitionStats(Message):
     end_offset: int
     bytes: int
     quarantined: str | None = None
+    unknown: str | None = None  # why offsets and bytes are not known: they are 0 here, and count nothing
 
 
 class TopicInfo(Message):

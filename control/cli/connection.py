@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 import ringfence
-from ringfence.control.cli.patience import until_connected
+from ringfence.control.cli.patience import while_used
 from ringfence.token import VARIABLE
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ token_option = click.option(
 
 
 def connected(address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None) -> Client:
-    """A client; it connects with the first call, and who waits long for that is told for whom."""
+    """A client; it connects with the first call, and who waits long is told for whom."""
     client = ringfence.connect(address, timeout_s=timeout_s, token_file=token_file)
-    until_connected(client, timeout_s)
+    while_used(client, timeout_s)
     return client

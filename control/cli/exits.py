@@ -44,7 +44,8 @@ MEANINGS: dict[Exit, str] = {
     "or of another store",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well, or a member of its cluster FAILED; "
-    "`--wait`: over, but not all was moved; `fsck --cluster`: not all could be proven",
+    "`--wait`: over, but not all was moved; `fsck --cluster`: not all could be proven; `topic`: counts are "
+    "missing, of owners that do not answer",
     Exit.OUTPUT: "the output cannot be written: no space, no right to, or an error of its disk",
     Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
     "also after Ctrl-C or SIGTERM; with `--scope` nothing is stored in part",
@@ -64,6 +65,10 @@ class PartlyStoredError(errors.UnknownOutcomeError):
     """What would be worth another try, but for the rows that are stored: look before sending again."""
 
 
+class CountsMissingError(Exception):
+    """What was shown is right, and not all: owners of partitions told nothing."""
+
+
 class OutputFailedError(Exception):
     """Where our output goes takes no more."""
 
@@ -72,6 +77,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (KeyboardInterrupt, Exit.INTERRUPTED),
     (PartlyStoredError, Exit.PARTLY),
     (OutputFailedError, Exit.OUTPUT),
+    (CountsMissingError, Exit.DEGRADED),
     (errors.ConfigError, Exit.USAGE),
     (errors.UnknownOutcomeError, Exit.UNKNOWN_OUTCOME),
     (errors.WaitTimeoutError, Exit.UNKNOWN_OUTCOME),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -12,12 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ringfence.control.model.names import shown_topic_name
+from ringfence.native.errors import ClosedError
+
 if TYPE_CHECKING:
     from ringfence import Client
 
 TELL_S: Final = 2.0
 """A node that restarts is back within a second; who waits longer asks what for."""
 LOOK_S: Final = 0.5
+REST_S: Final = 10.0
+"""A read asks an owner anew every 5 s, and is late 2 s later: what comes so soon is the same wait."""
 
 
 @contextlib.contextmanager
@@ -32,17 +38,35 @@ def patience(whom: str, timeout_s: float, found: Callable[[], str]) -> Iterator[
         over.set()
 
 
-def until_connected(client: Client, timeout_s: float) -> None:
-    """Say once that a client finds no node, should it be so; the client may be closed meanwhile."""
-    began = time.monotonic()
+def while_used(client: Client, timeout_s: float) -> None:
+    """Say that a client finds no node, or waits for a partition's owner, until it is closed: once a wait."""
+    began, waited_s = time.monotonic(), -math.inf
 
     def line() -> str | None:
-        found = client.unreached
-        if not found:
-            return None if found is None else ""
-        return _line(", ".join(client.addresses), found, timeout_s, began)
+        nonlocal waited_s
+        try:
+            text = _waited_for(client, timeout_s, began)
+        except ClosedError:
+            return None
+        now, is_news = time.monotonic(), False
+        if text is not None:
+            is_news, waited_s = now - waited_s > REST_S, now
+        return text if text and is_news else ""
 
-    _look(threading.Event(), timeout_s, line)
+    _look(threading.Event(), timeout_s, line, once=False)
+
+
+def _waited_for(client: Client, timeout_s: float, began: float) -> str | None:
+    """None: nobody is waited for. Raises ClosedError."""
+    found = client.unreached
+    if found is not None:
+        return _line(", ".join(client.addresses), found, timeout_s, began) if found else None
+    late = client.unanswered
+    if late is None:
+        return None
+    owner = f"{shown_topic_name(late.topic)}: node {late.node}, which owns partition {late.partition}"
+    why = late.found.partition(": ")[0] or "no answer so far"
+    return _line(owner, f"{owner}: {why}", timeout_s, late.begun_s)
 
 
 def _line(whom: str, found: str, timeout_s: float, began: float) -> str:
@@ -52,7 +76,9 @@ def _line(whom: str, found: str, timeout_s: float, began: float) -> str:
     return f"ringfence: {why}; tries on for {left:.0f} s{others}"
 
 
-def _look(over: threading.Event, timeout_s: float, line: Callable[[], str | None]) -> None:
+def _look(
+    over: threading.Event, timeout_s: float, line: Callable[[], str | None], *, once: bool = True
+) -> None:
     """`line` gives "" as long as it is too early, and None when there is nothing to say any more."""
     if timeout_s <= TELL_S or _is_quiet():
         return
@@ -67,7 +93,8 @@ def _look(over: threading.Event, timeout_s: float, line: Callable[[], str | None
                 # Without Python's buffers: nobody may hold their locks when the main thread ends the process.
                 with contextlib.suppress(OSError, ValueError):
                     os.write(sys.stderr.fileno(), f"{' '.join(said.split())}\n".encode())
-                return
+                if once:
+                    return
 
     threading.Thread(target=look, name="ringfence-patience", daemon=True).start()
 

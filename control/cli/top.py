@@ -108,7 +108,7 @@ def _looks(
 
 
 def _partitions(admin: Admin, topics: tuple[str, ...], seen: Seen) -> list[dict[str, Any]]:
-    """Rows, bytes and lag of each; a topic that goes meanwhile, or whose owners are silent, is left out."""
+    """Rows, bytes and lag of each, without them where the owner is silent; a topic that goes is left out."""
     if not topics:
         listed = admin.get(f"/admin/topics?limit={TOPICS_MAX}")["topics"]
         topics = tuple(topic_path(topic["name"]) for topic in listed)
@@ -126,6 +126,9 @@ def _partitions(admin: Admin, topics: tuple[str, ...], seen: Seen) -> list[dict[
 
 def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:
     number, now, end, size = part["partition"], time.monotonic(), part["end_offset"], part["bytes"]
+    if end is None:
+        return {"topic": topic, "partition": number, "owner": part["owner"], "rows": None, "bytes": None,
+                "lag_records": None, "rows_s": None, "bytes_s": None, "unknown": part["unknown"]}  # fmt: skip
     at_s, end_before, size_before = seen.stored.get(number, (now, end, size))
     seen.stored[number] = now, end, size
     since = now - at_s
@@ -187,7 +190,9 @@ def _stored(look: dict[str, Any]) -> Iterator[Table | str]:
     """The busiest partitions."""
     from rich.table import Table  # noqa: PLC0415 - as above
 
-    parts = sorted(look["partitions"], key=lambda part: (part["bytes_s"] or 0, part["rows"]), reverse=True)
+    parts = sorted(
+        look["partitions"], key=lambda part: (part["bytes_s"] or 0, part["rows"] or 0), reverse=True
+    )
     if not parts:
         return
     table = Table(box=None, pad_edge=False)
@@ -196,8 +201,10 @@ def _stored(look: dict[str, Any]) -> Iterator[Table | str]:
     for part in parts[:PARTITIONS_SHOWN]:
         rows_s, bytes_s, lag = part["rows_s"], part["bytes_s"], part["lag_records"]
         table.add_row(
-            part["topic"], str(part["partition"]), str(part["owner"]), f"{part['rows']:,}",
-            shown_bytes(part["bytes"]), "-" if rows_s is None else f"{rows_s:,.0f}",
+            part["topic"], str(part["partition"]), str(part["owner"]),
+            "?" if part["rows"] is None else f"{part['rows']:,}",
+            "?" if part["bytes"] is None else shown_bytes(part["bytes"]),
+            "-" if rows_s is None else f"{rows_s:,.0f}",
             "-" if bytes_s is None else shown_bytes(bytes_s), "-" if lag is None else f"{lag:,}",
         )  # fmt: skip
     yield ""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import address_option, timeout_option
 from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, shown_rows, shown_size
 from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_door import opened
@@ -102,13 +103,14 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
     if as_json:
         for topic in topics:
             emit(topic)
-        return Exit.OK
-    rows = [
-        [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), topic["rows"],
-         shown_bytes(topic["bytes"]), ",".join(topic["key"]) or None, topic["schemas"]]
-        for topic in topics
-    ]  # fmt: skip
-    show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows, ids=("id",))
+    else:
+        rows = [
+            [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), shown_rows(topic),
+             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"]]
+            for topic in topics
+        ]  # fmt: skip
+        show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows, ids=("id",))
+    check_counts(topics)
     return Exit.OK
 
 
@@ -130,6 +132,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
         topic = door.topic(name)
     if as_json:
         emit(topic)
+        check_counts([topic])
         return Exit.OK
     click.echo("{name}  (topic {topic}, version {version}, replication {replication})".format(**topic))
     keeps = [f"retention {topic['retention_bytes']:,} bytes a partition"] if topic["retention_bytes"] else []
@@ -148,7 +151,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     door_tells = all("replicas" in part for part in topic["partitions"])
     parts = [
         [part["name"], part["partition"], part["state"], part["owner"], part["epoch"],
-         part["start_offset"], part["end_offset"], shown_bytes(part["bytes"]), part["quarantined"],
+         *_figures(part), part["quarantined"],
          *([", ".join(map(str, part["replicas"]))] if door_tells else [])]
         for part in topic["partitions"]
     ]  # fmt: skip
@@ -157,6 +160,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     show_table("", columns, parts, ids=("number", "owner"))
     if topic["replication"] > 1 and not door_tells:
         click.echo("the admin API knows which nodes have replicas: `ringfence topic show --http URL`")
+    check_counts([topic])
     return Exit.OK
 
 
@@ -193,7 +197,8 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
     if as_json:
         emit(topic)
     else:
-        click.echo(f"{name}: {counted(topic['rows'], 'row')} left")
+        left = shown_rows(topic)
+        click.echo(f"{name}: {left if isinstance(left, str) else counted(left, 'row')} left")
     return Exit.OK
 
 
@@ -221,6 +226,13 @@ def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | 
     else:
         click.echo(f"{name} {'is gone' if missing_ok else 'deleted'}")
     return Exit.OK
+
+
+def _figures(part: dict[str, Any]) -> list[Any]:
+    """Where it begins and ends, and its size."""
+    if part.get("unknown") is not None:
+        return [UNKNOWN] * 3
+    return [part["start_offset"], part["end_offset"], shown_bytes(part["bytes"])]
 
 
 def _schema(columns: tuple[str, ...], file: str | None) -> pa.Schema:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ringfence.control.cli.admin import Admin, topic_path
 from ringfence.control.cli.connection import connected, http_meant
+from ringfence.control.model.counts import known_figures, totals
 from ringfence.native.errors import AlreadyExistsError, NotFoundError
 
 if TYPE_CHECKING:
@@ -128,11 +129,8 @@ def _values(info: TopicInfo) -> Topic:
         "retention_bytes": info.retention_bytes,
         "retention_ms": info.retention_ms,
         "properties": info.properties,
-        "rows": sum(part.end_offset - part.start_offset for part in info.partitions),
-        "bytes": sum(part.bytes for part in info.partitions),
-        "partitions": [
-            {name: getattr(part, name) for name in part.__struct_fields__} for part in info.partitions
-        ],
+        **totals(info),
+        "partitions": [known_figures(part) for part in info.partitions],
     }
 
 

@@ -15,6 +15,7 @@ from ringfence.control.http.problems import Problem, unknown_node
 from ringfence.control.machines.config import LIMITS, limit
 from ringfence.control.machines.tables import Progress, TableState, view
 from ringfence.control.machines.versions import tag_of
+from ringfence.control.model.counts import known_figures, totals
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
@@ -196,18 +197,18 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
         stats = [
             shapes.PartitionStats(
-                **_fields(part),
+                **known_figures(part),
                 replicas=_nodes(known.assignments[PartitionId(part.partition)]),
-                lag_records=lags.get(part.partition, 0),
+                lag_records=lags.get(part.partition),
             )
             for part in info.partitions
         ]
+        counts = totals(info)
         columns = [shapes.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
                    for column in known.schemas[-1].columns]  # fmt: skip
         return shapes.TopicShown(
             **_summary(known).model_dump(), columns=columns, stats=stats,
-            rows=sum(part.end_offset - part.start_offset for part in stats),
-            bytes=sum(part.bytes for part in stats),
+            rows=counts["rows"], bytes=counts["bytes"],
         )  # fmt: skip
 
     return router

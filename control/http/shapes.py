@@ -198,18 +198,19 @@ class PartitionStats(BaseModel):
     state: str
     owner: int
     epoch: int
-    start_offset: int
-    end_offset: int
-    bytes: int
+    start_offset: int | None
+    end_offset: int | None
+    bytes: int | None
     quarantined: str | None
+    unknown: str | None = Field(description="why the figures are null: the owner told none")
     replicas: list[int] = Field(description="nodes that have a replica, the owner first")
-    lag_records: int = Field(description="records that the replica lacks that is furthest behind")
+    lag_records: int | None = Field(description="records that the replica lacks that is furthest behind")
 
 
 class TopicShown(TopicSummary):
     columns: list[ColumnShown]
-    rows: int
-    bytes: int
+    rows: int | None = Field(description="null where partitions are `unknown`")
+    bytes: int | None = Field(description="as `rows`")
     stats: list[PartitionStats]
 
 

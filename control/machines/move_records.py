@@ -46,13 +46,18 @@ def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
 
 
 def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
-    """Nodes without which the move cannot begin, and that may come back: its owner, and where it goes."""
-    assignment = state.topics[move.topic].assignments[move.partition]
-    needed = {assignment.owner.node, *_new_places(state, move)}
+    """Nodes without which the move cannot begin, and that may come back: its owner, and where it goes.
+
+    An owner is waited for also where it is drained: it has what shall move.
+    """
+    owner = state.topics[move.topic].assignments[move.partition].owner.node
+    needed = {owner, *_new_places(state, move)}
     return tuple(
         node
         for node in sorted(needed)
-        if node in state.nodes and state.nodes[node].life is not Life.LIVE and not state.nodes[node].draining
+        if node in state.nodes
+        and state.nodes[node].life is not Life.LIVE
+        and (node == owner or not state.nodes[node].draining)
     )
 
 

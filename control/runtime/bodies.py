@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
 from ringfence.native import messages
 
 WHY_MAX = 160
-"""Characters of a quarantine's reason in a description: 4,096 of them must fit a body."""
+"""Characters of the reason for a quarantine, or for missing figures."""
+WHYS_MAX = 65_536
+"""Of all reasons of one description: 4,096 partitions and all schemas that a topic may have fit a body with
+them."""
 
 
 def table(state: MetadataState, topic: Topic, generation: int) -> messages.Table:
@@ -53,14 +57,19 @@ def redirect(state: MetadataState, node: int) -> messages.Redirected:
 
 
 def topic_info(
-    topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *, created: bool = False
-) -> messages.TopicInfo:
-    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition)."""
+    state: MetadataState, topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *,
+    created: bool = False,
+) -> messages.TopicInfo:  # fmt: skip
+    """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition).
+
+    A partition that is not in it is marked as unknown.
+    """
     partitions = []
+    why_max = min(WHY_MAX, WHYS_MAX // len(topic.layout.partitions))
     for partition in topic.layout.partitions:
         assignment = topic.assignments[partition.partition]
-        here = hosted.get((topic.topic, partition.partition), {})
-        why = here.get("quarantined")
+        found = hosted.get((topic.topic, partition.partition))
+        here, why = found or {}, (found or {}).get("quarantined")
         partitions.append(
             messages.PartitionStats(
                 partition=partition.partition,
@@ -73,7 +82,8 @@ def topic_info(
                 start_offset=here.get("start_offset", 0),
                 end_offset=here.get("end_offset", 0),
                 bytes=here.get("bytes", 0),
-                quarantined=None if why is None else str(why)[:WHY_MAX],
+                quarantined=None if why is None else str(why)[:why_max],
+                unknown=None if found is not None else _silent(state, assignment.owner.node)[:why_max],
             )
         )
     return messages.TopicInfo(
@@ -89,3 +99,10 @@ def topic_info(
         partitions=partitions,
         created=created,
     )
+
+
+def _silent(state: MetadataState, owner: NodeId) -> str:
+    """Why there are no figures of a partition: its owner is known as dead, or said nothing of it."""
+    node = state.nodes[owner]
+    how = "FAILED" if node.life is Life.FAILED else "silent"
+    return f"node {owner} is {how} ({', '.join(node.addresses)})"

@@ -99,7 +99,7 @@ class TopicRequests:
         topics: list[messages.TopicInfo] = []
         size = 0
         for name in matching[:limit]:
-            info = bodies.topic_info(state.topics[state.names[name]], hosted)
+            info = bodies.topic_info(state, state.topics[state.names[name]], hosted)
             size += len(messages.encode(info))
             if topics and size > LIST_BYTES_MAX:
                 break
@@ -249,14 +249,18 @@ class TopicRequests:
 
     async def info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
         """The topic with the figures of its partitions, as far as their owners tell them."""
-        return bodies.topic_info(topic, await self._hosted(topic), created=created)
+        found = await self._hosted(topic)
+        return bodies.topic_info(self._proposer.state, topic, found, created=created)
 
     async def shown(self, topic: Topic) -> tuple[messages.TopicInfo, dict[int, int]]:
-        """As `info`, and by partition the records that the replica lacks that is furthest behind."""
+        """As `info`, and by partition the records that the replica lacks that is furthest behind.
+
+        A partition whose owner tells nothing is not there.
+        """
         found = await self._hosted(topic)
         # An older program's node tells no lag.
         lags = {partition: int(known.get("lag_records", 0)) for (_, partition), known in found.items()}
-        return bodies.topic_info(topic, found), lags
+        return bodies.topic_info(self._proposer.state, topic, found), lags
 
     async def _hosted(self, topic: Topic | None = None) -> dict[tuple[int, int], dict[str, Any]]:
         """Figures by (topic, partition), those of their owners; what an owner does not tell is not there."""
