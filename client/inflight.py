@@ -41,7 +41,7 @@ from ringfence.native.wire import DEDUPE_WINDOW, Code
 from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 REDIRECTS_MAX = (
     16  # of one batch: enough for a rolling change of every owner, and an end for owners that disagree (F3)
@@ -143,6 +143,10 @@ class Inflight:
         """When the partition's next batch may go; a time that is over if nothing holds it back."""
         lane = self._lanes.get(partition)
         return 0.0 if lane is None else lane.pause_until
+
+    def held(self, now: float) -> Iterator[int]:
+        """Partitions where a further batch would wait behind others that are not taken."""
+        return (lane.partition for lane in self._lanes.values() if lane.holds(now))
 
     def transmit(self, partition: int, now: float) -> Transmit | None:
         """The next batch for the partition, if one may go now. Once returned it counts as sent."""

@@ -30,6 +30,7 @@ from ringfence.native.errors import (
     RingfenceError,
     WaitTimeoutError,
 )
+from ringfence.reach import Reach
 from ringfence.sender import Sender
 from ringfence.sending import SendFuture
 from ringfence.settlement import Failure, Settlement
@@ -78,7 +79,8 @@ class Producer:
         self._link, self._tables = link, tables
         self._check_outside = link.check_outside  # bound once: each future has it
         self._budget = Budget(options.bytes_in_flight_max)
-        self._encoder = TopicEncoder(layout, split=name is None)
+        self._reach = None if layout.key else Reach()
+        self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
         self._lock = threading.Lock()  # the order of `send` numbers is the order on the link's queue
         self._number = 0
         self._number_before = max((point.send for point in self.resume.values()), default=0)
@@ -94,9 +96,12 @@ class Producer:
             name=name,
             on_body_ended=self._budget.give,
             on_settled=self._on_settled,
+            reach=self._reach,
         )
         self._submit_there = self._sender.submit
         link.call(self._register)
+        if self._reach is not None and len(layout.active) > 1 and not link.inside:
+            self._reach.wait()
         remember(self)
 
     # ---- sending ------------------------------------------------------------------------------------------
@@ -429,6 +434,8 @@ class Producer:
             raise ClosedError("the producer is closed; make a new one", topic=self.topic)
 
     def _register(self) -> None:
+        if self._reach is not None:
+            self._reach.begin(self._link.now)
         self._link.members.append(self._sender)
         self._tables.listen(self._sender.layout.topic, self._on_table)
 
@@ -439,7 +446,7 @@ class Producer:
 
     def _on_table(self, layout: Layout) -> None:
         """A newer layout: from here on rows are grouped by it. The swap is one assignment."""
-        self._encoder = TopicEncoder(layout, split=self.name is None)
+        self._encoder = TopicEncoder(layout, split=self.name is None, reach=self._reach)
         self._sender.table(layout)
 
     def _on_settled(self, sink: Sink) -> None:

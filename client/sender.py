@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ringfence.encode import Body
     from ringfence.link import Link
     from ringfence.peer import Peer
+    from ringfence.reach import Reach
     from ringfence.routing import Layout
     from ringfence.tables import Tables
 
@@ -91,8 +92,10 @@ class Sender:
         name: str | None,
         on_body_ended: Callable[[int], None],
         on_settled: Callable[[Sink], None],
+        reach: Reach | None = None,
     ) -> None:
-        self.layout = layout
+        """`reach`: kept up to date; None: nobody chooses a partition by it."""
+        self.layout, self._reach = layout, reach
         self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
         self._link, self._tables, self._name = link, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
@@ -132,9 +135,11 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        return bool(self._parts)
+        return bool(self._parts) or (self._reach is not None and self._reach.looking)
 
     def tick(self, now: float) -> None:
+        if self._reach is not None:
+            self._reach.look(self._link, self.layout, self._inflight, now)
         if self._parts and now >= self._expire_at:
             # 50 us a lane bounds the share of the clock's work to a few percent, also with 10,000 partitions.
             self._expire_at = now + max(TICK_S, self._inflight.lanes * 50e-6)
