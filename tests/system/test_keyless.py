@@ -95,6 +95,9 @@ def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once
                 futures.append(sending.begin())
             held = [future for future in futures if not future.done()]
             assert held, "nothing tells at once that a node stands still"
+            with pytest.raises(ringfence.WaitTimeoutError, match="says nothing") as late:
+                held[0].result(0.1)
+            assert (late.value.node, late.value.reason) == (three.id(still), "not answering")
             assert set(sending.several(30)) == set(others)
             three.nodes[still].wake()
             assert all(future.result(30) for future in held)
