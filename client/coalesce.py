@@ -109,6 +109,10 @@ class Company:
         self.settled += [send.future for send in self._sends if send.future.seal()]
         return bool(self.settled)
 
+    def tells(self, future: SendFuture) -> bool:
+        """Whether the send is one of them."""
+        return any(send.future is future for send in self._sends)
+
     def stored(self, body: Body, first_offset: int) -> bool:
         """A body is stored. True if any send has its outcome."""
         at = first_offset

@@ -352,6 +352,11 @@ class Connection:
 
     # ---- silence --------------------------------------------------------------------------------------
 
+    @property
+    def silent(self) -> bool:
+        """Whether it was taken for silent, and nothing was heard since."""
+        return self._silence.silent and not self._heard
+
     def look(self, now: float) -> Step:
         """What its silence asks for; see `silence.py`."""
         if now < self._silence.look_at:

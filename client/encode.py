@@ -20,6 +20,7 @@ from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceE
 from ringfence.native.group import rows_by_partition
 from ringfence.native.slots import slots
 from ringfence.nested import exact_columns, in_exact_types
+from ringfence.reach import Reach
 from ringfence.routing import Chooser
 
 if TYPE_CHECKING:
@@ -178,16 +179,17 @@ def note_extension(note: bytes | None) -> bytes:
 class TopicEncoder:
     """Bodies for one layout of one topic. Used by many threads at once: the kernels hold no state."""
 
-    def __init__(self, layout: Layout, *, split: bool) -> None:
+    def __init__(self, layout: Layout, *, split: bool, reach: Reach | None = None) -> None:
         """`split`: a body above the limit becomes several.
 
-        False refuses it, for one send must be one body a partition.
+        False refuses it, for one send must be one body a partition. `reach`: what a topic without key leaves
+        out.
         """
         self.layout = layout
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(layout.schemas[layout.schema_id]))
         self._encoder = Encoder(layout.schemas[layout.schema_id])
         self._chooser = Chooser(layout)
-        self._split = split
+        self._split, self._reach = split, reach or Reach()
         self._partitions = [entry.partition for entry in layout.active]
         self._key = list(layout.key)
         self._exact = exact_columns(self.schema)
@@ -300,7 +302,7 @@ class TopicEncoder:
     ) -> list[Body]:
         # `first`: where a half begins in the batch that somebody sent; None: it is all of it.
         message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
-        chosen = self._chooser.choose() if partition is None else partition
+        chosen = self._chooser.choose(self._reach.away) if partition is None else partition
         if len(message) > bytes_max:
             self._check_split(batch.num_rows, len(message), bytes_max)
             middle = batch.num_rows // 2

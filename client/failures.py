@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ringfence.native.errors import (
     ClosedError,
@@ -12,26 +12,43 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
+from ringfence.waits import Wait
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ringfence.routing import Layout
 
+WAIT_VALUES = frozenset({"node", "address", "reason"})  # of who was waited for
 NOTES_MAX = 5  # of many failures this many are shown; `Producer.failures` has them
 
 
-def deadline_error(topic: str | None, partition: int, said: RingfenceError | None) -> DeadlineError:
-    """`said`: why the node took nothing of the partition, as it said last; also the error's cause."""
+def deadline_error(
+    topic: str | None, partition: int, said: RingfenceError | None, wait: Wait | None = None
+) -> DeadlineError:
+    """`said`: why the node took nothing of the partition, as it said last; also the error's cause.
+
+    `wait`: who is waited for.
+    """
     why = "" if said is None else f" (the node said: {said.message})"
+    if wait is not None:
+        why = f" ({wait.text})"
     error = DeadlineError(
         f"the send's rows of this partition were not stored within its timeout_s{why}; no try of them can be "
         "stored, so these may be sent again",
         topic=topic,
         partition=partition,
+        **_named(wait),
     )
     error.__cause__ = said
     return error
+
+
+def _named(wait: Wait | None) -> dict[str, Any]:
+    if wait is None:
+        return {}
+    node = {"node": wait.node} if wait.node else {}
+    return {**node, "address": wait.address, "reason": wait.reason}
 
 
 def hole_error(topic: str | None, partition: int) -> ClosedError:
@@ -76,13 +93,19 @@ def unknown_error(
     if isinstance(cause, UnknownOutcomeError):
         return cause
     # A deadline's own words end with "may be sent again", which is not so here.
-    then = "its timeout_s passed" if isinstance(cause, DeadlineError) else cause.message
+    then, named = cause.message, {}
+    if isinstance(cause, DeadlineError):
+        named = {key: value for key, value in cause.details.items() if key in WAIT_VALUES}
+        then = "its timeout_s passed"
+        if named:
+            then += f" ({Wait(partition, named.get('node', 0), named['address'], named['reason'], '').words})"
     error = UnknownOutcomeError(
         f"a try of the batch was never answered, and then: {then}; another send of its rows may store them "
         "twice. Open a named producer anew and send them with the same number, or read the partition",
         topic=topic,
         partition=partition,
         sequence=sequence,
+        **named,
     )
     error.__cause__ = cause
     return error

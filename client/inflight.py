@@ -41,7 +41,9 @@ from ringfence.native.wire import DEDUPE_WINDOW, Code
 from ringfence.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ringfence.waits import Wait
 
 REDIRECTS_MAX = (
     16  # of one batch: enough for a rolling change of every owner, and an end for owners that disagree (F3)
@@ -139,10 +141,19 @@ class Inflight:
         lane = self._lanes.get(partition)
         return lane is not None and lane.awaiting > 0
 
+    def said(self, partition: int) -> RingfenceError | None:
+        """Why the node took nothing of the partition, since it last took something."""
+        lane = self._lanes.get(partition)
+        return None if lane is None else lane.said
+
     def paused_until(self, partition: int) -> float:
         """When the partition's next batch may go; a time that is over if nothing holds it back."""
         lane = self._lanes.get(partition)
         return 0.0 if lane is None else lane.pause_until
+
+    def held(self, now: float) -> Iterator[int]:
+        """Partitions where a further batch would wait behind others that are not taken."""
+        return (lane.partition for lane in self._lanes.values() if lane.holds(now))
 
     def transmit(self, partition: int, now: float) -> Transmit | None:
         """The next batch for the partition, if one may go now. Once returned it counts as sent."""
@@ -281,17 +292,18 @@ class Inflight:
         if lane is not None:
             lane.said = error
 
-    def expire(self, now: float) -> list[Effect]:
+    def expire(self, now: float, why: Callable[[int], Wait] | None = None) -> list[Effect]:
         """The clock: outcomes of batches whose deadline is over, tries at owners that fell silent.
 
-        Every lane with batches is looked at again.
+        Every lane with batches is looked at again. `why` tells for the error what a partition waits for.
         """
         effects: list[Effect] = []
         for lane in self._lanes.values():
             effects += self.lost(lane.overdue(now))
             for first in (lane.first_in_flight, lane.first_waiting):
                 while (entry := first()) is not None and entry.deadline <= now:
-                    error = deadline_error(self._topic, entry.partition, lane.said)
+                    wait = None if why is None else why(entry.partition)
+                    error = deadline_error(self._topic, entry.partition, lane.said, wait)
                     effects += self._fail(entry, error, definite=not entry.maybe_stored)
             if lane.flight or lane.waiting:
                 self.ready[lane.partition] = None

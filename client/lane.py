@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 # milliseconds (stored, or asks for that table), one that stands still never will. A try that is given up too
 # soon costs one repeat at the new owner, and no more than one for each change of owners.
 FORMER_S = 1.0
+UNANSWERED_S = 3.0  # as SILENT_S of silence.py: of an owner that answers others, but not this
 
 if TYPE_CHECKING:
     from ringfence.native.errors import RingfenceError
@@ -70,6 +71,8 @@ class Lane:
     former_until: float = 0.0  # tries at former owners are waited for until then; 0: there are none
     early: int = 0  # tries in a row that came before the owner was ready: L4
     said: RingfenceError | None = None  # why the node took nothing, since it last took something
+    oldest: tuple[int, int] | None = None  # the try that was waited for at the last look, and since when
+    oldest_at: float = 0.0
 
     def next(self, now: float, *, fresh: bool) -> Entry | None:
         """The batch to send now, marked as under way; None if there is none.
@@ -98,6 +101,18 @@ class Lane:
         entry.awaiting, entry.owner = True, self.owner
         self.awaiting += 1
         return entry
+
+    def holds(self, now: float) -> bool:
+        """Whether a further batch would wait behind those that the owner does not take."""
+        if not self.flight and not self.waiting:
+            return False
+        if self.said is not None or self.dirty or self.again or self.stale or now < self.pause_until:
+            return True
+        first = self.first_in_flight()
+        oldest = (first.key, first.attempt) if first is not None and first.awaiting else None
+        if oldest != self.oldest:
+            self.oldest, self.oldest_at = oldest, now
+        return oldest is not None and now - self.oldest_at >= UNANSWERED_S
 
     def moved(self, now: float) -> None:
         """Another owner takes the batches from here on: the pause was for the former one."""

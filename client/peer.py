@@ -32,6 +32,7 @@ class Peer:
         self.retry_at = 0.0
         self._found = ""  # how far the last connection came
         self._tries = 0
+        self.was_tried = False  # a connection came about, or did not
 
     @property
     def up(self) -> Connection | None:
@@ -42,6 +43,12 @@ class Peer:
             if connection is not None and connection.ready is not None and not connection.ended
             else None
         )
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is connected, and not silent."""
+        up = self.up
+        return up is not None and not up.silent
 
     @property
     def address(self) -> str:
@@ -58,6 +65,7 @@ class Peer:
         if self.connection is not None:
             self._found = self.connection.found()
         self.connection = None
+        self.was_tried = True
         self.failure = failure or self.failure
         self._tries += 1
         self.retry_at = now + RECONNECT.delay_s(self._tries, jitter)
@@ -77,4 +85,5 @@ class Peer:
 
     def succeeded(self) -> None:
         """READY came."""
+        self.was_tried = True
         self.failure, self._found, self._tries = None, "", self.addresses.index(self.address)

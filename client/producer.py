@@ -28,11 +28,12 @@ from ringfence.native.errors import (
     InvalidArgumentError,
     OverloadedError,
     RingfenceError,
-    WaitTimeoutError,
 )
+from ringfence.reach import Reach
 from ringfence.sender import Sender
 from ringfence.sending import SendFuture
 from ringfence.settlement import Failure, Settlement
+from ringfence.waits import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,9 +77,9 @@ class Producer:
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
         self._link, self._tables = link, tables
-        self._check_outside = link.check_outside  # bound once: each future has it
         self._budget = Budget(options.bytes_in_flight_max)
-        self._encoder = TopicEncoder(layout, split=name is None)
+        self._reach = None if layout.key else Reach()
+        self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
         self._lock = threading.Lock()  # the order of `send` numbers is the order on the link's queue
         self._number = 0
         self._number_before = max((point.send for point in self.resume.values()), default=0)
@@ -94,9 +95,13 @@ class Producer:
             name=name,
             on_body_ended=self._budget.give,
             on_settled=self._on_settled,
+            reach=self._reach,
         )
         self._submit_there = self._sender.submit
+        self._waiting = Waiting(link, self.topic, self._sender.waits)
         link.call(self._register)
+        if self._reach is not None and len(layout.active) > 1 and not link.inside:
+            self._reach.wait()
         remember(self)
 
     # ---- sending ------------------------------------------------------------------------------------------
@@ -163,7 +168,7 @@ class Producer:
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         if not chunks:  # no rows: nothing to store
-            future = SendFuture(self._number, self._check_outside)
+            future = SendFuture(self._number, self._waiting)
             future.seal()
             return future
         if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
@@ -241,7 +246,7 @@ class Producer:
                 count = self._draw(
                     number
                 )  # chunks of one send count on, so that no other send comes between them
-                future = future or SendFuture(count, self._check_outside)
+                future = future or SendFuture(count, self._waiting)
                 wanted = (
                     [body for body in bodies if not self._stored_before(body.partition, count)]
                     if number
@@ -295,7 +300,7 @@ class Producer:
         try:
             with self._lock:
                 self._check_open()
-                future = SendFuture(self._draw(None), self._check_outside)
+                future = SendFuture(self._draw(None), self._waiting)
                 flush = coalescer.add(Small(batches, rows, size, note, future))
         except BaseException:
             self._settlement.began(-1)
@@ -376,7 +381,10 @@ class Producer:
         self._link.check_outside("flush")
         if self._coalescer is not None:
             self._coalescer.flush()
-        self._settlement.wait(timeout_s)
+        if left := self._settlement.wait(timeout_s):
+            raise self._waiting.error(
+                f"{left} send{'s have' if left > 1 else ' has'}", None, timeout_s, sends=left
+            )
         self._settlement.raise_failures()
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -394,11 +402,10 @@ class Producer:
         try:
             if self._coalescer is not None:
                 self._coalescer.flush()
-            self._settlement.wait(timeout_s)
-        except WaitTimeoutError:
-            error = ClosedError("the producer was closed before the outcome was known", topic=self.topic)
-            self._link.call(partial(self._sender.abandon, error))
-            self._settlement.wait(ABANDON_S_MAX)
+            if self._settlement.wait(timeout_s):
+                error = ClosedError("the producer was closed before the outcome was known", topic=self.topic)
+                self._link.call(partial(self._sender.abandon, error))
+                self._settlement.wait(ABANDON_S_MAX)
         finally:
             with contextlib.suppress(ClosedError):
                 self._link.call(self._unregister)
@@ -429,6 +436,8 @@ class Producer:
             raise ClosedError("the producer is closed; make a new one", topic=self.topic)
 
     def _register(self) -> None:
+        if self._reach is not None:
+            self._reach.begin(self._link.now)
         self._link.members.append(self._sender)
         self._tables.listen(self._sender.layout.topic, self._on_table)
 
@@ -439,7 +448,7 @@ class Producer:
 
     def _on_table(self, layout: Layout) -> None:
         """A newer layout: from here on rows are grouped by it. The swap is one assignment."""
-        self._encoder = TopicEncoder(layout, split=self.name is None)
+        self._encoder = TopicEncoder(layout, split=self.name is None, reach=self._reach)
         self._sender.table(layout)
 
     def _on_settled(self, sink: Sink) -> None:

@@ -151,17 +151,25 @@ class Chooser:
         self._turn = 0
         self._credit = [0.0] * len(loads)
         self._ids = [entry.partition for entry in layout.active]
+        # The last `away`, and places in `_ids` of the others: one value, for many threads choose.
+        self._open: tuple[frozenset[int], list[int]] = (frozenset(), list(range(len(loads))))
 
-    def choose(self) -> int:
-        """Partition id of the next batch."""
+    def choose(self, away: frozenset[int] = frozenset()) -> int:
+        """Partition id of the next batch: not one of `away`, unless all are."""
+        known, indexes = self._open
+        if away is not known:
+            indexes = [at for at, one in enumerate(self._ids) if one not in away] or list(
+                range(len(self._ids))
+            )
+            self._open = (away, indexes)
         if self._even:
             self._turn += 1
-            return self._ids[(self._turn - 1) % len(self._ids)]
-        credit = self._credit
-        best = 0
-        for index, weight in enumerate(self._weights):
-            credit[index] += weight
+            return self._ids[indexes[(self._turn - 1) % len(indexes)]]
+        credit, weights = self._credit, self._weights
+        best = indexes[0]
+        for index in indexes:
+            credit[index] += weights[index]
             if credit[index] > credit[best] + 1e-9:
                 best = index
-        credit[best] -= sum(self._weights)
+        credit[best] -= sum([weights[index] for index in indexes])
         return self._ids[best]

@@ -24,6 +24,7 @@ from ringfence.native.errors import (
 from ringfence.publish_headers import PublishHeaders
 from ringfence.retry import deadline_ms
 from ringfence.routing import is_early, moved_between
+from ringfence.waits import why
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
     from ringfence.encode import Body
     from ringfence.link import Link
     from ringfence.peer import Peer
+    from ringfence.reach import Reach
     from ringfence.routing import Layout
+    from ringfence.sending import SendFuture
     from ringfence.tables import Tables
+    from ringfence.waits import Wait
 
 TRY_S_MAX = 30.0  # the node's own default: how long it parks or queues one try
 TICK_S = 0.02  # how late a back-off or a deadline may end
@@ -52,6 +56,7 @@ class Sink(Protocol):
     def seal(self) -> bool: ...
     def stored(self, body: Body, first_offset: int) -> bool: ...
     def failed(self, body: Body | None, error: RingfenceError) -> bool: ...
+    def tells(self, future: SendFuture) -> bool: ...
 
 
 # One body, the send that it belongs to, and the `send` of the header, the same at every try.
@@ -91,8 +96,10 @@ class Sender:
         name: str | None,
         on_body_ended: Callable[[int], None],
         on_settled: Callable[[Sink], None],
+        reach: Reach | None = None,
     ) -> None:
-        self.layout = layout
+        """`reach`: kept up to date; None: nobody chooses a partition by it."""
+        self.layout, self._reach = layout, reach
         self._inflight = Inflight(identity, topic=layout.name, named=name is not None)
         self._link, self._tables, self._name = link, tables, name
         self._on_body_ended, self._on_settled = on_body_ended, on_settled
@@ -124,6 +131,15 @@ class Sender:
         if sink.seal():
             self._on_settled(sink)
 
+    def waits(self, future: SendFuture | None) -> list[Wait]:
+        """What a send waits for, or all of them do: one for each partition."""
+        parts = self._parts.values()
+        found = {body.partition for body, sink, _ in parts if future is None or sink.tells(future)}
+        return [self._why(partition) for partition in sorted(found)]
+
+    def _why(self, partition: int) -> Wait:
+        return why(self._link, self.layout, self._inflight, partition)
+
     def abandon(self, error: RingfenceError) -> None:
         """The producer is closed: what has no outcome gets one now."""
         self._run(self._inflight.die(error))
@@ -132,13 +148,15 @@ class Sender:
 
     @property
     def busy(self) -> bool:
-        return bool(self._parts)
+        return bool(self._parts) or (self._reach is not None and self._reach.looking)
 
     def tick(self, now: float) -> None:
+        if self._reach is not None:
+            self._reach.look(self._link, self.layout, self._inflight, now)
         if self._parts and now >= self._expire_at:
             # 50 us a lane bounds the share of the clock's work to a few percent, also with 10,000 partitions.
             self._expire_at = now + max(TICK_S, self._inflight.lanes * 50e-6)
-            self._run(self._inflight.expire(now))
+            self._run(self._inflight.expire(now, self._why))
 
     def pump(self, now: float) -> None:
         """One body of each ready partition in turn, while there is credit."""

@@ -9,9 +9,8 @@ from ringfence.bare_future import BareFuture
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ringfence.encode import Body
+    from ringfence.waits import Waiting
 
 
 class Appended(NamedTuple):
@@ -34,10 +33,10 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
     error: RingfenceError | None = None
     _stored: list[Appended] | tuple[Appended, ...] = ()  # a list from the second one on
 
-    def __init__(self, number: int, check_outside: Callable[[str], None]) -> None:
+    def __init__(self, number: int, waiting: Waiting) -> None:
         super().__init__()
         self.number = number  # the `send` that is stored with the rows
-        self._check_outside = check_outside
+        self._waiting = waiting
         self._process = os.getpid()
         self._parts_left = 1
 
@@ -59,22 +58,26 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
         """
         self._check_process()
         if not self.done() and timeout != 0:
-            self._check_outside("result")
+            self._waiting.check_outside("result")
         try:
             return super().result(timeout)
         except TimeoutError as error:
             if self.done():
                 raise
-            raise WaitTimeoutError(
-                "the send has no outcome yet; it goes on", waited_s=timeout, send=self.number
-            ) from error
+            raise self._late(timeout) from error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error of `result`, or None."""
+        """The error of `result`, or None. Raises WaitTimeoutError as `result` does."""
         self._check_process()
         if not self.done() and timeout != 0:
-            self._check_outside("exception")
-        return super().exception(timeout)
+            self._waiting.check_outside("exception")
+        try:
+            return super().exception(timeout)
+        except TimeoutError as error:
+            raise self._late(timeout) from error
+
+    def _late(self, waited_s: float | None) -> WaitTimeoutError:
+        return self._waiting.error(f"send {self.number} has", self, waited_s, send=self.number)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -92,6 +95,10 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
     def seal(self) -> bool:
         """Nothing more will be expected. True if that ended the send."""
         return self._part_ended()
+
+    def tells(self, future: SendFuture) -> bool:
+        """Whether this is the future of that send."""
+        return future is self
 
     def stored(self, body: Body, first_offset: int) -> bool:
         """One batch is stored. True if this was the last one."""

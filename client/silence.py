@@ -36,6 +36,7 @@ class Silence:
 
     def __init__(self) -> None:
         self.look_at = 0.0
+        self.silent = False  # until it says something, though nobody waits for it any more
         self._looked = self._since = 0.0
         self._probed = False
         self._next = 0.0
@@ -50,9 +51,10 @@ class Silence:
         """
         stood = now - self._looked > STOOD_S
         self._looked, self.look_at = now, now + LOOK_S
+        self.silent = self.silent and not heard
         if heard or stood or not waits:
             self._since, self._probed = now, False
-            return Step.NOTHING
+            return self._probe_silent(now)
         if not self._probed:
             if now - self._since < PROBE_S:
                 return Step.NOTHING
@@ -61,4 +63,12 @@ class Silence:
         if now < self._next:
             return Step.NOTHING
         self._next = now + SILENT_S  # the failover may come later, or the next node be silent as well
+        self.silent = True
         return Step.ASK_OTHERS
+
+    def _probe_silent(self, now: float) -> Step:
+        """Who sends nothing to a silent node would not hear that it goes on."""
+        if not self.silent or now < self._next:
+            return Step.NOTHING
+        self._next = now + SILENT_S
+        return Step.PROBE

@@ -198,9 +198,37 @@ class UnknownOutcomeError(RingfenceError):
 
 
 class WaitTimeoutError(RingfenceError, TimeoutError):
-    """The wait ended, not the work: it goes on, and may be waited for again."""
+    """The wait ended, not the work: it goes on, and may be waited for again.
+
+    `partitions` are waited for; of the first one `node` (id), `address` and `reason` say for whom, and why:
+    "not connected", "not answering", "no owner", "refused", "backpressure", "unanswered" or "not sent". None
+    or empty where it is not known.
+    """
 
     retriable_default = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        partitions: tuple[int, ...] = (),
+        node: int | None = None,
+        address: str | None = None,
+        reason: str | None = None,
+        **values: Any,
+    ) -> None:
+        super().__init__(message, **values)
+        self.partitions, self.node, self.address, self.reason = partitions, node, address, reason
+
+    def values(self) -> dict[str, Any]:
+        """As of every error."""
+        known = {"node": self.node, "address": self.address, "reason": self.reason}
+        found = {"partitions": list(self.partitions)} if self.partitions else {}
+        return {
+            **found,
+            **{key: value for key, value in known.items() if value is not None},
+            **super().values(),
+        }
 
 
 class ClosedError(RingfenceError):

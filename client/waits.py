@@ -1,0 +1,137 @@
+"""Why sends have no outcome yet: which node is waited for, and what it does, for the texts of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ringfence.native.errors import ClosedError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ringfence.inflight import Inflight
+    from ringfence.link import Link
+    from ringfence.routing import Layout
+    from ringfence.sending import SendFuture
+
+LOOK_S_MAX = 0.5  # the link's thread answers within milliseconds; the caller's time is over already
+SHOWN_MAX = 3  # nodes in one text, and partitions of each
+
+Reason = Literal[
+    "not connected", "not answering", "no owner", "refused", "backpressure", "unanswered", "not sent"
+]
+WORDS: dict[Reason, str] = {
+    "not connected": "is not connected",
+    "not answering": "says nothing",
+    "no owner": "is not known to own it",
+    "refused": "refused it and is asked again",
+    "backpressure": "takes no more until it has answered others",
+    "unanswered": "has it and has not answered yet",
+    "not sent": "gets it behind others of this producer",
+}
+
+
+class Wait(NamedTuple):
+    """What the batches of a partition wait for. `node` is 0 and `address` empty where they are not known."""
+
+    partition: int
+    node: int
+    address: str
+    reason: Reason
+    found: str  # what else is known of it
+
+    @property
+    def words(self) -> str:
+        """As a clause."""
+        who = f"node {self.node} ({self.address})" if self.node else f"the node at {self.address}"
+        return f"{who} {WORDS[self.reason]}"
+
+    @property
+    def text(self) -> str:
+        """The clause, with what was found."""
+        return f"{self.words}: {self.found}" if self.found else self.words
+
+
+def why(link: Link, layout: Layout, inflight: Inflight, partition: int) -> Wait:
+    """On the link's thread."""
+    entry = layout.entry(partition)
+    peer = link.first if entry is None else link.peer_of(layout, entry.owner)
+    node, up, said = 0 if entry is None else entry.owner, peer.up, inflight.said(partition)
+    if up is None:
+        found = peer.found if peer.failure is None else peer.failure.message
+        return Wait(partition, node, peer.address, "not connected", found)
+    reason: Reason
+    found = "" if said is None else f"the node said: {said.message}"
+    if up.silent:
+        reason = "not answering"
+    elif entry is None or entry.owner not in layout.addresses:
+        reason = "no owner"
+    elif said is not None:
+        reason = "refused"
+    elif inflight.awaits(partition):
+        reason = "unanswered"
+    elif not up.room_for(0):
+        reason = "backpressure"
+    else:
+        reason = "not sent"
+    return Wait(partition, node, up.address, reason, found)
+
+
+def told(waits: Sequence[Wait]) -> str:
+    """Who is waited for, as the rest of a sentence; empty if nobody is known."""
+    groups: dict[Wait, list[int]] = {}
+    for wait in waits:
+        groups.setdefault(wait._replace(partition=0), []).append(wait.partition)
+    parts = []
+    for wait, partitions in list(groups.items())[:SHOWN_MAX]:
+        shown = ", ".join(str(one) for one in partitions[:SHOWN_MAX])
+        more = f" and {len(partitions) - SHOWN_MAX} more" if len(partitions) > SHOWN_MAX else ""
+        plural = "s" if len(partitions) > 1 else ""
+        parts.append(f"partition{plural} {shown}{more}: {wait.text}")
+    if len(groups) > SHOWN_MAX:
+        parts.append(f"and {len(groups) - SHOWN_MAX} more nodes or reasons")
+    return "; ".join(parts)
+
+
+class Waiting:
+    """What a producer's futures know of it: one object, for each of them has it."""
+
+    def __init__(self, link: Link, topic: str, look: Callable[[SendFuture | None], list[Wait]]) -> None:
+        """`look`, on the link's thread: what a send waits for; None: what all of them do."""
+        self.check_outside = link.check_outside
+        self._link, self._topic, self._look = link, topic, look
+
+    def error(
+        self, what: str, future: SendFuture | None, waited_s: float | None, **values: int
+    ) -> WaitTimeoutError:
+        """A wait of `waited_s` is over. `what`: has no outcome."""
+        waits = self._waits(future) if waited_s else []  # who asks without waiting asks often
+        because = f" ({known})" if (known := told(waits)) else ""
+        first = waits[0] if waits else None
+        return WaitTimeoutError(
+            f'{what} to topic "{self._topic}" no outcome yet{because}; the work goes on',
+            topic=self._topic,
+            partitions=tuple(wait.partition for wait in waits),
+            node=first.node if first is not None and first.node else None,
+            address=None if first is None else first.address,
+            reason=None if first is None else first.reason,
+            waited_s=waited_s,
+            **values,
+        )
+
+    def _waits(self, future: SendFuture | None) -> list[Wait]:
+        found: list[Wait] = []
+        looked = threading.Event()
+
+        def look() -> None:
+            try:
+                found.extend(self._look(future))
+            finally:
+                looked.set()
+
+        with contextlib.suppress(ClosedError):
+            self._link.call(look)
+            looked.wait(LOOK_S_MAX)
+        return list(found)
