@@ -344,6 +344,8 @@ class Client:
 
         Raises:
             NotFoundError: no such topic or partition. InvalidArgumentError: an argument is outside its range.
+            ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
+            `details`, say which. The others can be read alone, by `partition`.
         """
         if batch_rows is not None and batch_rows < 1:
             raise InvalidArgumentError("batch_rows must be at least 1", batch_rows=batch_rows)

@@ -24,6 +24,7 @@ from ringfence.native.wire import Code
 from ringfence.token import token_of
 
 DEFAULT: Final = "http://127.0.0.1:7412"
+TOPICS_PATH: Final = "/admin/topics/"
 ADDRESS_VARIABLE: Final = "RINGFENCE_ADMIN"
 ANSWER_BYTES_MAX: Final = 64 << 20
 """Of one answer: a thousand topics of 8 KiB properties, with room."""
@@ -61,7 +62,7 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def topic_path(name: str) -> str:
     """Where the admin API has a topic. InvalidArgumentError when the name can be none."""
     try:
-        return f"/admin/topics/{full_topic_name(name)}"
+        return TOPICS_PATH + full_topic_name(name)
     except ValueError as error:
         raise InvalidArgumentError(str(error)) from error
 

@@ -74,7 +74,7 @@ def set_(pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, t
     admin = Admin(http, token_file, timeout_s)
     known = _limits(admin)
     _check(tuple(given), known)
-    values = {name: known[name]["default"] if value is None else value for name, value in given.items()}
+    values = {name: _value(name, text, known[name]) for name, text in given.items()}
     receipt = admin.change("PATCH", "/admin/config", {"values": values})
     if as_json:
         emit({"index": receipt["index"], "values": values})
@@ -96,17 +96,27 @@ def _check(names: tuple[str, ...], known: dict[str, Any]) -> None:
             raise InvalidArgumentError(f"no limit is named {name!r}; there are {', '.join(known)}", name=name)
 
 
-def _pairs(texts: tuple[str, ...]) -> dict[str, int | None]:
-    """Values by name, None for the default. UsageError for what is no NAME=VALUE, or named twice."""
-    found: dict[str, int | None] = {}
+def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+    """Values by name, as they were given. UsageError for what is no NAME=VALUE, or named twice."""
+    found: dict[str, str] = {}
     for text in texts:
         name, _, value = text.partition("=")
-        size = None if value == "default" else parse_size(value)
-        # A size may have a fraction, 1.5GB; a count may not.
-        if not name or isinstance(size, str) or re.fullmatch(r"[0-9]*[.][0-9]*", value):
-            raise click.UsageError(f"{text!r}: NAME=VALUE, a whole number, a size as 50MB, or `default`")
+        if not name or not value:
+            raise click.UsageError(f"{text!r}: NAME=VALUE, as sync_bytes_per_s=50MB")
         if name in found:
             raise click.UsageError(f"{name} is given twice")
-        assert size is None or isinstance(size, int), size
-        found[name] = size
+        found[name] = value
     return found
+
+
+def _value(name: str, text: str, limit: dict[str, Any]) -> int:
+    """UsageError for what is no number; InvalidArgumentError for one outside the limit's range."""
+    if text == "default":
+        return int(limit["default"])
+    size, allowed = parse_size(text), f"from {limit['low']} to {limit['high']}"
+    # A size may have a fraction, 1.5GB; a count may not.
+    if not isinstance(size, int) or re.fullmatch(r"[0-9]*[.][0-9]*", text):
+        raise click.UsageError(f"{name}={text}: a whole number {allowed}, or a size as 50MB, or `default`")
+    if not limit["low"] <= size <= limit["high"]:
+        raise InvalidArgumentError(f"{name}={text}: {allowed}; {limit['reason']}", name=name)
+    return size

@@ -38,24 +38,24 @@ def http_meant(http: str | None) -> str | None:
     return http
 
 
-class NodeId(click.IntRange):
-    """The id of a node, from 1 on. Nodes have no names; who gives one is told where ids are."""
+class Number(click.IntRange):
+    """What is known by a number from 1 on, a node, say; who gives a name is told where numbers are."""
 
-    name = "node id"
-
-    def __init__(self) -> None:
-        """The range of the ids."""
+    def __init__(self, name: str, what: str, where: str) -> None:
+        """`where`: the command that shows them."""
         super().__init__(min=1)
+        self.name, self._what, self._where = name, what, where
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return int(super().convert(value, param, ctx))
         except click.BadParameter:
-            text = f"{value!r} is no id of a node, a number from 1 on: `ringfence node list` shows them"
+            text = f"{value!r} is {self._what}, a number from 1 on: `ringfence {self._where}` shows them"
             self.fail(text, param, ctx)
 
 
-NODE_ID: Final = NodeId()
+NODE_ID: Final = Number("node id", "no id of a node", "node list")
+PARTITION: Final = Number("partition", "no partition", "topic show TOPIC")
 
 address_option = click.option(
     "--address",

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import NODE_ID
+from ringfence.control.cli.connection import NODE_ID, PARTITION
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
 from ringfence.control.cli.rebalance_door import asked, control_option, timeout_option
@@ -66,7 +66,7 @@ class _Door:
 
 
 @command.command("show")
-@click.argument("partition", type=click.IntRange(min=1))
+@click.argument("partition", type=PARTITION)
 @control_option
 @http_options
 @timeout_option
@@ -90,7 +90,7 @@ def show(*, partition: int, control: str | None, http: str | None, token_file: P
 
 
 @command.command("force-owner")
-@click.argument("partition", type=click.IntRange(min=1))
+@click.argument("partition", type=PARTITION)
 @click.option("--owner", type=NODE_ID, required=True, help="The node that becomes owner.")
 @click.option("--replica", "replicas", type=click.IntRange(min=1), multiple=True,
               help="A node that has a replica from then on; name all of them, the owner too. Needed where "
@@ -140,7 +140,7 @@ def force_owner(
 
 
 @command.command("give-up")
-@click.argument("partition", type=click.IntRange(min=1))
+@click.argument("partition", type=PARTITION)
 @click.option("--scope", type=click.IntRange(min=1), required=True, help="Its number, as `show` lists it.")
 @click.option("--epoch", type=click.IntRange(min=1), required=True, help="The epoch, as `show` lists it.")
 @click.option("--yes", is_flag=True, help="Do not ask: what is lost is accepted.")

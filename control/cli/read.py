@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
+from ringfence.control.cli.connection import (
+    PARTITION,
+    address_option,
+    connected,
+    timeout_option,
+    token_option,
+)
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit_rows, json_option, progress, show_table
 from ringfence.control.cli.tables import Sink
@@ -25,7 +31,9 @@ ROWS_AT_ONCE = 1000
 
 @click.command()
 @click.argument("topic")
-@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--partition", "partitions", type=PARTITION, multiple=True, help="Only this one; may be repeated."
+)
 @click.option("--start", metavar="OFFSET|TIME|earliest|latest", default="earliest", show_default=True,
               help="Where to begin; an offset needs one --partition, a time its zone.")  # fmt: skip
 @click.option("--follow", is_flag=True, help="Go on with new rows until Ctrl-C or SIGTERM.")

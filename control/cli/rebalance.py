@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from ringfence.control.cli.connection import NODE_ID
+from ringfence.control.cli.connection import NODE_ID, PARTITION
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
@@ -159,7 +159,7 @@ def preview(
 
 
 @command.command("reverse")
-@click.argument("partitions", type=click.IntRange(min=1), nargs=-1)
+@click.argument("partitions", type=PARTITION, nargs=-1)
 @click.option("--preview", "only_look", is_flag=True, help="Say what would move back; nothing is changed.")
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 @door_options

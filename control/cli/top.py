@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ringfence.control.cli.admin import Admin, http_options, topic_path
+from ringfence.control.cli.admin import TOPICS_PATH, Admin, http_options, topic_path
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import draw, emit, json_option, shown_bytes
-from ringfence.native.errors import RingfenceError
+from ringfence.control.model.names import shown_topic_name
+from ringfence.native.errors import NotFoundError, RefusedError, RingfenceError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -45,6 +46,8 @@ class Seen:
     """When, and how many bytes of each move's copy."""
     stored: dict[int, tuple[float, int, int]] = field(default_factory=dict)
     """When, the end offset and the bytes of each partition."""
+    named: set[str] = field(default_factory=set)
+    """Topics that were asked for by name, and found."""
 
 
 @click.command()
@@ -108,20 +111,43 @@ def _looks(
 
 
 def _partitions(admin: Admin, topics: tuple[str, ...], seen: Seen) -> list[dict[str, Any]]:
-    """Rows, bytes and lag of each, without them where the owner is silent; a topic that goes is left out."""
+    """Rows, bytes and lag of each, without them where the owner is silent.
+
+    A topic that goes is left out. RefusedError where it was named: there would be nothing to show.
+    """
+    named = topics
     if not topics:
         listed = admin.get(f"/admin/topics?limit={TOPICS_MAX}")["topics"]
         topics = tuple(topic_path(topic["name"]) for topic in listed)
     found: list[dict[str, Any]] = []
     for path in topics:
         try:
-            topic = admin.get(path)
-        except RingfenceError:
+            topic = _named(admin, path, seen) if named else admin.get(path)
+        except RingfenceError as error:
+            if named and isinstance(error, RefusedError):
+                raise
             continue
         found += [_partition(topic["name"], part, seen) for part in topic["stats"]]
     seen.stored = {number: at for number, at in seen.stored.items()
                    if number in {part["partition"] for part in found}}  # fmt: skip
     return found
+
+
+def _named(admin: Admin, path: str, seen: Seen) -> Any:
+    """A topic that is to be shown. NotFoundError when there is none of its name, by the leader's word."""
+    try:
+        try:
+            topic = admin.get(path)
+        except NotFoundError:  # a node that is behind does not know the newest
+            topic = admin.get(f"{path}?linearizable=true")
+    except NotFoundError as error:
+        name = shown_topic_name(path.removeprefix(TOPICS_PATH))
+        why = f"there is no topic {name}; `ringfence topic list` shows all"
+        if path in seen.named:
+            why = f"topic {name} was deleted meanwhile"
+        raise NotFoundError(why, code=error.code) from None
+    seen.named.add(path)
+    return topic
 
 
 def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 import pyarrow as pa
 
 from ringfence.control.cli.admin import http_options
-from ringfence.control.cli.connection import address_option, timeout_option
+from ringfence.control.cli.connection import PARTITION, address_option, timeout_option
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, shown_rows, shown_size
 from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
@@ -166,7 +166,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
 
 @command.command()
 @click.argument("name")
-@click.option("--partition", type=int, help="Only this one. [default: each]")
+@click.option("--partition", type=PARTITION, help="Only this one. [default: each]")
 @click.option(
     "--before",
     "before_offset",

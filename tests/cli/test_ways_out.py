@@ -201,3 +201,22 @@ def test_who_does_not_speak_http_is_not_quoted(said: bytes, why: str) -> None:
         done = cli("node", "list", "--http", place, "--timeout", "1")
     assert done.returncode == Exit.UNREACHABLE, done.stderr
     assert f"{place}: no answer: {why}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["partition", "show", "events"],
+        ["partition", "give-up", "events", "--scope", "1", "--epoch", "1"],
+        ["rebalance", "reverse", "events"],
+        ["read", "t", "--partition", "events"],
+        ["topic", "truncate", "t", "--partition", "events"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_name_where_a_partition_is_wanted_is_told_where_numbers_are(command: list[str]) -> None:
+    done = cli(*command)
+    assert done.returncode == Exit.USAGE
+    assert (
+        "'events' is no partition, a number from 1 on: `ringfence topic show TOPIC` shows them" in done.stderr
+    )

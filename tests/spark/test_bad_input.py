@@ -49,6 +49,19 @@ def test_a_key_or_a_value_that_cannot_be_is_refused_with_its_column_and_nothing_
     assert [topic.name for topic in client.topics("public/default/fresh")] == []
 
 
+def test_the_reason_comes_first_where_spark_hides_tracebacks(spark: SparkSession, node: NodeProcess) -> None:
+    reader = spark.read.format("ringfence").options(address=node.address, maxRows="1")
+    reason = r"ringfence\.native\.errors\.InvalidArgumentError: unknown options"
+    with pytest.raises(PySparkException, match=r"Traceback[^$]*" + reason):
+        reader.load("any")
+    spark.conf.set("spark.sql.execution.pyspark.udf.hideTraceback.enabled", "true")
+    try:
+        with pytest.raises(PySparkException, match=r"^\[PYTHON_DATA_SOURCE_ERROR\] [^:]*: " + reason):
+            reader.load("any")
+    finally:
+        spark.conf.unset("spark.sql.execution.pyspark.udf.hideTraceback.enabled")
+
+
 def test_offsets_that_are_not_in_the_log_and_addresses_without_a_node_are_said(
     spark: SparkSession, node: NodeProcess, client: ringfence.Client
 ) -> None:

@@ -160,3 +160,42 @@ def test_a_drain_of_it_says_what_it_waits_for(down: Down) -> None:
     assert reason in status.stdout
     cancelled = cli("rebalance", "cancel", "--http", down.http)
     assert cancelled.returncode == Exit.OK, cancelled
+
+
+def test_top_marks_what_its_owner_does_not_tell(down: Down) -> None:
+    look = cli("top", "--topic", "t", "--count", "1", "--json", "--http", down.http)
+    [told_by_all] = told(look.stdout)
+    parts = {part["partition"]: part for part in told_by_all["partitions"]}
+    assert sorted(number for number, part in parts.items() if part["rows"] is None) == down.lost
+    assert sum(part["rows"] or 0 for part in parts.values()) == down.held
+    shown = cli("top", "--topic", "t", "--count", "1", "--http", down.http)
+    unknown = [line.split() for line in shown.stdout.splitlines() if " ? " in line]
+    assert sorted(int(words[1]) for words in unknown) == down.lost
+
+
+def test_top_of_a_topic_that_is_not_there_ends(down: Down) -> None:
+    absent = cli("top", "--topic", "absent", "--http", down.http, timeout_s=20)
+    assert absent.returncode == Exit.REFUSED, absent
+    assert "there is no topic absent; `ringfence topic list` shows all" in absent.stderr
+    with ringfence.connect(down.address) as client:
+        client.create_topic("brief", schema=SCHEMA)
+        command = [
+            str(PROGRAM),
+            "top",
+            "--topic",
+            "brief",
+            "--json",
+            "--interval",
+            "0.2",
+            "--http",
+            down.http,
+        ]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            [part] = json.loads(running.stdout.readline())["partitions"]
+            assert part["topic"] == "public/default/brief"
+            client.delete_topic("brief")
+            assert running.wait(20) == Exit.REFUSED
+            [error] = told(running.stderr.read())
+    assert "topic brief was deleted meanwhile" in error["message"]

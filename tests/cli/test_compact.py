@@ -1,0 +1,33 @@
+"""`ringfence compact` and what lies in its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import ringfence
+from ringfence.control.cli.exits import Exit
+from tests.system.harness import NodeProcess, cli
+
+
+def test_parquet_files_of_somebody_else_are_refused_before_anything_is_written(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    """A reader of all Parquet files there would take them together with the topic's."""
+    other = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"id": [1]}), other)
+    rows = pa.record_batch({"id": [1, 2]})
+    with ringfence.connect(node.address) as client:
+        client.create_topic("beside", schema=rows.schema)
+        with client.producer("beside") as producer:
+            producer.send(rows)
+    compacted = ("compact", "beside", str(tmp_path))
+    refused = cli(*compacted, address=node.address)
+    assert refused.returncode == Exit.REFUSED, refused
+    assert "other.parquet" in refused.stderr
+    assert list(tmp_path.iterdir()) == [other]
+    other.unlink()
+    done = [cli(*compacted, address=node.address) for _ in range(2)]
+    assert [(one.returncode, "2 rows" in one.stdout) for one in done] == [(0, True), (0, False)]
