@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+from ringfence.locks import Owned
 from ringfence.native.errors import OverloadedError
 
 
@@ -15,7 +16,8 @@ class Budget:
         self.bytes_max = bytes_max
         self._used = 0
         self._closed = False
-        self._lock = threading.Lock()
+        owned = Owned()
+        self._lock, self.is_mine = owned.lock, owned.is_mine
         self._changed = threading.Condition(self._lock)
         self._waiting = 0  # threads in `take`: nobody is told of a change where nobody waits
 

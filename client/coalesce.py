@@ -8,10 +8,11 @@ A body keeps the rows in the order of the sends, so the offsets of one send's ro
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+
+from ringfence.locks import Owned
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,8 +46,13 @@ class Coalescer:
 
     def __init__(self, batch_bytes: int, run: Run) -> None:
         self._batch_bytes, self._run = batch_bytes, run
-        self._lock = threading.Lock()
-        self._run_lock = threading.Lock()  # flushes in the order in which they were taken
+        owned, runs = Owned(), Owned()
+        self._lock, self.is_mine = owned.lock, owned.is_mine
+        self._run_lock, self.is_flushing = (
+            runs.lock,
+            runs.is_mine,
+        )  # flushes in the order of taking
+        self._again = False  # a flush was asked for in the midst of this thread's own
         self._waiting: list[Small] = []
         self._bytes = 0
         self._generation = 0  # counts flushes: a timer of an earlier one does nothing
@@ -66,14 +72,23 @@ class Coalescer:
 
     def flush(self, generation: int | None = None) -> None:
         """Send what waits; with a generation only if it was not flushed since."""
+        if self.is_flushing():  # a callback of a send that could not be encoded, or a signal's handler
+            self._again = True
+            return
         with self._run_lock:
-            with self._lock:
-                if not self._waiting or generation not in {None, self._generation}:
-                    return
-                sends, self._waiting, self._bytes = self._waiting, [], 0
-                self._generation += 1
-            for run in same_schema(sends):
-                self._run(run)
+            self._flush(generation)
+            while self._again:  # at most once for each send that was made meanwhile
+                self._again = False
+                self._flush(None)
+
+    def _flush(self, generation: int | None) -> None:
+        with self._lock:
+            if not self._waiting or generation not in {None, self._generation}:
+                return
+            sends, self._waiting, self._bytes = self._waiting, [], 0
+            self._generation += 1
+        for run in same_schema(sends):
+            self._run(run)
 
 
 def same_schema(sends: list[Small]) -> list[list[Small]]:

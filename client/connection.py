@@ -70,13 +70,14 @@ OPTIONS = {
 class Pending:
     """A request that waits for its answer. One of `answered`, `stored` and `lost` is called, once."""
 
-    __slots__ = ("body_bytes", "give_up_at")
+    __slots__ = ("body_bytes", "give_up_at", "opcode")
     polls: bool = False  # the node may keep it for as long as it likes: no answer means nothing
     publishes: bool = False  # a PUBLISH: that it is stored comes to `stored`
 
     def __init__(self, give_up_at: float) -> None:
         self.give_up_at = give_up_at
         self.body_bytes = 0
+        self.opcode: int  # set where it is sent, unless it `publishes`
 
     def answered(self, answer: Answer) -> None:
         """The node's answer."""
@@ -195,6 +196,8 @@ class Connection:
         self._check_size(size)
         if crc is None:
             crc = crc32c(body) if size else 0
+        if pending is not None:
+            pending.opcode = opcode
         header = request_header(opcode, self._next_id, body_bytes=size, body_crc=crc, **fields)
         return self._take(header, body, size, pending)
 
@@ -320,10 +323,19 @@ class Connection:
         if header.status == wire.Status.PUSH:
             self._on_push(answer)
             return
-        pending = self._pending.pop(header.request_id, None)
+        pending = self._pending.get(header.request_id)
         if header.credit_bytes:
             self.credit_bytes = header.credit_bytes
         if pending is not None:  # else the answer came after its time
+            asked = wire.Opcode.PUBLISH if pending.publishes else pending.opcode
+            if header.opcode != asked:  # whatever it says is of something else; the request stays unanswered
+                raise ProtocolError(
+                    "an answer is of another opcode than its request",
+                    address=self.address,
+                    opcode=header.opcode,
+                    asked=int(asked),
+                )
+            del self._pending[header.request_id]
             self.unanswered_bytes -= pending.body_bytes
             pending.answered(answer)
 

@@ -96,6 +96,7 @@ class Link:
         self.first = Peer(None, addresses)
         self._peers: dict[int | None, Peer] = {None: self.first}
         self._crowd, self._drained = threading.Event(), threading.Event()
+        self._giving_way: set[int] = set()  # threads
         self._took = 0  # calls of the last turn
         self._sleeping = False
         self._closing = False
@@ -142,10 +143,18 @@ class Link:
         every call of ZeroMQ. A caller that wants it then costs both a switch a message; one that sleeps does
         not.
         """
-        if len(self._calls) >= CROWD and not self.inside:
+        if len(self._calls) < CROWD or self.inside:
+            return
+        me = threading.get_ident()
+        if me in self._giving_way:
+            return  # a signal's handler, while this thread may hold the events' own locks
+        self._giving_way.add(me)
+        try:
             self._drained.clear()
             self._crowd.set()
             self._drained.wait(GIVE_WAY_S)
+        finally:
+            self._giving_way.discard(me)
 
     def call_at_last(self, function: Callable[[], object]) -> None:
         """`call`, and once the thread has ended here: for what must happen in any case."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
@@ -22,11 +21,13 @@ from ringfence.coalesce import Coalescer, Company, Small
 from ringfence.encode import FEW_ROWS, Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
 from ringfence.farewell import remember
 from ringfence.fork import guard
+from ringfence.locks import Owned
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
     InvalidArgumentError,
     OverloadedError,
+    ReentrantError,
     RingfenceError,
 )
 from ringfence.reach import Reach
@@ -80,10 +81,13 @@ class Producer:
         self._budget = Budget(options.bytes_in_flight_max)
         self._reach = None if layout.key else Reach()
         self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
-        self._lock = threading.Lock()  # the order of `send` numbers is the order on the link's queue
+        owned = Owned()
+        self._lock = owned.lock  # the order of `send` numbers is the order on the link's queue
         self._number = 0
         self._number_before = max((point.send for point in self.resume.values()), default=0)
         self._settlement = Settlement()
+        self._is_mine = owned.is_mine
+        self._budget_is_mine, self._settlement_is_mine = self._budget.is_mine, self._settlement.is_mine
         self._closed = False
         self._owner = guard("producer")
         self._coalescer = Coalescer(options.batch_bytes, self._send_company) if options.linger_ms else None
@@ -128,6 +132,7 @@ class Producer:
                 on_full="raise"; nothing was sent. Of rows that take more than all of it, the future's error
                 has `rows_handed_over`: the first so many may be stored, the others are not.
             ClosedError: the producer is closed. ForkedError: it was made in the parent process.
+            ReentrantError: a signal's handler or a finalizer interrupted another call of this producer.
         """
         return self._send(batch, note, number, self._options.wait_s)
 
@@ -142,6 +147,7 @@ class Producer:
 
     def _send(self, batch: Any, note: bytes | None, number: int | None, wait_s: float) -> SendFuture:
         self._check_open()
+        self._check_alone()
         if wait_s:  # not on an event loop's thread
             self._link.give_way()
         note = checked_note(note)
@@ -378,6 +384,7 @@ class Producer:
             WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
         """
         self._owner.check()
+        self._check_alone(waits=True)
         self._link.check_outside("flush")
         if self._coalescer is not None:
             self._coalescer.flush()
@@ -395,6 +402,7 @@ class Producer:
         """
         if not self._owner.mine:
             return  # everything belongs to the parent
+        self._check_alone(waits=True)
         self._link.check_outside("close")
         with self._lock:
             self._closed = True
@@ -430,6 +438,27 @@ class Producer:
     def _check_open(self) -> None:
         self._owner.check()
         self._check_not_closed()
+
+    def _check_alone(self, *, waits: bool = False) -> None:
+        """A signal's handler, or a finalizer, may interrupt this thread anywhere: half a step would be seen.
+
+        Where the other call holds no lock it is as good as another thread's, and goes on. `waits`: for what
+        the other call has begun, too.
+        """
+        if (
+            self._is_mine()
+            or self._budget_is_mine()
+            or self._settlement_is_mine()
+            or (
+                self._coalescer is not None
+                and (self._coalescer.is_mine() or (waits and self._coalescer.is_flushing()))
+            )
+        ):
+            raise ReentrantError(
+                "a signal's handler or a finalizer called this producer in the midst of another call of it; "
+                "let it put the rows into a queue.SimpleQueue, and send them from a thread or the main loop",
+                topic=self.topic,
+            )
 
     def _check_not_closed(self) -> None:
         if self._closed:

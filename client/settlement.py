@@ -7,6 +7,7 @@ import time
 from typing import NamedTuple
 
 from ringfence.failures import noted
+from ringfence.locks import Owned
 from ringfence.native.errors import RingfenceError
 
 FAILURES_MAX = 1000  # kept; more are counted
@@ -23,7 +24,8 @@ class Settlement:
     """Thread-safe. Nothing that failed is forgotten until `raise_failures` has shown it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        owned = Owned()
+        self._lock, self.is_mine = owned.lock, owned.is_mine
         self._changed = threading.Condition(self._lock)
         self._open = 0
         self._kept: list[Failure] = []

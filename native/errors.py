@@ -21,6 +21,7 @@ One branch for each thing that a caller can *do*:
     |  |- QuarantinedError    ... an operator must repair the partition
     |  |- UnauthorizedError   ... present a credential that has the right
     |  |- InvalidArgumentError
+    |  |- ReentrantError      ... in a signal's handler or a finalizer: hand it to a thread
     |  `- ProtocolError       ... the two programs do not understand each other
     |- UnknownOutcomeError    the batch may or may not be stored; the same sequence again, or a look, tells
     |- WaitTimeoutError       what was waited for goes on; wait again
@@ -179,6 +180,10 @@ class UnauthorizedError(RefusedError):
 
 class InvalidArgumentError(RefusedError, ValueError):
     """An argument is outside its range; the message names it, its value and the range."""
+
+
+class ReentrantError(RefusedError):
+    """A signal's handler or a finalizer called a producer in the midst of another call. Use a thread."""
 
 
 class ProtocolError(RefusedError):

@@ -51,8 +51,8 @@ def test_a_wait_names_the_partition_the_node_and_that_it_is_not_connected() -> N
             assert said in error.message
             assert f"{address} refuses connections" in error.message
             assert error.message.endswith("the work goes on")
-            other = copy.copy(error)
-            assert (other.values(), str(other)) == (error.values(), str(error))
+            same = copy.deepcopy(error)
+            assert (same.values(), str(same)) == (error.values(), str(error))
         with pytest.raises(ringfence.ClosedError):
             producer.close(timeout_s=0)
 
