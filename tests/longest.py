@@ -12,6 +12,7 @@ FILES: Final = (
     "tests/spark/test_cluster_kills.py",
     "tests/spark/test_kills.py",
     "tests/system/test_changes.py",
+    "tests/system/test_failing_target.py",
     "tests/system/test_admin_http.py",
     "tests/spark/test_bad_input.py",
     "tests/system/test_faults.py",  # one of its tests waits half a minute

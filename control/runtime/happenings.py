@@ -23,7 +23,7 @@ LISTENERS_MAX: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """`number` counts on this node since its start; `index` is the metadata's."""
+    """`number` counts on this node from the time of its start; `index` is the metadata's."""
 
     number: int
     index: int
@@ -40,12 +40,13 @@ class Listening:
 
 
 class Happenings:
-    """Of one node."""
+    """Of one node, in one life of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, began_us: int = 0) -> None:
         self._kept: deque[Happening] = deque(maxlen=KEPT)
         self._listeners: set[Listening] = set()
-        self._number = 0
+        # No life tells of one event a microsecond: the next life, which begins later, has other numbers.
+        self._number = began_us
         self._leader: tuple[int, int] = (0, 0)
 
     def applied(self, before: MetadataState, after: MetadataState, index: int) -> None:
@@ -77,7 +78,7 @@ class Happenings:
         if after is not None:
             later = [known for known in self._kept if known.number > after]
             oldest = self._kept[0].number if self._kept else self._number + 1
-            # An event of the future is one of a life of this node that is over.
+            # One of a life of this node that is over is older, or of the future if the clock was set back.
             listener.missed = after > self._number or after + 1 < oldest or len(later) > WAITING_MAX
             for known in later[-WAITING_MAX:]:
                 listener.waiting.put_nowait(known)

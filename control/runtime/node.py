@@ -73,7 +73,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
-        self.happenings = Happenings()
+        self.happenings = Happenings(time.time_ns() // 1_000)
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()

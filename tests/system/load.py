@@ -27,11 +27,12 @@ class Load:
         rows: int = 50,
         window: int = 16,
         timeout_s: float = 120,
+        pause_s: float = 0.0,
         token_file: Path | None = None,
     ) -> None:
         self.address, self.topic, self.producer = address, topic, producer
         self.rows, self.window, self.timeout_s = rows, window, timeout_s
-        self.token_file = token_file
+        self.pause_between_s, self.token_file = pause_s, token_file
         self.sent = 0
         self.acknowledged: list[int] = []
         self.answered_s: list[float] = []
@@ -69,6 +70,8 @@ class Load:
                     self.sent += self.rows
                     while len(waiting) > self.window:
                         self._settle(*waiting.pop(0))
+                    if self.pause_between_s:
+                        self._stop.wait(self.pause_between_s)
                 for start, future in waiting:
                     self._settle(start, future)
         except BaseException as error:  # noqa: BLE001 - the test shows it

@@ -4,6 +4,7 @@
 //! A plan is `name=value` joined by commas:
 //! - `slow_sync_ms=50`: each sync takes this much longer;
 //! - `fail_sync=10`: the 10th sync of a file fails with EIO, as all later ones do;
+//! - `fail_write=10`: every 10th write fails with EIO, with half of its pieces in the file;
 //! - `full_after_bytes=1000000`: after this many written bytes nothing can be allocated or written (ENOSPC);
 //! - `full_for_ms=2000`: ... and that ends after this time.
 
@@ -22,9 +23,11 @@ use crate::error::NodeError;
 pub struct Plan {
     slow_sync_ms: u64,
     fail_sync: u64,
+    fail_write: u64,
     full_after_bytes: Option<u64>,
     full_for_ms: u64,
     syncs: AtomicU64,
+    writes: AtomicU64,
     written_bytes: AtomicU64,
     full_since: OnceLock<Instant>,
 }
@@ -45,10 +48,11 @@ impl Plan {
             match named {
                 Some(("slow_sync_ms", value)) => plan.slow_sync_ms = value,
                 Some(("fail_sync", value)) => plan.fail_sync = value,
+                Some(("fail_write", value)) => plan.fail_write = value,
                 Some(("full_after_bytes", value)) => plan.full_after_bytes = Some(value),
                 Some(("full_for_ms", value)) => plan.full_for_ms = value,
                 _ => {
-                    let known = "slow_sync_ms, fail_sync, full_after_bytes, full_for_ms";
+                    let known = "slow_sync_ms, fail_sync, fail_write, full_after_bytes, full_for_ms";
                     return Err(NodeError::Config(format!("fault {item:?} is not NAME=NUMBER with a name of {known}")));
                 }
             }
@@ -73,6 +77,14 @@ impl Plan {
         let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
         if self.fail_sync > 0 && number >= self.fail_sync {
             return Err(StorageError::Io { what: format!("planned fault: sync {number}"), os_error: EIO });
+        }
+        Ok(())
+    }
+
+    fn before_write(&self) -> Result<(), StorageError> {
+        let number = self.writes.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.fail_write > 0 && number.is_multiple_of(self.fail_write) {
+            return Err(StorageError::Io { what: format!("planned fault: write {number}"), os_error: EIO });
         }
         Ok(())
     }
@@ -123,6 +135,11 @@ impl<S: Storage> Storage for Planned<S> {
 
     fn write(&self, file: &S::File, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError> {
         self.plan.check_space(slices.iter().map(|slice| slice.len() as u64).sum())?;
+        if let Err(failed) = self.plan.before_write() {
+            // A disk that fails a write has done any part of it: what finds the tear must be tried, too.
+            self.inner.write(file, &slices[..slices.len() / 2], position)?;
+            return Err(failed);
+        }
         self.inner.write(file, slices, position)
     }
 
@@ -161,5 +178,22 @@ mod tests {
         assert_eq!(plan.check_space(1), Ok(()));
         assert_eq!(plan.before_sync(), Ok(()));
         assert!(plan.before_sync().is_err() && plan.before_sync().is_err());
+    }
+
+    #[test]
+    fn one_write_in_so_many_fails_half_done() {
+        let folder = std::env::temp_dir().join(format!("ringfence-faults-{}", std::process::id()));
+        let inner = ringfence_log::Disk::open(&folder, false).unwrap();
+        let storage = Planned { inner, plan: Arc::new(Plan::parse(Some("fail_write=3")).unwrap().unwrap()) };
+        storage.allocate("a", 8).unwrap();
+        let file = storage.open("a").unwrap();
+        let write = |byte: u8| storage.write(&file, &[IoSlice::new(&[byte; 4]), IoSlice::new(&[byte; 4])], 0);
+        let held = || std::fs::read(folder.join("a")).unwrap();
+        for _ in 0..2 {
+            assert_eq!((write(1), write(2), held()), (Ok(()), Ok(()), vec![2; 8]));
+            assert!(write(3).unwrap_err().to_string().contains("planned fault: write"));
+            assert_eq!(held(), [3, 3, 3, 3, 2, 2, 2, 2]);
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
