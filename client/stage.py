@@ -70,6 +70,10 @@ class _Batch(NamedTuple):
     sequence: int
     deadline: float
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        return self.topic, self.body.partition, self.sequence
+
 
 class Stager:
     """Stages under one token. For one thread; answers come on the link's."""
@@ -98,6 +102,8 @@ class Stager:
         self._next: dict[tuple[int, int], int] = {}
         self._changed = threading.Condition(threading.Lock())
         self._under_way = 0
+        self._asks: dict[tuple[int, int, int], Ask] = {}  # of what is under way
+        self._refusal: RingfenceError | None = None  # of a try that was followed by another
         self._parts: Parts = {}
         self._already = False
         self._error: RingfenceError | None = None
@@ -146,7 +152,9 @@ class Stager:
             while self._under_way and self._error is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise WaitTimeoutError("staged batches have no answer yet", batches=self._under_way)
+                    raise WaitTimeoutError(
+                        f"staged batches have no answer yet{self._why()}", batches=self._under_way
+                    )
                 self._changed.wait(left)
         self._check()
 
@@ -161,6 +169,11 @@ class Stager:
         parts = {} if self._already else dict(self._parts)
         begun = self._begun
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
+
+    def _why(self) -> str:
+        """What was said last to one that is tried again."""
+        told = next((ask.last_error for ask in [*self._asks.values()] if ask.last_error), self._refusal)
+        return "" if told is None else f"; the last answer: {told.message}"
 
     def _check(self) -> None:
         if self._error is not None:
@@ -220,6 +233,7 @@ class Stager:
                 "crc": body.crc,
             },
         )
+        self._asks[batch.place] = ask
         ask.future.add_done_callback(lambda future: self._answered(batch, redirects, future))
         self._link.call(lambda: self._link.enqueue_at_owner(ask, layout, body.partition))
 
@@ -234,6 +248,7 @@ class Stager:
             if time.monotonic() >= batch.deadline:
                 self._ended(batch, error)
                 return
+            self._refusal = error
             wait_s = getattr(error, "retry_after_s", error.details.get("retry_after_s", 0.0))
             after = REROUTE.delay_s(redirects + 1, self._link.jitter(), wait_s)
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
@@ -255,6 +270,7 @@ class Stager:
 
     def _ended(self, batch: _Batch, error: RingfenceError | None) -> None:
         self._budget.give(len(batch.body.data))
+        self._asks.pop(batch.place, None)
         with self._changed:
             self._under_way -= 1
             if error is not None:

@@ -19,9 +19,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import ringfence
+from ringfence.compact import files as compacted_files
 from tests.client.helpers import ids_of
 from tests.conftest import ROOT
-from tests.spark.driver import ROWS, batch, stream
+from tests.spark.driver import ROWS, ROWS_A_FILE, batch, compact, stream
 from tests.system.harness import NodeProcess, until
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
@@ -102,3 +103,22 @@ def test_a_stream_whose_driver_is_killed_goes_on_from_its_checkpoint_and_writes_
     assert count() % rows == 0, "no batch is there in part"
     stream(spark, node.address, str(tmp_path))
     assert sorted(ids_of(client, "streamed")) == list(range(files * rows))
+
+
+def test_a_driver_killed_in_a_compaction_leaves_files_that_the_next_goes_on_from(
+    spark: SparkSession, node: NodeProcess, client: ringfence.Client, tmp_path: Path
+) -> None:
+    """Its fourth file is in the manifest, and has not got its name."""
+    files, rows = 6, ROWS_A_FILE
+    client.create_topic("compacted", schema=pa.schema([pa.field("id", pa.int64())]))
+    with client.producer("compacted") as producer:
+        producer.send(pa.record_batch({"id": pa.array(range(files * rows), pa.int64())}))
+    first = driver("compact", node.address, str(tmp_path), "4")
+    assert first.wait(TIMEOUT_S) == -signal.SIGKILL
+    killed(first)
+    assert len(list(tmp_path.glob("out/*/*.parquet"))) == 3
+    added, table = compact(spark, node.address, str(tmp_path))
+    assert (added.files, added.rows) == (2, 2 * rows)
+    assert sorted(row.id for row in table.collect()) == list(range(files * rows))
+    named = {Path(path) for path in compacted_files(tmp_path / "out")}
+    assert set(tmp_path.glob("out/*/*")) == named, "nothing else is left"

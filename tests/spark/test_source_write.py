@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 import ringfence
 import ringfence.spark
+from tests.client.helpers import ids_of
 from tests.spark.test_spark import ROWS, content_of, content_of_batches
 from tests.system.harness import NodeProcess
 
@@ -134,3 +135,25 @@ def test_a_stream_that_is_stopped_and_run_again_writes_each_micro_batch_once(
     ordered = back.option("metadata", "true").load("stopped").groupBy("_partition")
     rows = ordered.agg(f.count("_offset"), f.max("_offset")).collect()
     assert all(row[1] == row[2] + 1 for row in rows), "offsets have no gap"
+
+
+def test_a_write_that_finds_a_partition_full_of_stages_says_so_and_comes_whole_later(
+    spark: SparkSession, node: NodeProcess
+) -> None:
+    with ringfence.connect(node.address, timeout_s=60) as client:
+        client.create_topic("full", schema=pa.schema([("id", pa.int64())]))
+        hog = client.transaction("full", scope="hog")
+        one = pa.record_batch({"id": pa.array([0], pa.int64())})
+        for _ in range(65_536):  # as many as a partition takes (core/node/src/stage_table.rs)
+            hog.send(one)
+        hog.flush()
+        frame = spark.range(1, 101, numPartitions=2)
+        sink = frame.write.format("ringfence").option("address", node.address).mode("append")
+        with pytest.raises(
+            PySparkException, match=r"65536 batches.*staged here and not committed; commit or expire"
+        ):
+            sink.option("timeoutSeconds", 2).save("full")
+        assert client.count("full") == 0
+        hog.abort()
+        sink.option("timeoutSeconds", 60).save("full")
+        assert sorted(ids_of(client, "full")) == list(range(1, 101))

@@ -1,0 +1,50 @@
+"""A partition has room for so many staged batches: who finds none hears why, and gets what others give up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import ringfence
+from tests.client.helpers import SCHEMA, ids_of, rows
+from tests.system.harness import NodeProcess
+
+BATCHES_MAX = 65_536
+"""Staged at one partition, of all scopes (`core/node/src/stage_table.rs`)."""
+
+
+@pytest.fixture
+def client(node: NodeProcess) -> Iterator[ringfence.Client]:
+    with ringfence.connect(node.address, timeout_s=60) as made:
+        yield made
+
+
+def test_a_transaction_that_finds_a_partition_full_of_stages_comes_whole_once_they_are_given_up(
+    client: ringfence.Client,
+) -> None:
+    for topic in ("full", "free"):
+        client.create_topic(topic, schema=SCHEMA)
+    hog = client.transaction("full", scope="hog")
+    one = rows(0)
+    for _ in range(BATCHES_MAX):
+        hog.send(one)
+    hog.flush()
+    late = client.transaction(scope="late", timeout_s=2)
+    late.send(rows(200, 5), topic="free")
+    late.send(rows(100, 5), topic="full")
+    with pytest.raises(ringfence.RingfenceError) as caught:
+        late.commit()
+    assert isinstance(caught.value, ringfence.DeadlineError | ringfence.OverloadedError)
+    assert f"{BATCHES_MAX} batches" in str(caught.value)
+    assert "are staged here and not committed; commit or expire some" in str(caught.value)
+    assert [ids_of(client, topic) for topic in ("full", "free")] == [[], []], "no half of it"
+    with client.producer("full") as producer:
+        producer.send(rows(1))
+    assert ids_of(client, "full") == [1], "stages take no room from rows"
+    hog.abort()
+    with client.transaction(scope="late") as late:
+        late.send(rows(200, 5), topic="free")
+        late.send(rows(100, 5), topic="full")
+    assert sorted(ids_of(client, "full")) == [1, *range(100, 105)]
+    assert sorted(ids_of(client, "free")) == list(range(200, 205))
