@@ -162,6 +162,11 @@ class Stager:
         begun = self._begun
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
 
+    @property
+    def names(self) -> dict[int, str]:
+        """By id: the topics that rows were staged for."""
+        return {topic: layout.name for topic, layout in self._newest.items()}
+
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
