@@ -22,6 +22,7 @@ from ringfence.native.errors import (
     WaitTimeoutError,
 )
 from ringfence.retry import Backoff
+from ringfence.waits import late_error, looked_up, why
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -98,6 +99,7 @@ class Stager:
         self._next: dict[tuple[int, int], int] = {}
         self._changed = threading.Condition(threading.Lock())
         self._under_way = 0
+        self._places: Parts = {}  # batches under way
         self._parts: Parts = {}
         self._already = False
         self._error: RingfenceError | None = None
@@ -146,8 +148,11 @@ class Stager:
             while self._under_way and self._error is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise WaitTimeoutError("staged batches have no answer yet", batches=self._under_way)
+                    break
                 self._changed.wait(left)
+            under_way = sorted(place for place, count in self._places.items() if count)
+        if under_way and self._error is None:
+            raise self._late(under_way)
         self._check()
 
     def finish(self) -> StagedRows:
@@ -161,6 +166,21 @@ class Stager:
         parts = {} if self._already else dict(self._parts)
         begun = self._begun
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
+
+    def _late(self, places: list[tuple[int, int]]) -> WaitTimeoutError:
+        """`places`: (topic id, partition) of batches without an answer."""
+        topic = self._newest[places[0][0]]
+        waits = looked_up(
+            self._link,
+            lambda: [why(self._link, self._newest[at], None, partition) for at, partition in places],
+        )
+        return late_error(
+            "rows that were staged have",
+            topic.name,
+            waits,
+            self._timeout_s,
+            batches=sum(self._places.values()),
+        )
 
     @property
     def names(self) -> dict[int, str]:
@@ -199,6 +219,7 @@ class Stager:
             while self._under_way >= BATCHES_MAX and self._error is None:
                 self._changed.wait(1.0)
             self._under_way += 1
+            self._places[place] = self._places.get(place, 0) + 1
         self._ask(_Batch(layout.topic, layout.name, body, sequence, time.monotonic() + self._timeout_s), 0)
 
     def _ask(self, batch: _Batch, redirects: int) -> None:
@@ -262,9 +283,10 @@ class Stager:
         self._budget.give(len(batch.body.data))
         with self._changed:
             self._under_way -= 1
+            place = (batch.topic, batch.body.partition)
+            self._places[place] -= 1
             if error is not None:
                 self._error = self._error or error
             else:
-                place = (batch.topic, batch.body.partition)
                 self._parts[place] = self._parts.get(place, 0) + batch.body.rows
             self._changed.notify_all()

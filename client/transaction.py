@@ -28,6 +28,7 @@ from ringfence.native.errors import (
     WaitTimeoutError,
 )
 from ringfence.native.wire import Code
+from ringfence.waits import GOES_ON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -203,8 +204,9 @@ class Transaction:
 
     def _unstaged(self, error: RingfenceError) -> DeadlineError:
         """What a batch's outcome is does not matter: readers see what a commit names, and none will."""
+        why = error.message.removesuffix(GOES_ON)
         return DeadlineError(
-            f"not all rows of the transaction were staged in time ({error.message}); nothing of it is in "
+            f"not all rows of the transaction were staged in time ({why}); nothing of it is in "
             "the log, nor will be: run it again",
             epoch=self.epoch,
         )

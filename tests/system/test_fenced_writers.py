@@ -166,3 +166,24 @@ def test_a_topic_that_is_gone_is_named(client: ringfence.Client, node: NodeProce
             assert f"public/default/{name}" in gone.value.message
             assert gone.value.topic == f"public/default/{name}"
             assert "was deleted" in gone.value.message
+
+
+def test_rows_that_cannot_be_staged_name_the_node_that_is_waited_for(
+    client: ringfence.Client, node: NodeProcess
+) -> None:
+    client.create_topic("still", schema=SCHEMA)
+    attempt = client.scopes.attempt(client.scopes.begin("still"), 1, timeout_s=2)
+    attempt.send("still", rows(0, 5))
+    attempt.flush()
+    node.freeze()
+    try:
+        attempt.send("still", rows(5, 5))
+        with pytest.raises(ringfence.RingfenceError) as late:
+            attempt.flush()
+    finally:
+        node.wake()
+    print(f"{type(late.value).__name__}: {late.value}")
+    assert isinstance(late.value, ringfence.WaitTimeoutError)
+    assert (late.value.topic, late.value.address) == ("public/default/still", node.address)
+    assert late.value.partitions
+    assert f"({node.address})" in late.value.message
