@@ -14,6 +14,7 @@ PORT_DEFAULT = 7411
 ADDRESS_DEFAULT = f"tcp://127.0.0.1:{PORT_DEFAULT}"
 ADDRESS_VARIABLE = "RINGFENCE_ADDRESS"
 _HOST = re.compile(r"[\w.:%\[\]-]*")  # names (IDNA by the resolver), IPv4, [IPv6%zone], port
+_BARE = re.compile(r"[\w.%-]+(:\d{1,5})?|\[[\w:.%]+\](:\d{1,5})?")
 ADDRESSES_MAX = 64  # a list to begin with; the routing table names the rest
 
 
@@ -52,4 +53,9 @@ def _normal(address: str) -> str:
             return f"tcp://{rest}:{PORT_DEFAULT}"
         if host and port.isdigit() and 0 < int(port) < 65536:
             return address
-    raise ConfigError(f"address {address!r} is not of the form tcp://HOST[:PORT] or ipc://PATH")
+    forms = "tcp://HOST[:PORT] or ipc://PATH"
+    if not separator and _BARE.fullmatch(address):  # as other programs take it
+        raise ConfigError(
+            f"address {address!r} has no scheme: write 'tcp://{address}' (the forms are {forms})"
+        )
+    raise ConfigError(f"address {address!r} is not of the form {forms}")

@@ -121,9 +121,14 @@ class Answer:
             values["expected"] = header.sequence
         if header.code == wire.Code.TRUNCATED:
             values["start_offset"] = header.first_offset
+        message = refused.message
+        if (
+            header.code == wire.Code.UNKNOWN_TOPIC and topic is not None and header.topic
+        ):  # asked for by its id
+            message, values["id"] = topic_gone(topic, header.topic, message), header.topic
         return refusal(
             header.code,
-            refused.message,
+            message,
             topic=known,
             partition=partition,
             retry_after_s=header.retry_after_ms / 1000,
@@ -149,6 +154,14 @@ class Answer:
             generation=header.generation,
             retry_after_s=header.retry_after_ms / 1000,
         )
+
+
+def topic_gone(name: str, number: int, said: str) -> str:
+    """What to say of a topic that is asked for by its id; `said` by the node, which knows the id alone."""
+    return (
+        f'topic "{name}" was deleted, or deleted and made anew with another id: the one with the id '
+        f"{number}, which this was opened for, is gone ({said})"
+    )
 
 
 def checked(header: wire.AnswerHeader, body: memoryview) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ringfence.codec import topic_gone
 from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
@@ -74,11 +75,27 @@ def fenced_error(producer: str, said: FencedError) -> FencedError:
     return error
 
 
+def scope_fenced_error(scope: str, topic: str | None, epoch: int, said: FencedError) -> FencedError:
+    """`said`: what the node said, in terms of drivers and numbers; also the error's cause."""
+    of = f'of topic "{topic}"' if topic is not None else "of the cluster"
+    error = FencedError(
+        f'a later client.transaction(scope="{scope}") {of} took the scope over: nothing of this one is '
+        "stored, nor will be. End this writer, or give each of the two a scope of its own",
+        topic=topic,
+        code=said.code,
+        scope=scope,
+        epoch=epoch,
+    )
+    error.__cause__ = said
+    return error
+
+
 def topic_gone_error(layout: Layout, said: NotFoundError) -> NotFoundError:
     """`said`: what the node said, which knows the topic's number alone; also the error's cause."""
+    known = said.details.get("id") is not None
+    gone = said.message if known else topic_gone(layout.name, layout.topic, said.message)
     error = NotFoundError(
-        f'topic "{layout.name}" was deleted, or deleted and made anew with another id: the one with the id '
-        f"{layout.topic}, which this producer was opened for, is gone ({said.message}). Open a new producer",
+        f"{gone}. Open a new producer",
         topic=layout.name,
         code=said.code,
         **said.details | {"id": layout.topic},

@@ -138,7 +138,8 @@ class Sender:
         return [self._why(partition) for partition in sorted(found)]
 
     def _why(self, partition: int) -> Wait:
-        return why(self._link, self.layout, self._inflight, partition)
+        said, awaits = self._inflight.said(partition), self._inflight.awaits(partition)
+        return why(self._link, self.layout, partition, said=said, awaits=awaits)
 
     def abandon(self, error: RingfenceError) -> None:
         """The producer is closed: what has no outcome gets one now."""

@@ -22,6 +22,7 @@ from ringfence.native.errors import (
     WaitTimeoutError,
 )
 from ringfence.retry import Backoff
+from ringfence.waits import late_error, looked_up, why
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
     from ringfence.scopes import Begun
     from ringfence.tables import Tables
+    from ringfence.waits import Wait
 
 TOKEN_BYTES = 16
 IDENTITY = struct.Struct("<QQQII16s")  # scope, driver, epoch, writer, zero, token
@@ -103,7 +105,7 @@ class Stager:
         self._changed = threading.Condition(threading.Lock())
         self._under_way = 0
         self._asks: dict[tuple[int, int, int], Ask] = {}  # of what is under way
-        self._refusal: RingfenceError | None = None  # of a try that was followed by another
+        self._refusals: dict[tuple[int, int], RingfenceError] = {}  # the last of each that asks anew
         self._parts: Parts = {}
         self._already = False
         self._error: RingfenceError | None = None
@@ -152,10 +154,11 @@ class Stager:
             while self._under_way and self._error is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise WaitTimeoutError(
-                        f"staged batches have no answer yet{self._why()}", batches=self._under_way
-                    )
+                    break
                 self._changed.wait(left)
+            late = {} if self._error is not None else dict(self._asks)
+        if late:
+            raise self._late(late)
         self._check()
 
     def finish(self) -> StagedRows:
@@ -170,10 +173,28 @@ class Stager:
         begun = self._begun
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
 
-    def _why(self) -> str:
-        """What was said last to one that is tried again."""
-        told = next((ask.last_error for ask in [*self._asks.values()] if ask.last_error), self._refusal)
-        return "" if told is None else f"; the last answer: {told.message}"
+    def _late(self, asks: dict[tuple[int, int, int], Ask]) -> WaitTimeoutError:
+        said = {place[:2]: ask.last_error or self._refusals.get(place[:2]) for place, ask in asks.items()}
+
+        def look() -> list[Wait]:
+            return [
+                why(self._link, self._newest[topic], partition, said=said[topic, partition], awaits=True)
+                for topic, partition in sorted(said)
+            ]
+
+        topic = self._newest[min(said)[0]].name
+        return late_error(
+            "rows that were staged have",
+            topic,
+            looked_up(self._link, look),
+            self._timeout_s,
+            batches=len(asks),
+        )
+
+    @property
+    def names(self) -> dict[int, str]:
+        """By id: the topics that rows were staged for."""
+        return {topic: layout.name for topic, layout in self._newest.items()}
 
     def _check(self) -> None:
         if self._error is not None:
@@ -237,8 +258,7 @@ class Stager:
         ask.future.add_done_callback(lambda future: self._answered(batch, redirects, future))
         self._link.call(lambda: self._link.enqueue_at_owner(ask, layout, body.partition))
 
-    # ---- on the link's thread
-    # -------------------------------------------------------------------------------
+    # ---- on the link's thread --------------------------------------------------------------------------
 
     def _answered(self, batch: _Batch, redirects: int, future: Future[Answer]) -> None:
         try:
@@ -248,7 +268,7 @@ class Stager:
             if time.monotonic() >= batch.deadline:
                 self._ended(batch, error)
                 return
-            self._refusal = error
+            self._refusals[batch.topic, batch.body.partition] = error
             wait_s = getattr(error, "retry_after_s", error.details.get("retry_after_s", 0.0))
             after = REROUTE.delay_s(redirects + 1, self._link.jitter(), wait_s)
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
@@ -270,9 +290,9 @@ class Stager:
 
     def _ended(self, batch: _Batch, error: RingfenceError | None) -> None:
         self._budget.give(len(batch.body.data))
-        self._asks.pop(batch.place, None)
         with self._changed:
             self._under_way -= 1
+            self._asks.pop(batch.place, None)
             if error is not None:
                 self._error = self._error or error
             else:

@@ -15,18 +15,23 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
+from ringfence.failures import scope_fenced_error
 from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
     FencedError,
     InvalidArgumentError,
+    NotFoundError,
     RerouteError,
     RingfenceError,
     UnknownOutcomeError,
     WaitTimeoutError,
 )
+from ringfence.native.wire import Code
+from ringfence.waits import GOES_ON
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from ringfence.scopes import Scopes
@@ -58,7 +63,7 @@ class Transaction:
     ) -> None:
         if epoch is not None and epoch < 1:
             raise InvalidArgumentError("an epoch is a whole number of at least 1", epoch=epoch)
-        self._scopes, self._topic = scopes, topic
+        self._scopes, self._topic, self._scope = scopes, topic, scope
         self._begun = scopes.begin(scope, topic=topic)
         self._is_own = epoch is None  # an epoch that the caller counts may be tried again
         self.epoch = self._begun.decided + 1 if epoch is None else epoch
@@ -93,7 +98,8 @@ class Transaction:
             raise ClosedError("the transaction has ended; begin another", topic=name)
         if not self.already:
             try:
-                self._attempt.send(name, batch)
+                with self._in_its_words():
+                    self._attempt.send(name, batch)
             except _UNSTAGED as error:
                 raise self._unstaged(error) from error
 
@@ -104,7 +110,8 @@ class Transaction:
             RingfenceError: a batch was refused.
         """
         if not self._ended and not self.already:
-            self._attempt.flush()
+            with self._in_its_words():
+                self._attempt.flush()
 
     def commit(self) -> None:
         """Put all of it into the log. Every row can be read when this returns.
@@ -127,7 +134,8 @@ class Transaction:
         if self.already:
             return
         try:
-            staged = self._attempt.finish()
+            with self._in_its_words():
+                staged = self._attempt.finish()
         except RingfenceError as error:
             self._expire()
             if isinstance(error, _UNSTAGED):
@@ -161,10 +169,32 @@ class Transaction:
         self.rows = staged.rows if fresh else 0
 
     def _told(self, staged: StagedRows) -> bool:
-        if self._is_own:
-            return self._scopes.commit(self._begun, self.epoch, [staged])
-        # Who counts epochs has stored the rows of this one, by whichever run.
-        return self._scopes.commit_told(self._begun, self.epoch, [staged]) is True
+        with self._in_its_words():
+            if self._is_own:
+                return self._scopes.commit(self._begun, self.epoch, [staged])
+            # Who counts epochs has stored the rows of this one, by whichever run.
+            return self._scopes.commit_told(self._begun, self.epoch, [staged]) is True
+
+    @contextlib.contextmanager
+    def _in_its_words(self) -> Iterator[None]:
+        """Nodes know drivers and numbers; who made the transaction knows its scope and its topics' names."""
+        try:
+            yield
+        except FencedError as error:
+            if error.code is None:
+                raise
+            raise scope_fenced_error(self._scope, self._topic, self.epoch, error) from error
+        except NotFoundError as error:
+            if error.code is not Code.UNKNOWN_TOPIC or error.topic is not None:
+                raise
+            names = sorted(self._attempt.names.values())
+            raise NotFoundError(
+                f"a topic of the transaction ({', '.join(names)}) was deleted, or deleted and made anew: "
+                f"nothing of the transaction is stored ({error.message})",
+                topic=names[0] if len(names) == 1 else None,
+                code=error.code,
+                **error.details,
+            ) from error
 
     def abort(self) -> None:
         """Give up all of it."""
@@ -174,8 +204,9 @@ class Transaction:
 
     def _unstaged(self, error: RingfenceError) -> DeadlineError:
         """What a batch's outcome is does not matter: readers see what a commit names, and none will."""
+        why = error.message.removesuffix(GOES_ON)
         return DeadlineError(
-            f"not all rows of the transaction were staged in time ({error.message}); nothing of it is in "
+            f"not all rows of the transaction were staged in time ({why}); nothing of it is in "
             "the log, nor will be: run it again",
             epoch=self.epoch,
         )

@@ -6,18 +6,19 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ringfence.native.errors import ClosedError, WaitTimeoutError
+from ringfence.native.errors import ClosedError, RingfenceError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ringfence.inflight import Inflight
     from ringfence.link import Link
     from ringfence.routing import Layout
     from ringfence.sending import SendFuture
 
 LOOK_S_MAX = 0.5  # the link's thread answers within milliseconds; the caller's time is over already
 SHOWN_MAX = 3  # nodes in one text, and partitions of each
+
+GOES_ON = "; the work goes on"
 
 Reason = Literal[
     "not connected", "not answering", "no owner", "refused", "backpressure", "unanswered", "not sent"
@@ -54,11 +55,11 @@ class Wait(NamedTuple):
         return f"{self.words}: {self.found}" if self.found else self.words
 
 
-def why(link: Link, layout: Layout, inflight: Inflight, partition: int) -> Wait:
-    """On the link's thread."""
+def why(link: Link, layout: Layout, partition: int, *, said: RingfenceError | None, awaits: bool) -> Wait:
+    """On the link's thread. `said`: the node's last refusal; `awaits`: it was sent something."""
     entry = layout.entry(partition)
     peer = link.first if entry is None else link.peer_of(layout, entry.owner)
-    node, up, said = 0 if entry is None else entry.owner, peer.up, inflight.said(partition)
+    node, up = 0 if entry is None else entry.owner, peer.up
     if up is None:
         found = peer.found if peer.failure is None else peer.failure.message
         return Wait(partition, node, peer.address, "not connected", found)
@@ -70,7 +71,7 @@ def why(link: Link, layout: Layout, inflight: Inflight, partition: int) -> Wait:
         reason = "no owner"
     elif said is not None:
         reason = "refused"
-    elif inflight.awaits(partition):
+    elif awaits:
         reason = "unanswered"
     elif not up.room_for(0):
         reason = "backpressure"
@@ -95,6 +96,41 @@ def told(waits: Sequence[Wait]) -> str:
     return "; ".join(parts)
 
 
+def late_error(
+    what: str, topic: str, waits: Sequence[Wait], waited_s: float | None, **values: int
+) -> WaitTimeoutError:
+    """A wait of `waited_s` is over. `what`: who "has" no outcome."""
+    because = f" ({known})" if (known := told(waits)) else ""
+    first = waits[0] if waits else None
+    return WaitTimeoutError(
+        f'{what} no outcome yet in topic "{topic}"{because}{GOES_ON}',
+        topic=topic,
+        partitions=tuple(wait.partition for wait in waits),
+        node=first.node if first is not None and first.node else None,
+        address=None if first is None else first.address,
+        reason=None if first is None else first.reason,
+        waited_s=waited_s,
+        **values,
+    )
+
+
+def looked_up(link: Link, look: Callable[[], list[Wait]]) -> list[Wait]:
+    """What the link's thread finds; nothing if it has ended, or does not come to it."""
+    found: list[Wait] = []
+    looked = threading.Event()
+
+    def run() -> None:
+        try:
+            found.extend(look())
+        finally:
+            looked.set()
+
+    with contextlib.suppress(ClosedError):
+        link.call(run)
+        looked.wait(LOOK_S_MAX)
+    return list(found)
+
+
 class Waiting:
     """What a producer's futures know of it: one object, for each of them has it."""
 
@@ -106,32 +142,7 @@ class Waiting:
     def error(
         self, what: str, future: SendFuture | None, waited_s: float | None, **values: int
     ) -> WaitTimeoutError:
-        """A wait of `waited_s` is over. `what`: has no outcome."""
-        waits = self._waits(future) if waited_s else []  # who asks without waiting asks often
-        because = f" ({known})" if (known := told(waits)) else ""
-        first = waits[0] if waits else None
-        return WaitTimeoutError(
-            f'{what} to topic "{self._topic}" no outcome yet{because}; the work goes on',
-            topic=self._topic,
-            partitions=tuple(wait.partition for wait in waits),
-            node=first.node if first is not None and first.node else None,
-            address=None if first is None else first.address,
-            reason=None if first is None else first.reason,
-            waited_s=waited_s,
-            **values,
-        )
-
-    def _waits(self, future: SendFuture | None) -> list[Wait]:
-        found: list[Wait] = []
-        looked = threading.Event()
-
-        def look() -> None:
-            try:
-                found.extend(self._look(future))
-            finally:
-                looked.set()
-
-        with contextlib.suppress(ClosedError):
-            self._link.call(look)
-            looked.wait(LOOK_S_MAX)
-        return list(found)
+        """A wait of `waited_s` is over. `what` has no outcome."""
+        # Who asks without waiting asks often.
+        waits = looked_up(self._link, lambda: self._look(future)) if waited_s else []
+        return late_error(what, self._topic, waits, waited_s, **values)

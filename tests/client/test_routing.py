@@ -145,6 +145,17 @@ def test_another_form_of_address_is_refused_and_shown(wrong: str) -> None:
         addresses(7411, {})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("bare", ["localhost", "localhost:7411", "10.0.0.1:7411", "[::1]", "[::1]:7411"])
+def test_an_address_without_scheme_names_the_one_with_it(bare: str) -> None:
+    with pytest.raises(ConfigError, match="has no scheme") as caught:
+        addresses(bare, {})
+    assert f"write 'tcp://{bare}'" in str(caught.value)
+    assert addresses(f"tcp://{bare}", {})
+    for neither in (f"{bare}:x", f"/{bare}", f"tcp:{bare}/"):
+        with pytest.raises(ConfigError, match="is not of the form"):
+            addresses(neither, {})
+
+
 @pytest.mark.parametrize("code", [Code.UNKNOWN_TOPIC, Code.UNKNOWN_PARTITION])
 def test_a_node_that_has_not_heard_of_a_topic_yet_is_asked_again(code: Code) -> None:
     body = memoryview(encode(Refused(message="topic 7 is not known here")))

@@ -47,7 +47,7 @@ def test_a_wait_names_the_partition_the_node_and_that_it_is_not_connected() -> N
             error = late.value
             assert (error.topic, error.partitions) == ("public/default/t", (down,))
             assert (error.node, error.address, error.reason) == (2, address, "not connected")
-            said = f'to topic "public/default/t" no outcome yet (partition {down}: node 2 ({address}) is not'
+            said = f'no outcome yet in topic "public/default/t" (partition {down}: node 2 ({address}) is not'
             assert said in error.message
             assert f"{address} refuses connections" in error.message
             assert error.message.endswith("the work goes on")

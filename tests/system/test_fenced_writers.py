@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -64,8 +65,11 @@ def test_a_writer_that_was_fenced_ends_and_leaves_its_successors_epoch_alone(
     assert older.epoch == newer.epoch
     newer.send(rows(0, 5))
     newer.flush()
-    with pytest.raises(ringfence.FencedError), older:
+    with pytest.raises(ringfence.FencedError) as fenced, older:
         older.send(rows(100, 5))
+    assert 'client.transaction(scope="heir") of topic "heir" took the scope over' in fenced.value.message
+    assert not re.search("driver|@", str(fenced.value))
+    assert (fenced.value.scope, fenced.value.epoch) == ("heir", older.epoch)
     late = client.transaction("heir", scope="heir-aborted")
     heir = client.transaction("heir", scope="heir-aborted")
     late.abort()
@@ -117,3 +121,69 @@ def test_a_scope_of_the_cluster_is_none_of_a_topic(client: ringfence.Client) -> 
         client.transaction(scope=f"nightly@{topic}")
     assert client.scopes.begin("nightly@host").scope != owned.scope
     client.scopes.expire(owned, 1)  # nobody has begun it anew
+
+
+def test_who_is_fenced_between_its_last_row_and_its_commit_hears_it_in_its_own_words(
+    client: ringfence.Client,
+) -> None:
+    client.create_topic("late", schema=SCHEMA)
+    for topic, of in (("late", 'of topic "late"'), (None, "of the cluster")):
+        older = client.transaction(topic, scope="late-one")
+        older.send(rows(0, 5), topic="late")
+        older.flush()
+        client.transaction(topic, scope="late-one")
+        with pytest.raises(ringfence.FencedError) as fenced:
+            older.commit()
+        assert f'client.transaction(scope="late-one") {of} took the scope over' in fenced.value.message
+        assert not re.search("driver|@", str(fenced.value))
+
+
+def test_a_topic_that_is_gone_is_named(client: ringfence.Client, node: NodeProcess) -> None:
+    """Nodes know its number alone."""
+    with ringfence.connect(node.address, timeout_s=30) as other:
+        made = {
+            name: client.create_topic(name, schema=SCHEMA).topic for name in ("gone-1", "gone-2", "gone-3")
+        }
+        staging = client.transaction("gone-1", scope="gone")
+        staging.send(rows(0, 5))
+        staging.flush()
+        staged = client.transaction("gone-2", scope="gone")
+        staged.send(rows(0, 5))
+        staged.flush()
+        client.producer("gone-3").send(rows(0, 5)).result(10)
+        reader = iter(client.read("gone-3", follow=True))
+        next(reader)
+        for name in made:
+            other.delete_topic(name)
+
+        def send() -> None:
+            staging.send(rows(5, 5))
+            staging.flush()
+
+        for name, call in (("gone-1", send), ("gone-2", staged.commit), ("gone-3", lambda: next(reader))):
+            with pytest.raises(ringfence.NotFoundError) as gone:
+                call()
+            assert f"public/default/{name}" in gone.value.message
+            assert gone.value.topic == f"public/default/{name}"
+            assert "was deleted" in gone.value.message
+
+
+def test_rows_that_cannot_be_staged_name_the_node_that_is_waited_for(
+    client: ringfence.Client, node: NodeProcess
+) -> None:
+    client.create_topic("still", schema=SCHEMA)
+    attempt = client.scopes.attempt(client.scopes.begin("still"), 1, timeout_s=2)
+    attempt.send("still", rows(0, 5))
+    attempt.flush()
+    node.freeze()
+    try:
+        attempt.send("still", rows(5, 5))
+        with pytest.raises(ringfence.RingfenceError) as late:
+            attempt.flush()
+    finally:
+        node.wake()
+    print(f"{type(late.value).__name__}: {late.value}")
+    assert isinstance(late.value, ringfence.WaitTimeoutError)
+    assert (late.value.topic, late.value.address) == ("public/default/still", node.address)
+    assert late.value.partitions
+    assert f"({node.address})" in late.value.message
