@@ -24,6 +24,7 @@ FILES: Final = (
     "tests/system/test_chaos.py",
     "tests/system/test_cluster.py",
     "tests/system/test_comes_back.py",
+    "tests/system/test_ring_commit.py",
     "tests/system/test_crash.py",
     "tests/system/test_cluster_repair.py",
     "tests/system/test_replication.py",

@@ -5,7 +5,9 @@ Its Rust is built in the profile of `cargo test`, whose libraries it shares; `ma
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.control.cli.local_ports import free_ports
 from tests.conftest import ROOT
 
 PIP = (sys.executable, "-m", "pip")
@@ -124,3 +127,62 @@ def test_the_wheel_names_what_it_needs_and_pins_nothing_from_above_that_it_need_
     base = [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need]
     assert not [need for need in base if "<" in need or "==" in need]
     assert any(need.startswith("pyarrow>=") for need in base)
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel and what it says that it needs, in the versions of the lock."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=True, with_pip=False)
+    lock = (ROOT / "requirements-dev.txt").read_text()
+    pins = re.findall(r"^[\w.-]+==[^\\\n]+", lock, re.MULTILINE)
+    (folder / "lock.txt").write_text("\n".join(pins))
+    found = folder / "bin" / "python"
+    # Compiled where it is imported, as by `make setup`.
+    run(*PIP, "--python", found, "install", "-q", "--no-compile", "-c", "lock.txt", wheel, cwd=folder)
+    return found
+
+
+USE = """
+import json, sys, pyarrow as pa, ringfence
+rows = [{"id": number, "text": f"row {number}"} for number in range(1_000)]
+batch = pa.RecordBatch.from_pylist(rows)
+with ringfence.connect(sys.argv[1], timeout_s=30) as client:
+    client.create_topic("t", schema=batch.schema, key=["id"], partitions=3)
+    with client.producer("t") as producer:
+        for start in range(0, 1_000, 100):
+            producer.send(batch.slice(start, 100))
+    read = [row for part in client.read("t") for row in part.to_pylist()]
+assert sorted(read, key=lambda row: row["id"]) == rows
+print(json.dumps({"file": ringfence.__file__, "path": sys.path, "rows": len(read)}))
+"""
+
+
+def test_a_node_and_a_client_of_the_installed_wheel_work_without_the_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    program = str(installed.parent / "ringfence")
+    command = [program, "serve", "--json", "--data", "data", "--listen", address]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    with (tmp_path / "log").open("wb") as log:
+        node = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    with node:
+        try:
+            assert node.stdout is not None
+            line = node.stdout.readline()
+            assert line, (tmp_path / "log").read_text()
+            assert json.loads(line)["address"] == address
+            used = json.loads(run(installed, "-c", USE, address, cwd=tmp_path, PYTHONPATH=""))
+            shown = run(program, "topic", "show", "t", "--json", cwd=tmp_path, RINGFENCE_ADDRESS=address)
+            node.terminate()
+            assert node.wait(30) == 0, (tmp_path / "log").read_text()
+        finally:
+            node.kill()
+    assert used["rows"] == 1_000
+    assert Path(used["file"]).is_relative_to(installed.parent.parent)
+    assert not [path for path in used["path"] if Path(path).is_relative_to(ROOT)]
+    assert "public/default/t" in shown
