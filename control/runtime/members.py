@@ -150,6 +150,8 @@ class Members:
         )
         stranger = self._liveness.beat(self._proposer.state, heartbeat, _now_ms())
         if stranger is not None:
+            if beat.index > self._proposer.replica.applied.index:
+                return  # its entries may be those that this node, behind a restart, has not applied yet
             if sender not in self._strangers and len(self._strangers) >= STRANGERS_MAX:
                 return
             self._strangers[sender] = _now_ms()
