@@ -98,7 +98,11 @@ class Admin:
             ask.harmless_late = message.name is None  # else a late one would fence the producer
         return ask
 
-    def begin(self, message: ScopeBegin) -> ScopeBegun:
+    def deadline(self) -> float:
+        """Of something that begins now and takes several requests."""
+        return time.monotonic() + self._timeout_s
+
+    def begin(self, message: ScopeBegin, deadline: float) -> ScopeBegun:
         """A scope's next driver: it fences the one that a node has named, and no later one.
 
         A try that a silent node serves late is refused: another has begun since, or the answered one. Each
@@ -111,7 +115,7 @@ class Admin:
         if not message.instance:
             # Of a node that does not compare: all tries of it are one driver.
             message = replace(message, instance=os.urandom(INSTANCE_BYTES), drawn=True)
-        deadline, after = time.monotonic() + self._timeout_s, 0
+        after = 0
         for refusals in itertools.count(1):
             ask = self._ask(wire.Opcode.BEGIN, replace(message, after=after), deadline=deadline)
             try:

@@ -17,6 +17,7 @@ import logging
 import math
 import random
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -28,6 +29,7 @@ from ringfence.ask import Ask, send_waiting
 from ringfence.connection import Connection
 from ringfence.elsewhere import mind
 from ringfence.fork import context, guard
+from ringfence.locks import Flag, interrupted
 from ringfence.native import wire
 from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
 from ringfence.peer import Peer
@@ -95,10 +97,9 @@ class Link:
         self._timer_numbers = itertools.count()
         self.first = Peer(None, addresses)
         self._peers: dict[int | None, Peer] = {None: self.first}
-        self._crowd, self._drained = threading.Event(), threading.Event()
-        self._giving_way: set[int] = set()  # threads
+        self._crowd, self._drained = Flag(), Flag()
         self._took = 0  # calls of the last turn
-        self._sleeping = False
+        self._asleep: list[None] = []  # one for each sleep; not empty: nobody has waked it
         self._closing = False
         self._released = False  # nobody looks at `_calls` any more, after one last round
         self._thread: threading.Thread | None = None
@@ -143,18 +144,10 @@ class Link:
         every call of ZeroMQ. A caller that wants it then costs both a switch a message; one that sleeps does
         not.
         """
-        if len(self._calls) < CROWD or self.inside:
-            return
-        me = threading.get_ident()
-        if me in self._giving_way:
-            return  # a signal's handler, while this thread may hold the events' own locks
-        self._giving_way.add(me)
-        try:
+        if len(self._calls) >= CROWD and not self.inside:
             self._drained.clear()
             self._crowd.set()
             self._drained.wait(GIVE_WAY_S)
-        finally:
-            self._giving_way.discard(me)
 
     def call_at_last(self, function: Callable[[], object]) -> None:
         """`call`, and once the thread has ended here: for what must happen in any case."""
@@ -171,20 +164,28 @@ class Link:
         return threading.get_ident() == self._ident
 
     def check_outside(self, what: str) -> None:
-        """Raises InvalidArgumentError on the link's own thread, which would wait for itself for ever."""
+        """For who waits for the link's thread, by the caller's name.
+
+        Raises:
+            InvalidArgumentError: it is that thread itself, which would wait for ever.
+            ReentrantError: a call is interrupted which that thread may wait for.
+        """
         if self.inside:
             raise InvalidArgumentError(
                 f"{what} would wait for its own thread here, in a callback of a future; hand it to a thread "
                 "of your own"
             )
+        interrupted(sys._getframe(2), what)  # noqa: SLF001 - the one way to it
 
     def _wake(self) -> None:
-        # The loop sets `_sleeping` before it looks at `_calls` a last time: either it sees the call, or this
-        # sees it asleep.
-        if self._sleeping:
-            self._sleeping = False
+        # The loop falls asleep before it looks at `_calls` a last time: either it sees the call, or this sees
+        # it asleep. First the byte: a signal's handler that comes in between must not believe that it was
+        # sent. And what is cleared then is this sleep, not the next.
+        asleep = self._asleep
+        if asleep:
             with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended already
                 self._wake_out.send(b"\0")
+            asleep.clear()
 
     def ask(self, ask: Ask) -> Future[Answer]:
         """Send a request with its retries; the future ends at its deadline at the latest."""
@@ -208,7 +209,7 @@ class Link:
         if thread is None:
             self._release()
         else:
-            self._sleeping = True
+            self._asleep = [None]
             self._wake()
             if thread is not threading.current_thread():
                 thread.join(CLOSE_S_MAX)
@@ -282,11 +283,11 @@ class Link:
             self._crowd.clear()
             if len(self._calls) < CROWD:
                 self._crowd.wait(MODERATE_S)
-        self._sleeping = True
+        self._asleep = [None]
         timeout_s = 0.0 if self._calls else self._timeout_s()
         # Rounded up: a wait of less than a millisecond would spin.
         events = self._poller.poll(None if timeout_s is None else math.ceil(timeout_s * 1000))
-        self._sleeping = False
+        self._asleep.clear()
         self.now = now = time.monotonic()
         ready = {sock for sock, _ in events}
         if self._wake_in.fileno() in ready or self._wake_in in ready:

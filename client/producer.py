@@ -21,7 +21,7 @@ from ringfence.coalesce import Coalescer, Company, Small
 from ringfence.encode import FEW_ROWS, Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
 from ringfence.farewell import remember
 from ringfence.fork import guard
-from ringfence.locks import Owned
+from ringfence.locks import Owned, holds
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
@@ -384,7 +384,7 @@ class Producer:
             WaitTimeoutError: some have none after `timeout_s` seconds; they go on.
         """
         self._owner.check()
-        self._check_alone(waits=True)
+        self._check_alone()
         self._link.check_outside("flush")
         if self._coalescer is not None:
             self._coalescer.flush()
@@ -402,7 +402,7 @@ class Producer:
         """
         if not self._owner.mine:
             return  # everything belongs to the parent
-        self._check_alone(waits=True)
+        self._check_alone()
         self._link.check_outside("close")
         with self._lock:
             self._closed = True
@@ -439,20 +439,17 @@ class Producer:
         self._owner.check()
         self._check_not_closed()
 
-    def _check_alone(self, *, waits: bool = False) -> None:
+    def _check_alone(self) -> None:
         """A signal's handler, or a finalizer, may interrupt this thread anywhere: half a step would be seen.
 
-        Where the other call holds no lock it is as good as another thread's, and goes on. `waits`: for what
-        the other call has begun, too.
+        Where the other call holds no lock it is as good as another thread's, and goes on; but who waits is
+        refused everywhere (`Link.check_outside`): it may be for what the other one has begun.
         """
         if (
             self._is_mine()
             or self._budget_is_mine()
             or self._settlement_is_mine()
-            or (
-                self._coalescer is not None
-                and (self._coalescer.is_mine() or (waits and self._coalescer.is_flushing()))
-            )
+            or (self._coalescer is not None and self._coalescer.is_mine())
         ):
             raise ReentrantError(
                 "a signal's handler or a finalizer called this producer in the midst of another call of it; "
@@ -488,3 +485,6 @@ class Producer:
         for future in sink.settled:
             self._settlement.ended(future.number, future.error)
         sink.settled = []
+
+
+holds(Producer.send, Producer.try_send, Producer.flush, Producer.close)

@@ -6,8 +6,9 @@ chosen for a partition stays there, for it may be stored, and a partition keeps 
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
+
+from ringfence.locks import Flag
 
 if TYPE_CHECKING:
     from ringfence.inflight import Inflight
@@ -25,7 +26,7 @@ class Reach:
     def __init__(self) -> None:
         self.away: frozenset[int] = frozenset()  # replaced whole, and only by another one
         self.looking = False  # owners are being connected for the first time
-        self._known = threading.Event()
+        self._known = Flag()
         self._until = 0.0
         self._next = 0.0
         self._layout: Layout | None = None

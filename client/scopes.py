@@ -8,7 +8,6 @@ client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.native import cluster_messages as messages
@@ -64,16 +63,19 @@ class Scopes:
             FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
             InvalidArgumentError: not a name of a scope. DeadlineError: others began it again and again.
         """
-        name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic)
-        begun = self._admin.begin(messages.ScopeBegin(scope=name, instance=instance, one_off=one_off))
+        deadline = self._admin.deadline()
+        name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic, deadline)
+        begun = self._admin.begin(
+            messages.ScopeBegin(scope=name, instance=instance, one_off=one_off), deadline
+        )
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 
-    def _of_topic(self, scope: str, topic: str) -> str:
+    def _of_topic(self, scope: str, topic: str, deadline: float) -> str:
         if not 0 < len(scope.encode()) <= SCOPE_BYTES_MAX:
             raise InvalidArgumentError(
                 f"a topic's scope has a name of 1 to {SCOPE_BYTES_MAX} bytes", scope=scope, topic=topic
             )
-        return f"{scope}@{self._tables.get(topic, time.monotonic() + TIMEOUT_S).topic}"
+        return f"{scope}@{self._tables.get(topic, deadline).topic}"
 
     def attempt(
         self,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ringfence.ask import Ask
 from ringfence.budget import Budget
 from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
+from ringfence.locks import holds
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
@@ -299,3 +300,6 @@ class Stager:
                 place = (batch.topic, batch.body.partition)
                 self._parts[place] = self._parts.get(place, 0) + batch.body.rows
             self._changed.notify_all()
+
+
+holds(Stager.send, Stager.flush)

@@ -45,8 +45,9 @@ class Transaction:
 
     Attributes:
         epoch: its number within the scope.
-        already: True if this epoch, which the caller gave, was committed before: nothing of this block was
-            stored. Known for sure after the block.
+        already: True if this epoch, which the caller gave, or a later one was committed before: nothing of
+            this block was stored. Epochs are given in ascending order, so a lower one counts as committed.
+            Known for sure after the block.
         committed: the scope's last committed epoch when this one began; 0 if there was none.
         rows: rows that this block has put into the log; 0 until it is committed.
     """

@@ -33,6 +33,10 @@ NO_ANSWER: Final = (
     "the admin API is there when a node runs with `serve --http HOST:PORT`; name it with --http, "
     f"or in {ADDRESS_VARIABLE}"
 )
+LATE: Final = (
+    "it is there and has not answered in time, as where half of the nodes that vote are down; ask another "
+    "one, or start those again"
+)
 RETRIED: Final = frozenset({429, 503, 504})
 _ERRORS: Final[dict[int, type[RingfenceError]]] = {
     400: errors.InvalidArgumentError,
@@ -150,7 +154,8 @@ def _one(
         answer = connection.getresponse()
         data = answer.read(ANSWER_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        raise errors.ConnectError(f"{address}: no answer: {_why(error)}; {NO_ANSWER}") from error
+        way_out = LATE if isinstance(error, TimeoutError) else NO_ANSWER
+        raise errors.ConnectError(f"{address}: no answer: {_why(error)}; {way_out}") from error
     finally:
         connection.close()
     if len(data) > ANSWER_BYTES_MAX:

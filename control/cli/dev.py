@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 from collections.abc import Iterator
@@ -179,4 +180,5 @@ def _watch(cluster: LocalCluster, asked: threading.Event, *, as_json: bool) -> N
                 if as_json:
                     emit({"event": "ended", "name": name, "code": code})
                 else:
-                    click.echo(f"{name} ended with {code}")
+                    again = shlex.join(cluster.serve_command(name))
+                    click.echo(f"{name} ended with {code}; `{again}` starts it again")

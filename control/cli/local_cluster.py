@@ -115,6 +115,14 @@ class LocalCluster:
             self._await_first_line(name)
         return self.nodes[name]
 
+    def serve_command(self, name: str) -> list[str]:
+        """What starts a node that has ended, for people."""
+        node = self.nodes[name]
+        return [
+            "ringfence", "serve", "--data", str(self.root / name), "--listen", node.address,
+            "--control", node.control, "--http", node.http.removeprefix("http://"),
+        ]  # fmt: skip
+
     def kill(self, name: str) -> None:
         """Send SIGKILL, and wait until it is gone."""
         self._running[name].kill()

@@ -26,8 +26,8 @@ COLUMNS = (
     "control", "http",
 )  # fmt: skip
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
-SAID_AFTER = {"remove": "; now stop its process"}
-"""What is left to do after a change."""
+SAID_AFTER = {"remove": "; now stop its process", "undrain": "; a drain of it that ran is cancelled"}
+"""What else there is to say of a change."""
 
 
 @click.group(no_args_is_help=True)

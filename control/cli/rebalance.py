@@ -43,7 +43,8 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
         if as_json:
             emit({"run": run})
         else:
-            click.echo(f"rebalance {run} begins; `ringfence rebalance status` tells how far it is")
+            where = "`ringfence rebalance status` tells how far it is, and what it waits for"
+            click.echo(f"rebalance {run} begins; {where}")
         return Exit.OK
     progress = _Progress(quiet=as_json)
     shown = door.show()

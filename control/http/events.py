@@ -35,7 +35,8 @@ def router(node: Node, access: Access) -> APIRouter:
     ) -> StreamingResponse:
         """What happens to the cluster, from now on or after `Last-Event-ID`.
 
-        An event `missed` means: read the state again, some were not told.
+        An event `missed` means: read the state again, some were not told. It ends the stream; its id is
+        where to go on.
         """
         principal(request).check("")  # it tells of every topic
         listener = node.happenings.listen(None if last_event_id is None else int(last_event_id))
@@ -68,7 +69,8 @@ async def _told(node: Node, listener: Listening, limit: int, wait_s: float) -> A
             told += 1
             yield _packed(happening)
         if listener.missed:
-            yield b"event: missed\ndata: {}\n\n"
+            # With an id: a client that comes back behind the old one would miss the same for ever.
+            yield b"id: %d\nevent: missed\ndata: {}\n\n" % node.happenings.newest
     finally:
         node.happenings.leave(listener)
 

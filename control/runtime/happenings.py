@@ -49,6 +49,11 @@ class Happenings:
         self._number = began_us
         self._leader: tuple[int, int] = (0, 0)
 
+    @property
+    def newest(self) -> int:
+        """The number of the last event, told or not."""
+        return self._number
+
     def applied(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """The state changed."""
         for kind, values in differences(before, after):

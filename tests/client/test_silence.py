@@ -134,7 +134,7 @@ def test_all_tries_of_one_begin_are_one_driver_and_another_begin_is_another() ->
     admin = Admin(cast("Link", link), 1.0)
     for instance in (b"", b"", b"job"):
         with pytest.raises(ringfence.ConnectError):
-            admin.begin(ScopeBegin(scope="s", instance=instance))
+            admin.begin(ScopeBegin(scope="s", instance=instance), admin.deadline())
     asked = [msgspec.msgpack.decode(ask.body) for ask in link.asks]
     first, second, named = [each["instance"] for each in asked]
     assert first
@@ -293,3 +293,13 @@ def test_an_owner_that_holds_a_batch_gets_no_second_one(monkeypatch: pytest.Monk
             first.hook = None
             producer._sender._link.call(lambda: producer._sender.lost(1, 1))  # as the try's own limit does
             sending.result(10)
+
+
+def test_a_begin_of_a_topics_scope_ends_with_the_clients_time_where_nobody_answers() -> None:
+    with FakeNode() as node, ringfence.connect(node.address, timeout_s=1) as client:
+        client.create_topic("t", schema=SCHEMA)
+        node.hook = lambda _: Drop(served=False)
+        began = time.monotonic()
+        with pytest.raises(ringfence.ConnectError):
+            client.scopes.begin("s", topic="t")
+        assert time.monotonic() - began < 10
