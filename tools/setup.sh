@@ -89,4 +89,5 @@ if ! same "$(tree)" .venv/ringfence.tree || [ -z "$(ls -d build/__editable__.* 2
     check_tools
     echo "setup: building ringfence (Rust, Cython) into .venv" >&2
     install
+    echo "setup: done; use it by: . .venv/bin/activate" >&2
 fi

@@ -30,8 +30,8 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 """Of one answer: a thousand topics of 8 KiB properties, with room."""
 AGAIN_S: Final = 0.3
 NO_ANSWER: Final = (
-    "the admin API is there when a node runs with `serve --http HOST:PORT`; name it with --http, "
-    f"or in {ADDRESS_VARIABLE}"
+    "the admin API is there while a node runs that was started with `serve --http HOST:PORT`; start it, or "
+    f"name another one's with --http or in {ADDRESS_VARIABLE}"
 )
 LATE: Final = (
     "it is there and has not answered in time, as where half of the nodes that vote are down; ask another "
