@@ -238,7 +238,7 @@ def _refuse_strangers(root: Path, manifest: dict[str, Any]) -> None:
     Where a manifest was lost, a run that began anew would name the newer rows only.
     """
     named = {piece["path"] for piece in manifest["files"]}
-    paths = (*root.glob("*.parquet"), *root.glob("*/*.parquet"))
+    paths = (path for path in root.rglob("*") if path.suffix.lower() == ".parquet")
     found = sorted(os.fspath(path.relative_to(root)) for path in paths)
     strangers = [path for path in found if path not in named and not path.rpartition("/")[2].startswith(".")]
     if strangers:

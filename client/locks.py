@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ringfence.native.errors import ReentrantError
 
@@ -22,12 +23,15 @@ class Owned:
         self.is_mine: Callable[[], bool] = self.lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
 
 
+Call = TypeVar("Call", bound="Callable[..., Any]")
 _HOLDERS: set[CodeType] = set()
 
 
-def holds(*calls: Callable[..., Any]) -> None:
-    """These calls hold locks, at times, that the link's thread takes, too."""
-    _HOLDERS.update(each.__code__ for each in calls)
+def holds(call: Call) -> Call:
+    """Marks a function that holds locks, at times, that the link's thread takes, too; it asks no node."""
+    assert isinstance(call, FunctionType)
+    _HOLDERS.add(call.__code__)
+    return call
 
 
 def interrupted(frame: FrameType | None, what: str) -> None:

@@ -110,6 +110,7 @@ class Producer:
 
     # ---- sending ------------------------------------------------------------------------------------------
 
+    @holds
     def send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
         """Append rows; returns at once with the future of where they are.
 
@@ -136,6 +137,7 @@ class Producer:
         """
         return self._send(batch, note, number, self._options.wait_s)
 
+    @holds
     def try_send(self, batch: Any, note: bytes | None = None, *, number: int | None = None) -> SendFuture:
         """As `send`, without waiting for room: raises OverloadedError at once, whatever `on_full` says."""
         return self._send(batch, note, number, 0.0)
@@ -375,6 +377,7 @@ class Producer:
         """Whether a send of this process has no outcome yet, or failed and nobody was told by `flush`."""
         return self._owner.mine and self._settlement.owes
 
+    @holds
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every send so far has its outcome.
 
@@ -394,6 +397,7 @@ class Producer:
             )
         self._settlement.raise_failures()
 
+    @holds
     def close(self, timeout_s: float | None = None) -> None:
         """Flush, then end. Sends that have no outcome after `timeout_s` get one now: refused, or unknown.
 
@@ -485,6 +489,3 @@ class Producer:
         for future in sink.settled:
             self._settlement.ended(future.number, future.error)
         sink.settled = []
-
-
-holds(Producer.send, Producer.try_send, Producer.flush, Producer.close)

@@ -144,6 +144,7 @@ class Stager:
                 self._spoil(error, topic)
             raise
 
+    @holds
     def flush(self) -> None:
         """Wait until everything that was sent is on disk.
 
@@ -221,6 +222,7 @@ class Stager:
             self._newest.setdefault(layout.topic, layout)
         return found
 
+    @holds
     def _submit(self, layout: Layout, body: Body) -> None:
         place = (layout.topic, body.partition)
         sequence = self._next.get(place, 0)
@@ -300,6 +302,3 @@ class Stager:
                 place = (batch.topic, batch.body.partition)
                 self._parts[place] = self._parts.get(place, 0) + batch.body.rows
             self._changed.notify_all()
-
-
-holds(Stager.send, Stager.flush)
