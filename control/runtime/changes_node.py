@@ -176,7 +176,10 @@ class ChangeNode:
     async def _prove(self, order: Prove, records: int) -> Answer:
         def reached() -> Answer | None:
             known = self._figures(order)
-            return Ended(end=_end(known)) if known is not None and known["records"] >= records else None
+            # What is appended and not on disk yet is gone if this node is killed right behind the commit.
+            if known is None or not known["durable"] or known["records"] < records:
+                return None
+            return Ended(end=_end(known))
 
         return await self._until(order, reached)
 

@@ -82,6 +82,7 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
     }
     out.set_item("role", status.role)?;
     out.set_item("open", status.open)?;
+    out.set_item("durable", status.durable)?;
     out.set_item("quarantined", status.quarantined.as_deref())?;
     Ok(out)
 }

@@ -58,6 +58,7 @@ class NativeModel:
         self.outcomes: list[tuple[Any, ...]] = []
         self._number = 0
         self.tells_times = True
+        self.is_writing = False  # what it has appended is not on disk yet
 
     # ---- orders --------------------------------------------------------------------------------------
 
@@ -152,7 +153,8 @@ class NativeModel:
         known = [*self.logs.items(), *(held for held in self.received.values())]
         return [
             {"topic": place[0], "partition": place[1], "open": log.epoch > 0, "owner_epoch": log.epoch,
-             "role": log.role, "first_acknowledged_us": log.first_us if self.tells_times else 0,
+             "durable": not self.is_writing, "role": log.role,
+             "first_acknowledged_us": log.first_us if self.tells_times else 0,
              **log.figures()}
             for place, log in known
         ]  # fmt: skip

@@ -72,6 +72,28 @@ def test_a_move_under_load_loses_nothing_and_leaves_nothing() -> None:
     asyncio.run(moved(3, 1, 2))
 
 
+def test_a_target_proves_nothing_that_is_not_on_its_disk() -> None:
+    """It is killed right behind the commit: what it had appended only would be gone, and is nowhere else."""
+
+    async def work() -> None:
+        async with Small(3) as small:
+            assert small.append(1)
+            small.disks.nodes[2].is_writing = True
+            await small.log.propose(prepare(small, 2))
+
+            def phases() -> list[ChangePhase]:
+                return [change.phase for change in small.log.state.changes.values()]
+
+            await small.until(lambda: phases() == [ChangePhase.HELD])
+            await asyncio.sleep(0.3)
+            assert phases() == [ChangePhase.HELD]
+            small.disks.nodes[2].is_writing = False
+            await small.until(lambda: idle(small))
+            assert small.now().owner.node == 2
+
+    asyncio.run(work())
+
+
 async def moved_to_and_fro(times: int) -> int:
     """What nodes keep of changes at most."""
     async with Small(3) as small:

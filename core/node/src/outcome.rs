@@ -127,6 +127,8 @@ pub struct PartitionStatus {
     pub owner_epoch: u64,
     pub fence: u64,
     pub records: u64,
+    /// All of `records` is on disk: what is not must prove nothing.
+    pub durable: bool,
     pub start_offset: u64,
     /// The mark.
     pub end_offset: u64,

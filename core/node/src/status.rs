@@ -8,7 +8,8 @@ use crate::partition::Partition;
 use crate::sync::Role;
 
 impl Partition {
-    pub fn status(&self) -> PartitionStatus {
+    /// `durable_group`: of its shard.
+    pub(crate) fn status(&self, durable_group: u64) -> PartitionStatus {
         let head = self.log.head();
         PartitionStatus {
             topic: self.log.topic,
@@ -19,6 +20,7 @@ impl Partition {
             owner_epoch: head.owner_epoch,
             fence: self.gate.fence().epoch(),
             records: head.next_record,
+            durable: self.last_group <= durable_group,
             start_offset: self.log.start_offset(),
             end_offset: self.mark,
             bytes: self.log.bytes(),
@@ -36,7 +38,9 @@ impl Engine {
     /// Every partition that is not dropped, by (topic, partition).
     pub fn partition_list(&self) -> Vec<PartitionStatus> {
         let present = self.partitions.iter().filter(|partition| !partition.dropped);
-        let mut list: Vec<PartitionStatus> = present.map(Partition::status).collect();
+        let durable_group = |partition: &Partition| self.shards[usize::from(partition.shard)].durable_group();
+        let mut list: Vec<PartitionStatus> =
+            present.map(|partition| partition.status(durable_group(partition))).collect();
         list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));
         list
     }

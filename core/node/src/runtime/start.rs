@@ -176,7 +176,8 @@ pub fn report_of(report: &Report, partitions: &[Partition], seconds: f64) -> Rec
         records: report.records,
         seconds,
         cut_bytes: report.cut_bytes,
-        partitions: partitions.iter().filter(|partition| !partition.dropped).map(Partition::status).collect(),
+        // What was found on disk is there.
+        partitions: partitions.iter().filter(|one| !one.dropped).map(|one| one.status(u64::MAX)).collect(),
     }
 }
 
