@@ -48,10 +48,8 @@ class Coalescer:
         self._batch_bytes, self._run = batch_bytes, run
         owned, runs = Owned(), Owned()
         self._lock, self.is_mine = owned.lock, owned.is_mine
-        self._run_lock, self.is_flushing = (
-            runs.lock,
-            runs.is_mine,
-        )  # flushes in the order of taking
+        # Flushes in the order in which they were taken.
+        self._run_lock, self._is_flushing = runs.lock, runs.is_mine
         self._again = False  # a flush was asked for in the midst of this thread's own
         self._waiting: list[Small] = []
         self._bytes = 0
@@ -72,7 +70,7 @@ class Coalescer:
 
     def flush(self, generation: int | None = None) -> None:
         """Send what waits; with a generation only if it was not flushed since."""
-        if self.is_flushing():  # a callback of a send that could not be encoded, or a signal's handler
+        if self._is_flushing():  # a callback of a send that could not be encoded, or a signal's handler
             self._again = True
             return
         with self._run_lock:
