@@ -225,8 +225,9 @@ class Node:
 
         {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all of those are on
         disk, start_offset, end_offset, bytes, producers, chain, role, replicas, first_acknowledged_us,
-        last_acknowledged_us, quarantined}; role is "none", "alone", "owner", "follower" or "learner"; replicas are those that take an owner's records
-        now, itself included; the times are of batches under this epoch, Unix us to the ms, 0 = never.
+        last_acknowledged_us, quarantined}; role is "none", "alone", "owner", "follower" or "learner";
+        replicas are those that take an owner's records now, itself included; the times are of batches
+        under this epoch, Unix us to the ms, 0 = never.
         """
     def syncs(self) -> list[dict[str, Any]]:
         """Every copy that this node's owners make to other stores.
