@@ -38,8 +38,11 @@ COMMON: dict[str, object] = {
 
 
 def cluster_id() -> str:
-    """22 characters, as Kafka writes a UUID."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """22 characters, as Kafka writes a UUID: not "-" first, its storage tool would take it for an option."""
+    while True:
+        drawn = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not drawn.startswith("-"):
+            return drawn
 
 
 @dataclass
