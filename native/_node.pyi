@@ -221,7 +221,7 @@ class Node:
         """
     def counters(self) -> dict[str, int]: ...
     def partitions(self) -> list[dict[str, Any]]:
-        """Every partition on disk or hosted.
+        """Every partition on disk or hosted; one that is dropped until that is on disk, too.
 
         {topic, partition, lo, hi, open, owner_epoch, fence, records, durable: whether all of those are on
         disk, start_offset, end_offset, bytes, producers, chain, role, replicas, first_acknowledged_us,

@@ -54,7 +54,7 @@ impl Shard {
         let header = RecordHeader { first_offset: offset, ..local(RecordKind::Start, log) };
         let placed = self.put_local(pool, log, header, &[])?;
         log.start_at(offset);
-        log.starts.push((placed.group, offset));
+        log.starts.push((placed.group, offset, log.stage_floor));
         Ok(placed)
     }
 
@@ -96,7 +96,7 @@ impl Shard {
         let placed = self.put_state(pool, log, LogState { dropped: true, ..log.state() }, &[])?;
         log.mark_dropped();
         log.dropped_at = placed.position;
-        log.starts.push((placed.group, log.head.next_offset));
+        log.starts.push((placed.group, log.head.next_offset, log.stage_floor));
         Ok(placed)
     }
 
@@ -143,7 +143,7 @@ impl Shard {
         let state = LogState { head, start_offset: head.next_offset, anchored: true, ..log.state() };
         let placed = self.put_state(pool, log, state, blob)?;
         log.anchor(head);
-        log.starts.push((placed.group, head.next_offset));
+        log.starts.push((placed.group, head.next_offset, log.stage_floor));
         Ok(placed)
     }
 

@@ -22,6 +22,8 @@ pub struct PartitionLog {
     pub(crate) start_offset: u64,
     /// The log keeps every record from this number on, whatever its log start says: staged rows. `u64::MAX` = none.
     pub(crate) stage_floor: u64,
+    /// What files are kept by: it rises when the log start that it rose for is on disk.
+    pub(crate) stage_floor_durable: u64,
     staged: StagedBytes,
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
@@ -36,8 +38,8 @@ pub struct PartitionLog {
     pub(crate) touches: Vec<Touch>,
     /// (group, file) of state records, oldest first; the first may be durable.
     pub(crate) states: Vec<(u64, u64)>,
-    /// (group, offset) of log starts that are not known durable.
-    pub(crate) starts: Vec<(u64, u64)>,
+    /// (group, offset, stage floor) of log starts that are not known durable.
+    pub(crate) starts: Vec<(u64, u64, u64)>,
     pub(crate) start_offset_durable: u64,
     /// Files that it let go of and that still exist: a drop or truncate record must outlive them.
     pub(crate) buried: Vec<u64>,
@@ -76,6 +78,7 @@ impl PartitionLog {
             index: Index::default(),
             start_offset: 0,
             stage_floor: u64::MAX,
+            stage_floor_durable: u64::MAX,
             staged: StagedBytes::default(),
             fence: 0,
             damage: None,
@@ -201,7 +204,8 @@ impl PartitionLog {
             + self.index.memory_bytes()
             + self.staged.memory_bytes()
             + self.touches.capacity() * size_of::<Touch>()
-            + (self.states.capacity() + self.starts.capacity()) * 16
+            + self.states.capacity() * 16
+            + self.starts.capacity() * 24
     }
 
     pub fn state(&self) -> LogState {
@@ -276,6 +280,10 @@ impl PartitionLog {
     /// Keep every record from this number on; `None`: the log start alone says what goes.
     pub fn keep_from(&mut self, record: Option<u64>) {
         self.stage_floor = record.unwrap_or(u64::MAX);
+        self.stage_floor_durable = self.stage_floor_durable.min(self.stage_floor);
+        if let Some((.., floor)) = self.starts.last_mut() {
+            *floor = self.stage_floor;
+        }
     }
 
     /// No staged record before this one will be published; `None`: none that is here.
@@ -299,7 +307,7 @@ impl PartitionLog {
     /// A staged record has no offset yet: it stays until somebody says that it may go.
     pub(crate) fn see_staged(&mut self, header: &RecordHeader) {
         if header.kind == RecordKind::Staged as u8 {
-            self.stage_floor = self.stage_floor.min(header.record_number);
+            self.keep_from(Some(self.stage_floor.min(header.record_number)));
         }
     }
 
@@ -340,7 +348,7 @@ impl PartitionLog {
     /// Move the log start.
     pub(crate) fn start_at(&mut self, offset: u64) {
         self.start_offset = self.start_offset.max(offset);
-        self.index.trim(self.start_offset, self.stage_floor);
+        self.index.trim(self.start_offset, self.stage_floor_durable);
     }
 
     /// Nothing of it may be read or appended any more.

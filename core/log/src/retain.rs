@@ -66,9 +66,13 @@ impl PartitionLog {
     /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `on_disk`: files that a
     /// start would find; one that nobody needs is there until it was renamed or removed.
     fn settle(&mut self, durable_group: u64, on_disk: &BTreeSet<u64>) {
-        while self.starts.first().is_some_and(|(group, _)| *group <= durable_group) {
-            let (_, offset) = self.starts.remove(0);
+        while self.starts.first().is_some_and(|(group, ..)| *group <= durable_group) {
+            let (_, offset, floor) = self.starts.remove(0);
             self.start_offset_durable = self.start_offset_durable.max(offset);
+            self.stage_floor_durable = floor.min(self.stage_floor);
+        }
+        if self.starts.is_empty() {
+            self.stage_floor_durable = self.stage_floor;
         }
         let durable = self.states.partition_point(|(group, _)| *group <= durable_group);
         self.states.drain(..durable.saturating_sub(1));
@@ -78,11 +82,11 @@ impl PartitionLog {
         }
         let state_file = self.state_file(durable_group);
         // A read from the log start begins at the index's first entry, which may lie in the file before: that one stays.
-        self.index.trim(self.start_offset, self.stage_floor);
+        self.index.trim(self.start_offset, self.stage_floor_durable);
         let first_file = self.index.first_file().unwrap_or(u64::MAX);
         for touch in &mut self.touches {
             // Staged rows have no offsets that the log start could pass: their files stay from the first one on.
-            if self.stage_floor != u64::MAX && touch.pin.number >= first_file {
+            if self.stage_floor_durable != u64::MAX && touch.pin.number >= first_file {
                 touch.live.get_or_insert_with(|| touch.pin.live());
             } else if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
                 touch.live = None;

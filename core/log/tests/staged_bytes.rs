@@ -133,3 +133,29 @@ fn a_publish_that_was_cut_off_counts_when_it_comes_again() {
     store.settle();
     anew(store);
 }
+
+/// Staged rows have no offsets: the file that they lie in goes by its first record that is needed, and a log start that
+/// is not on disk yet may be forgotten by a crash.
+#[test]
+fn a_file_of_staged_rows_stays_until_the_log_start_behind_them_is_on_disk() {
+    let mut store = Store::open(&Faulty::new(8), &small());
+    let staged = stage(&mut store, 40);
+    store.logs.get_mut(&KEY).unwrap().keep_from(Some(staged[0]));
+    let oldest = store.logs[&KEY].files().next().unwrap();
+    stage(&mut store, 100);
+    publish(&mut store, &staged);
+    stage(&mut store, 100);
+    store.settle();
+    let log = store.logs.get_mut(&KEY).unwrap();
+    store.shards[0].append_state(&mut store.pool, log, b"all of it").unwrap();
+    store.settle();
+    let log = store.logs.get_mut(&KEY).unwrap();
+    store.shards[0].append_start(&mut store.pool, log, 40).unwrap();
+    log.keep_from(None);
+    let is_kept = |store: &Store<Faulty>| store.logs[&KEY].files().any(|file| file == oldest);
+    store.retain();
+    assert!(is_kept(&store), "a crash now takes the start back, and readers begin with these rows");
+    store.settle();
+    store.retain();
+    assert!(!is_kept(&store));
+}

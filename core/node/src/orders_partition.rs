@@ -290,9 +290,19 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        if let Some(at) = self.partitions.find(key.0, key.1).filter(|at| self.is_going(*at)) {
+            return self.when_last_durable(number, at, Finished::Done, Then::Nothing);
+        }
         let at = self.hosted(key)?;
         let placed = self.bury(key, pool, effects)?;
         Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+    }
+
+    /// It is dropped, and its record not on disk yet: the next start may find it again, so nobody may hear that it is
+    /// gone.
+    pub(crate) fn is_going(&self, at: At) -> bool {
+        let partition = &self.partitions[at];
+        partition.dropped && partition.last_group > self.shards[usize::from(partition.shard)].durable_group()
     }
 
     /// Append the record that ends the partition; it is gone when that is durable.
@@ -303,7 +313,7 @@ impl Engine {
         let placed = shard.append_drop(pool, &mut partition.log)?;
         self.take_role(at, Role::None, effects);
         let partition = &mut self.partitions[at];
-        partition.dropped = true;
+        (partition.dropped, partition.last_group) = (true, placed.group);
         partition.gate.close();
         self.producers_bytes -= partition.producers.bytes();
         partition.producers = crate::dedupe::Producers::default();

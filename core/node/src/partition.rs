@@ -43,6 +43,8 @@ pub struct Partition {
     /// An operator ended a quarantine in this run: damaged rows are skipped.
     pub released: bool,
     pub dropped: bool,
+    /// Under which (change, attempt) what was received was given up.
+    pub given_up: Option<(u64, u32)>,
     pub rest: Rest,
     /// When a batch was acknowledged under this epoch, first and last, Unix ms; 0 = never.
     pub acknowledged_ms: (u64, u64),
@@ -92,6 +94,7 @@ impl Partition {
             others: Vec::new(),
             released: false,
             dropped: false,
+            given_up: None,
             rest: Rest::Quiet,
             acknowledged_ms: (0, 0),
             role: Role::None,

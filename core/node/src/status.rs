@@ -35,10 +35,11 @@ impl Partition {
 }
 
 impl Engine {
-    /// Every partition that is not dropped, by (topic, partition).
+    /// Every partition whose drop is not on disk, by (topic, partition).
     pub fn partition_list(&self) -> Vec<PartitionStatus> {
-        let present = self.partitions.iter().filter(|partition| !partition.dropped);
         let durable_group = |partition: &Partition| self.shards[usize::from(partition.shard)].durable_group();
+        let is_here = |one: &&Partition| !one.dropped || one.last_group > durable_group(one);
+        let present = self.partitions.iter().filter(is_here);
         let mut list: Vec<PartitionStatus> =
             present.map(|partition| partition.status(durable_group(partition))).collect();
         list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));

@@ -127,7 +127,8 @@ impl Runtime {
         self.snapshot().map_or_else(|_| Vec::new(), |snapshot| snapshot.counters)
     }
 
-    /// Every partition on disk or hosted, by (topic, partition). Empty while no engine runs.
+    /// Every partition on disk or hosted, one that is dropped until its drop is on disk, by (topic, partition). Empty
+    /// while no engine runs.
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         self.commands.ask(Command::Partitions).unwrap_or_default()
     }

@@ -233,6 +233,7 @@ impl Engine {
                 continue;
             }
             let key = partition.key();
+            self.partitions[at].given_up = Some((change, attempt));
             if let Some((at, placed)) = ended.replace((at, self.bury(key, pool, effects)?)) {
                 // One outcome an order: the last of them tells, and records of one shard are durable in order.
                 let shard = usize::from(placed.shard);
@@ -240,7 +241,19 @@ impl Engine {
                 self.acks[shard].push(Due { group: placed.group, partition: at, shared: None, what });
             }
         }
-        let Some((at, placed)) = ended else { return Ok(Step::Done(Finished::Done)) };
+        let Some((at, placed)) = ended else { return self.when_given_up(number, (change, attempt)) };
         Ok(self.when_durable(number, at, &placed, Finished::Done, Then::Dropped))
+    }
+
+    /// Nothing is left to give up; what was may be on its way to the disk yet.
+    fn when_given_up(&mut self, number: u64, under: (u64, u32)) -> Result<Step, Halt> {
+        let places = 0..self.partitions.places();
+        let is_it = |at: &At| self.partitions.get(*at).is_some_and(|one| one.given_up == Some(under));
+        let going: Vec<At> = places.filter(|at| is_it(at) && self.is_going(*at)).collect();
+        let Some((last, others)) = going.split_last() else { return Ok(Step::Done(Finished::Done)) };
+        for at in others {
+            self.when_last_durable(0, *at, Finished::Done, Then::Nothing)?;
+        }
+        self.when_last_durable(number, *last, Finished::Done, Then::Nothing)
     }
 }

@@ -57,6 +57,43 @@ fn what_is_dropped_and_followed_at_once_begins_anew_and_gets_everything() {
     cluster.check_equal();
 }
 
+/// A store that died behind the answer would have it again, and nobody would ask for its drop any more.
+#[cfg_attr(not(feature = "planted"), test)]
+fn nobody_hears_that_a_partition_is_gone_before_its_drop_is_on_disk() {
+    let mut cluster = opened(33);
+    cluster.publish(900);
+    cluster.calm(4);
+    let dropped = cluster.drop_at(2);
+    let again = cluster.drop_at(2);
+    cluster.collect(2);
+    assert_eq!((cluster.ended(2, dropped), cluster.ended(2, again)), (None, None));
+    assert!(cluster.status(2).is_some(), "the next start may find it");
+    cluster.calm(4);
+    assert_eq!((cluster.ended(2, dropped), cluster.ended(2, again)), (Some(true), Some(true)));
+    assert!(cluster.status(2).is_none());
+    let late = cluster.drop_at(2);
+    cluster.collect(2);
+    assert_eq!(cluster.ended(2, late), Some(false), "it is not there");
+}
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn nor_that_a_copy_is_given_up() {
+    let mut cluster = Cluster::new(34);
+    cluster.open_alone();
+    cluster.publish(900);
+    cluster.receive(1);
+    cluster.calm(30);
+    let discard = Order::Discard { change: CHANGE, attempt: 1 };
+    let (given_up, again) = (cluster.order(LEARNER, discard.clone()), cluster.order(LEARNER, discard.clone()));
+    cluster.collect(LEARNER);
+    assert_eq!((cluster.ended(LEARNER, given_up), cluster.ended(LEARNER, again)), (None, None));
+    cluster.calm(4);
+    assert_eq!((cluster.ended(LEARNER, given_up), cluster.ended(LEARNER, again)), (Some(true), Some(true)));
+    let nothing = cluster.order(LEARNER, discard);
+    cluster.collect(LEARNER);
+    assert_eq!(cluster.ended(LEARNER, nothing), Some(true));
+}
+
 #[cfg_attr(not(feature = "planted"), test)]
 fn what_was_dropped_before_a_restart_comes_back_behind_it() {
     let mut cluster = opened(31);
