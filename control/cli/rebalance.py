@@ -14,6 +14,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 from ringfence.control.model.words import counted, listed
+from ringfence.native.errors import RingfenceError
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
@@ -40,11 +41,13 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
     run = begin()
     if not wait:
+        waits = _waits(door, run)
         if as_json:
             emit({"run": run})
         else:
-            where = "`ringfence rebalance status` tells how far it is, and what it waits for"
-            click.echo(f"rebalance {run} begins; {where}")
+            click.echo(f"rebalance {run} is under way; `ringfence rebalance status` tells how far it is")
+            if waits:
+                click.echo(_waits_line(waits))
         return Exit.OK
     progress = _Progress(quiet=as_json)
     shown = door.show()
@@ -60,6 +63,20 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     progress.end()
     _show(shown, as_json=as_json)
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
+
+
+def _waits(door: Door, run: int) -> list[str]:
+    """What a run that has just begun waits for. It has begun, whether or not somebody tells."""
+    try:
+        shown = door.show()
+    except RingfenceError:
+        return []
+    waits: list[str] = shown["waits"] if shown["run"] == run else []
+    return waits
+
+
+def _waits_line(waits: list[str]) -> str:
+    return f"waits for: {listed(waits, WAITS_SHOWN, '; ')}"
 
 
 class _Progress:
@@ -262,7 +279,7 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
     held = f"node {told['node']} still has {counted(told['held'], 'replica')}" if told["held"] else ""
-    waits = f"waits for: {listed(told['waits'], WAITS_SHOWN, '; ')}" if told["waits"] else ""
+    waits = _waits_line(told["waits"]) if told["waits"] else ""
     for line in (told["why"], waits, held, _gaps(told["gaps"]), _back(told["reversible"]), told["policy"]):
         if line:
             click.echo(line)

@@ -127,8 +127,8 @@ def of_nodes(desk: Desk) -> APIRouter:
     ) -> Response:  # fmt: skip
         """promote, demote, auto: whether it votes.
 
-        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. undrain: its
-        opposite, which cancels such a run.
+        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. One that is
+        under way is joined. undrain: its opposite, which cancels such a run.
         """
         node = known(number)
         return await desk.change(

@@ -10,6 +10,7 @@ import pytest
 from ringfence.control.cli import node, rebalance
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run
+from ringfence.native.errors import ConnectError
 
 RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
        "eta_s": None, "held": 0, "waits": [], "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
@@ -58,7 +59,30 @@ def test_who_waits_hears_of_this_runs_end_and_whether_all_was_moved(
 def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     door: Any = Told(shown("RUNNING"))
     assert rebalance.started(door, lambda: 7, as_json=True, wait=False) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"run": 7}
+    assert json.loads(capsys.readouterr().out) == {"run": 7, "waits": []}
+
+
+class Silent(Told):
+    """A door that tells nothing."""
+
+    def show(self) -> dict[str, Any]:
+        raise ConnectError("nobody answers")
+
+
+@pytest.mark.parametrize(
+    ("door", "line"),
+    [
+        (Told(shown("RUNNING", waits=["node 2", "node 3"])), "waits for: node 2; node 3"),
+        (Told(shown("RUNNING", run=5, waits=["node 2"])), None),
+        (Silent(shown("RUNNING")), None),
+    ],
+)
+def test_what_a_run_waits_for_is_told_at_once_where_it_is_known(
+    door: Any, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rebalance.started(door, lambda: 7, as_json=False, wait=False) == Exit.OK
+    first, *more = capsys.readouterr().out.splitlines()
+    assert (first.startswith("rebalance 7 is under way"), more) == (True, [line] if line else [])
 
 
 @pytest.mark.parametrize("as_json", [False, True])
