@@ -43,7 +43,7 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     if not wait:
         waits = _waits(door, run)
         if as_json:
-            emit({"run": run})
+            emit({"run": run, "waits": waits})
         else:
             click.echo(f"rebalance {run} is under way; `ringfence rebalance status` tells how far it is")
             if waits:
@@ -137,8 +137,23 @@ def _start_options(function: Any) -> Any:
     return function
 
 
+_EXTRA: Final = {"allow_extra_args": True}
+"""So that we can say which option is meant."""
+
+
+def _check_extra(action: str, extra: list[str]) -> None:
+    """UsageError with the option that an argument was meant for."""
+    if not extra:
+        return
+    option = "--move" if action == "move" else "--node"
+    message = f"got unexpected extra argument{'s' * (len(extra) > 1)} ({' '.join(extra)})"
+    meant = f"; try `{action} {option} {extra[0]}`" if action != "balance" and extra[0][:1].isdigit() else ""
+    raise click.UsageError(message + meant)
+
+
 def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str, int, Moves]:
     """UsageError for what no run can be."""
+    _check_extra(action, click.get_current_context().args)
     if (node is None) != (action in {"balance", "move"}):
         raise click.UsageError(f"{action} {'needs' if node is None else 'takes no'} --node")
     if bool(moves) != (action == "move"):
@@ -146,7 +161,7 @@ def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str
     return action, node or 0, _moves(moves)
 
 
-@command.command("start")
+@command.command("start", context_settings=_EXTRA)
 @_start_options
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 def start(
@@ -162,7 +177,7 @@ def start(
     return started(door, lambda: door.start(*asked), as_json=as_json, wait=wait)
 
 
-@command.command("preview")
+@command.command("preview", context_settings=_EXTRA)
 @_start_options
 def preview(
     *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool

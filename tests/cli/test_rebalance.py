@@ -85,6 +85,25 @@ def test_what_a_run_waits_for_is_told_at_once_where_it_is_known(
     assert (first.startswith("rebalance 7 is under way"), more) == (True, [line] if line else [])
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("start", "add_node", "5"), "(5); try `add_node --node 5`"),
+        (("preview", "drain", "5"), "(5); try `drain --node 5`"),
+        (("start", "move", "7:2", "8:3"), "(7:2 8:3); try `move --move 7:2`"),
+        (("start", "balance", "5"), "got unexpected extra argument (5)"),
+        (("start", "add_node", "north"), "got unexpected extra argument (north)"),
+    ],
+)
+def test_an_argument_that_is_an_option_is_told_which(
+    given: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["rebalance", *given]) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("try `" in told) == ("try `" in said)
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_who_waits_sees_how_far_it_is(
     as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
