@@ -305,7 +305,7 @@ class Node:
             RestartNode(
                 node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
                 control=self._cluster.control, zone=self.settings.zone or None,
-                http=() if self.settings.http is None else None,
+                http=self._http(),
             )
         )  # fmt: skip
         self.proposer.use_session(restarted.session)
@@ -322,6 +322,13 @@ class Node:
         """Tell the engine which tokens there are. Open connections are judged anew by it, at once."""
         access = access_of(state)
         if access != self._access:
+    def _http(self) -> tuple[str, ...] | None:
+        """Where the admin API will be; None, where the system chooses a port: others have the last one."""
+        if self.settings.http is None:
+            return ()
+        host, port = addresses.http_place(self.settings.http, insecure=self.settings.insecure)
+        return (addresses.http_told(host, port),) if port else None
+
             self._access = access
             grants = [msgspec.structs.astuple(grant) for grant in access.grants]
             self.native.set_access(access.is_asked, grants, access.credential)
