@@ -22,8 +22,8 @@ from ringfence.control.cli.rebalance_door import (
 from ringfence.control.runtime import calls
 
 COLUMNS = (
-    "node", "life", "role", "vote", "draining", "in_ring", "zone", "partitions", "replicas", "addresses",
-    "control", "http",
+    "node", "life", "role", "vote", "draining", "in_ring", "zone", "weight", "partitions", "replicas",
+    "addresses", "control", "http",
 )  # fmt: skip
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
 SAID_AFTER = {"remove": "; now stop its process", "undrain": "; a drain of it that ran is cancelled"}

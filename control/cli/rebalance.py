@@ -14,6 +14,7 @@ from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 from ringfence.control.cli.rebalance_door import Door, Moves, door_options
 from ringfence.control.model.words import counted, listed
+from ringfence.native.errors import RingfenceError
 
 LOOK_S: Final = 0.5
 """How often `--wait` looks."""
@@ -40,11 +41,13 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
     run = begin()
     if not wait:
+        waits = _waits(door, run)
         if as_json:
-            emit({"run": run})
+            emit({"run": run, "waits": waits})
         else:
-            where = "`ringfence rebalance status` tells how far it is, and what it waits for"
-            click.echo(f"rebalance {run} begins; {where}")
+            click.echo(f"rebalance {run} is under way; `ringfence rebalance status` tells how far it is")
+            if waits:
+                click.echo(_waits_line(waits))
         return Exit.OK
     progress = _Progress(quiet=as_json)
     shown = door.show()
@@ -60,6 +63,20 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     progress.end()
     _show(shown, as_json=as_json)
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
+
+
+def _waits(door: Door, run: int) -> list[str]:
+    """What a run that has just begun waits for. It has begun, whether or not somebody tells."""
+    try:
+        shown = door.show()
+    except RingfenceError:
+        return []
+    waits: list[str] = shown["waits"] if shown["run"] == run else []
+    return waits
+
+
+def _waits_line(waits: list[str]) -> str:
+    return f"waits for: {listed(waits, WAITS_SHOWN, '; ')}"
 
 
 class _Progress:
@@ -120,8 +137,23 @@ def _start_options(function: Any) -> Any:
     return function
 
 
+_EXTRA: Final = {"allow_extra_args": True}
+"""So that we can say which option is meant."""
+
+
+def _check_extra(action: str, extra: list[str]) -> None:
+    """UsageError with the option that an argument was meant for."""
+    if not extra:
+        return
+    option = "--move" if action == "move" else "--node"
+    message = f"got unexpected extra argument{'s' * (len(extra) > 1)} ({' '.join(extra)})"
+    meant = f"; try `{action} {option} {extra[0]}`" if action != "balance" and extra[0][:1].isdigit() else ""
+    raise click.UsageError(message + meant)
+
+
 def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str, int, Moves]:
     """UsageError for what no run can be."""
+    _check_extra(action, click.get_current_context().args)
     if (node is None) != (action in {"balance", "move"}):
         raise click.UsageError(f"{action} {'needs' if node is None else 'takes no'} --node")
     if bool(moves) != (action == "move"):
@@ -129,7 +161,7 @@ def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str
     return action, node or 0, _moves(moves)
 
 
-@command.command("start")
+@command.command("start", context_settings=_EXTRA)
 @_start_options
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 def start(
@@ -145,7 +177,7 @@ def start(
     return started(door, lambda: door.start(*asked), as_json=as_json, wait=wait)
 
 
-@command.command("preview")
+@command.command("preview", context_settings=_EXTRA)
 @_start_options
 def preview(
     *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool
@@ -262,7 +294,7 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")
     held = f"node {told['node']} still has {counted(told['held'], 'replica')}" if told["held"] else ""
-    waits = f"waits for: {listed(told['waits'], WAITS_SHOWN, '; ')}" if told["waits"] else ""
+    waits = _waits_line(told["waits"]) if told["waits"] else ""
     for line in (told["why"], waits, held, _gaps(told["gaps"]), _back(told["reversible"]), told["policy"]):
         if line:
             click.echo(line)

@@ -17,14 +17,12 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 
 from ringfence.control.http.problems import Problem
+from ringfence.control.http.refused import Refused
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.tokens import RANKS, Role
+from ringfence.control.model.tokens import RANKS, Role, Token
 from ringfence.control.runtime.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
 from ringfence.token import VARIABLE
-
-LOCAL: Final = "local"
-"""Who asks while there are no tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +40,22 @@ class Principal:
             raise Problem(403, "forbidden", detail, prefix=self.prefix)
 
 
+LOCAL_ADMIN: Final = Principal("local", Role.ADMIN)
+"""Who asks while there are no tokens."""
+
+
 class Access:
     """Reads tokens out of the metadata, so a revoked one ends everywhere at once."""
 
     def __init__(
         self,
         state: Callable[[], MetadataState],
+        refused: Refused,
         *,
         loopback: bool,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._state, self._loopback, self._now_ms = state, loopback, now_ms
+        self._state, self._refused, self._loopback, self._now_ms = state, refused, loopback, now_ms
 
     def needs(self, role: Role, *, topics: bool = False) -> Callable[[Request], Awaitable[Principal]]:
         """A dependency that lets in who has at least `role`.
@@ -62,36 +65,40 @@ class Access:
         """
 
         async def let_in(request: Request) -> Principal:
-            principal = self.who(request)
-            request.state.principal = principal
-            if RANKS[principal.role] < RANKS[role]:
-                detail = f"{principal.name!r} is {principal.role}, this needs {role}"
-                raise Problem(403, "forbidden", detail, needs=str(role), has=str(principal.role))
-            if principal.prefix and not topics and role is not Role.VIEWER:
-                detail = f"{principal.name!r} is for topics that begin with {principal.prefix!r} only"
-                raise Problem(403, "forbidden", detail, prefix=principal.prefix)
-            if topics and "tenant" in request.path_params:
-                parts = ("tenant", "namespace", "name")
-                principal.check("/".join(request.path_params[part] for part in parts))
-            return principal
+            token: Token | None = None
+            try:
+                token = self._token(request)
+                who = LOCAL_ADMIN if token is None else self._holder(token)
+                _check(who, request, role, topics=topics)
+            except Problem as problem:
+                await self._refused.add(request, problem, token)
+                raise
+            request.state.principal = who
+            return who
 
         return let_in
 
-    def who(self, request: Request) -> Principal:
-        """Who asks. Problem 401 or 403 when that is nobody."""
+    def _token(self, request: Request) -> Token | None:
+        """The token that a request shows, expired or not; None where none is needed.
+
+        Problem 401 when it shows none that the cluster has, 403 for a foreign page's.
+        """
         tokens = self._state().tokens
         if not tokens:
-            return self._without_tokens(request)
-        secret = _bearer(request)
-        hashed = sha256(secret.encode()).digest()
+            self._check_without_tokens(request)
+            return None
+        hashed = sha256(_bearer(request).encode()).digest()
         token = next((token for token in tokens.values() if compare_digest(token.hash, hashed)), None)
         if token is None:
             raise _unauthorized("no token has this secret; it was revoked, or never was")
+        return token
+
+    def _holder(self, token: Token) -> Principal:
         if token.expires_ms is not None and token.expires_ms <= self._now_ms():
             raise _unauthorized(f"token {token.name!r} has expired; ask an admin for another one")
         return Principal(token.name, token.role, token.prefix)
 
-    def _without_tokens(self, request: Request) -> Principal:
+    def _check_without_tokens(self, request: Request) -> None:
         if not self._loopback:
             raise _unauthorized(
                 "the cluster has no tokens yet, and this address is off loopback; make the first one at a "
@@ -104,7 +111,18 @@ class Access:
             raise Problem(403, "foreign-host", "without tokens only names of loopback are served")
         if origin is not None and origin.partition("://")[2] != named:
             raise Problem(403, "foreign-origin", "without tokens no other page's requests are served")
-        return Principal(LOCAL, Role.ADMIN)
+
+
+def _check(who: Principal, request: Request, role: Role, *, topics: bool) -> None:
+    """Problem 403 when who asks may not."""
+    if RANKS[who.role] < RANKS[role]:
+        detail = f"{who.name!r} is {who.role}, this needs {role}"
+        raise Problem(403, "forbidden", detail, needs=str(role), has=str(who.role))
+    if who.prefix and not topics and role is not Role.VIEWER:
+        detail = f"{who.name!r} is for topics that begin with {who.prefix!r} only"
+        raise Problem(403, "forbidden", detail, prefix=who.prefix)
+    if topics and "tenant" in request.path_params:
+        who.check("/".join(request.path_params[part] for part in ("tenant", "namespace", "name")))
 
 
 def _host_of(named: str) -> str:

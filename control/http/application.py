@@ -14,6 +14,7 @@ from ringfence.control.http.access import Access
 from ringfence.control.http.audit import Audit
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.limits import Limits
+from ringfence.control.http.refused import Refused
 from ringfence.control.runtime.node import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
@@ -30,7 +31,7 @@ def application(node: Node, audit: Audit, *, loopback: bool) -> ASGIApp:
         docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
     )  # fmt: skip
     problems.install(app)
-    access = Access(lambda: node.proposer.state, loopback=loopback)
+    access = Access(lambda: node.proposer.state, Refused(audit), loopback=loopback)
     desk = Desk(node, access, audit)
     for router in (
         reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),

@@ -1,4 +1,4 @@
-"""Who changed what, and what came of it: a line of JSON for each, in the data directory.
+"""Who changed what or was not let to, and what came of it: a line of JSON for each, in the data directory.
 
 A line is on disk before its answer leaves. Files are rotated by size and few, so a flood of requests costs
 old lines, never the disk.
@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 import structlog
+from fastapi import Request
 
 from ringfence.control.runtime.health import Health
 
@@ -31,7 +32,10 @@ UNWRITABLE: Final = "audit"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One change. `status` 0: no answer was given, and it may go on. `index` 0: nothing was committed."""
+    """One change. `status` 0: no answer was given, and it may go on. `index` 0: nothing was committed.
+
+    `who` is the token's name; empty for whoever showed none that the cluster has.
+    """
 
     who: str
     role: str
@@ -45,6 +49,12 @@ class Line:
 
     def ended(self, status: int, detail: str, index: int = 0) -> Line:
         return replace(self, status=status, detail=detail[:TEXT_MAX], index=index)
+
+
+def line_of(request: Request, who: str, role: str, action: str) -> Line:
+    """The beginning of a request's line."""
+    peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
+    return Line(who, role, peer, request.method, request.url.path, action)
 
 
 class Audit:

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel
 
 from ringfence.control.http import shapes
-from ringfence.control.http.access import principal
 from ringfence.control.http.described import PROBLEMS, change_headers, needs
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem, unknown_node
@@ -59,11 +58,10 @@ def of_topics(desk: Desk) -> APIRouter:
             retention_ms=given.retention_ms, properties=given.properties,
         )  # fmt: skip
         full = full_name(given.name)
-        principal(request).check(full)
         path = f"/admin/topics/{full}"
         return await desk.change(
             request, "topic create", lambda asked: admin.create_topic(created, asked),
-            content=_bytes(given), status=201, path=path,
+            content=_bytes(given), status=201, path=path, topic=full,
         )  # fmt: skip
 
     @router.delete(TOPIC, operation_id="delete_topic", response_model=shapes.Receipt)
@@ -129,8 +127,8 @@ def of_nodes(desk: Desk) -> APIRouter:
     ) -> Response:  # fmt: skip
         """promote, demote, auto: whether it votes.
 
-        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. undrain: its
-        opposite, which cancels such a run.
+        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. One that is
+        under way is joined. undrain: its opposite, which cancels such a run.
         """
         node = known(number)
         return await desk.change(

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from starlette.responses import JSONResponse
 
 from ringfence.control.http.access import Access, principal
-from ringfence.control.http.audit import Audit, Line
+from ringfence.control.http.audit import Audit, line_of
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.requests import Condition, RequestKey
@@ -43,6 +43,7 @@ class Desk:
         content: bytes = b"",
         status: int = 200,
         path: str | None = None,
+        topic: str | None = None,
     ) -> Response:
         """Do `work` once, and say what it gave.
 
@@ -54,10 +55,13 @@ class Desk:
             content: of the body; with method and path it is what a key stands for.
             status: of the answer, if all went well.
             path: of what is made or changed; None: of the request.
+            topic: the full name of one that only the body names; who asks must have a right to it.
         """
         who = principal(request)
-        line = Line(who.name, str(who.role), _peer(request), request.method, request.url.path, action)
+        line = line_of(request, who.name, str(who.role), action)
         try:
+            if topic is not None:
+                who.check(topic)
             key = _key(request, who.name, content)
             asked = Asked(key, self._condition(request, resource))
             outcome = await self.node.admin.once(key, lambda: work(asked))
@@ -129,7 +133,3 @@ def _other_content(refusal: RequestRefused) -> Problem | None:
     if refusal.code != Code.CONFLICT:
         return None
     return Problem(422, "key-reused", f"{KEY_HEADER}: {refusal.message}")
-
-
-def _peer(request: Request) -> str:
-    return "" if request.client is None else f"{request.client.host}:{request.client.port}"

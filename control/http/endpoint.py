@@ -19,7 +19,7 @@ from ringfence.control.http.application import application
 from ringfence.control.http.audit import Audit
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
-from ringfence.control.runtime.addresses import http_place, is_loopback
+from ringfence.control.runtime.addresses import http_place, http_told, is_loopback
 from ringfence.control.runtime.descriptors import http_room
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
@@ -62,7 +62,10 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     audit = Audit(node.settings.data_dir, node.here, node.health)
     server = _Server(_config(application(node, audit, loopback=loopback)))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-    watching = [asyncio.ensure_future(_watch(node)), asyncio.ensure_future(_tell(node, _told(host, bound)))]
+    watching = [
+        asyncio.ensure_future(_watch(node)),
+        asyncio.ensure_future(_tell(node, http_told(host, bound))),
+    ]
     try:
         yield address
     finally:
@@ -90,14 +93,11 @@ def _config(app: object) -> uvicorn.Config:
     )
 
 
-def _told(host: str, port: int) -> str:
-    """The address for others: a wildcard becomes this host's name."""
-    name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
-    return f"http://{f'[{name}]' if ':' in name else name}:{port}"
-
-
 async def _tell(node: Node, address: str) -> None:
-    """Let the metadata name the address, so that any node leads to all; tried until it is there."""
+    """Let the metadata name the address, so that any node leads to all; tried until it is there.
+
+    The node's start has told it, unless the system chose the port.
+    """
     while True:
         known = node.proposer.state.nodes.get(node.here)
         if known is None or known.http == (address,):

@@ -102,7 +102,10 @@ def _changes(desk: Desk) -> APIRouter:
             Chosen(PartitionId(move.partition), tuple(NodeId(number) for number in move.nodes))
             for move in given.moves
         ] or [Chosen(PartitionId(number), ()) for number in given.partitions]
-        plan = await node.rebalances.plan(Action(given.action), NodeId(given.node or 0), chosen)
+        action, number = Action(given.action), NodeId(given.node or 0)
+        if action is Action.DRAIN and (joined := await node.admin.drain_joined(number, asked)) is not None:
+            return joined
+        plan = await node.rebalances.plan(action, number, chosen)
         return await node.admin.propose(plan.command, asked)
 
     async def steered(verb: Verb, asked: Asked) -> Outcome:
@@ -110,7 +113,7 @@ def _changes(desk: Desk) -> APIRouter:
 
     @changes.post("/admin/rebalance", operation_id="start_rebalance", status_code=201, response_model=Receipt)
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
-        """Begin a rebalance. 409 while another one is under way."""
+        """Begin a rebalance. 409 while another one is under way; a drain of the same node is joined."""
         return await desk.change(
             request, f"rebalance start {given.action}", lambda asked: begin(given, asked),
             content=given.model_dump_json().encode(), status=201,

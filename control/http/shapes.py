@@ -150,6 +150,7 @@ class NodeShown(BaseModel):
     draining: bool
     in_ring: bool
     zone: str
+    weight: int = Field(description="its share of partitions; 100 is a usual node's")
     addresses: list[str]
     control: list[str]
     http: list[str]

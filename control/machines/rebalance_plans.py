@@ -27,7 +27,7 @@ from ringfence.control.model.changes import Change
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.rebalance_commands import StartRebalance
-from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove
+from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove, Run, RunState
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 
@@ -98,6 +98,13 @@ def preview(
             stranded, waits = plan.stranded, tuple(change.partition for change in _altering(state, node))
     command = StartRebalance(action=action, node=node, moves=moves, why=why)
     return Preview(command, validate(state, command), stranded, waits)
+
+
+def drain_under_way(state: MetadataState, node: NodeId) -> Run | None:
+    """The run that empties this node already and is not being cancelled: another start would repeat it."""
+    run = state.rebalance
+    is_drain = (run.action, run.node) == (Action.DRAIN, node)
+    return run if is_drain and run.state in {RunState.RUNNING, RunState.PAUSED} else None
 
 
 def left_out(state: MetadataState) -> LeftOut:

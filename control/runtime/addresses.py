@@ -166,3 +166,9 @@ def http_place(address: str, *, insecure: bool) -> tuple[str, int]:
     if not insecure and not is_loopback(host):
         raise ConfigError(f"http={address!r} is off loopback: bind 127.0.0.1, or pass --insecure", key="http")
     return host, port
+
+
+def http_told(host: str, port: int) -> str:
+    """The admin API's address for others: a wildcard becomes this host's name."""
+    name = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
+    return f"http://{f'[{name}]' if ':' in name else name}:{port}"

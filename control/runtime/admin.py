@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringfence.control.machines.metadata import request_answer
+from ringfence.control.machines.rebalance_plans import drain_under_way
+from ringfence.control.machines.versions import condition_fault
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.requests import Condition, RequestKey
-from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.results import RebalanceStarted, Refused, Result
 from ringfence.control.model.topics import Topic
 from ringfence.control.runtime import node_changes
 from ringfence.control.runtime.errors import RequestRefused
@@ -86,12 +88,28 @@ class Admin:
 
     async def change_node(self, node: NodeId, change: str, asked: Asked = NOTHING) -> Outcome:
         """One of NODE_CHANGES. The condition is for the first entry, the key for the last one."""
+        if change == "drain" and (joined := await self.drain_joined(node, asked)) is not None:
+            return joined
         *before, last = await node_changes.commands(self._proposer, node, change)
         expects = asked.expects
         for command in before:
             await self._proposer.propose(command, expects=expects)
             expects = None
         return await self._propose(last, Asked(asked.request, expects))
+
+    async def drain_joined(self, node: NodeId, asked: Asked) -> Outcome | None:
+        """The drain of this node that is under way: whoever asks for it again, to wait for it, gets the same.
+
+        No entry is made, so no key is kept.
+        """
+        await self._proposer.fresh()
+        run = drain_under_way(self._proposer.state, node)
+        if run is None:
+            return None
+        refusal = condition_fault(self._proposer.state, asked.expects)
+        if refusal is not None:
+            raise RequestRefused(refusal.code, refusal.message)
+        return Outcome(run.run, RebalanceStarted(run=run.run))
 
     async def set_config(self, values: dict[str, int], asked: Asked = NOTHING) -> Outcome:
         return await self._propose(SetConfig(values=values), asked)

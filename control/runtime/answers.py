@@ -11,6 +11,7 @@ import structlog
 from ringfence.control.machines.change_orders import Answer, Order
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.nodes import WEIGHT_DEFAULT
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls, figures, node_changes, views
 from ringfence.control.runtime.changes_node import ChangeNode
@@ -161,6 +162,7 @@ class Answers:
             control=call.control,
             addresses=call.addresses,
             zone=call.zone,
+            weight=call.weight or WEIGHT_DEFAULT,
             program=call.program,
         )
         registered = (await self._proposer.propose(command)).result

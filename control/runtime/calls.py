@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ringfence.control.machines.change_orders import Answer, Order
+from ringfence.control.model.nodes import WEIGHT_DEFAULT
 
 Text = Annotated[str, Meta(max_length=256)]
 Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
@@ -23,8 +24,8 @@ class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
 class Join(_Call, frozen=True, kw_only=True, tag="join"):
     """A store asks to be a node.
 
-    `body_bytes` is the largest body that it takes of clients, `stored_bytes` the largest that it has room for
-    as a replica; 0 where it does not tell (an older program).
+    `weight` 0: a usual node's. `body_bytes` is the largest body that it takes of clients, `stored_bytes` the
+    largest that it has room for as a replica; 0 where it does not tell (an older program).
     """
 
     store: Id
@@ -32,6 +33,7 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     addresses: Addresses = ()
     program: Text = ""
     zone: Text = ""
+    weight: Number = 0
     body_bytes: Number = 0
     stored_bytes: Number = 0
 
@@ -207,6 +209,7 @@ class NodeInfo(Struct, frozen=True, kw_only=True):
     partitions: int
     http: tuple[str, ...] = ()
     replicas: int = 0
+    weight: int = WEIGHT_DEFAULT
 
 
 class Nodes(_Reply, frozen=True, kw_only=True, tag="nodes"):

@@ -103,8 +103,8 @@ class Cluster:
         control = self._bind(self._settings.control or CONTROL_DEFAULT)
         call = calls.Join(
             store=directory.store, control=control, addresses=self._settings.advertise,
-            zone=self._settings.zone, body_bytes=self._settings.body_bytes_max,
-            stored_bytes=self._settings.stored_bytes_max,
+            zone=self._settings.zone, weight=self._settings.weight or 0,
+            body_bytes=self._settings.body_bytes_max, stored_bytes=self._settings.stored_bytes_max,
         )  # fmt: skip
         while True:
             joined = await self._ask_to_join(call)

@@ -22,6 +22,7 @@ from ringfence.control.model.commands import (
     SetAddresses,
 )
 from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
@@ -305,10 +306,13 @@ class Node:
             RestartNode(
                 node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
                 control=self._cluster.control, zone=self.settings.zone or None,
-                http=() if self.settings.http is None else None,
+                http=self._http(),
             )
         )  # fmt: skip
         self.proposer.use_session(restarted.session)
+        weight = self.settings.weight
+        if weight not in (None, self.proposer.state.nodes[self._here.node].weight):
+            await self._cluster.commit(SetNode(node=self._here.node, weight=weight))
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
@@ -317,6 +321,13 @@ class Node:
         for fault in await self._follower.until(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
+
+    def _http(self) -> tuple[str, ...] | None:
+        """Where the admin API will be; None, where the system chooses a port: others have the last one."""
+        if self.settings.http is None:
+            return ()
+        host, port = addresses.http_place(self.settings.http, insecure=self.settings.insecure)
+        return (addresses.http_told(host, port),) if port else None
 
     def _let_in(self, state: MetadataState) -> None:
         """Tell the engine which tokens there are. Open connections are judged anew by it, at once."""

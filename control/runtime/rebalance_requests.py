@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.move_records import down
 from ringfence.control.machines.rebalance import waited_for
-from ringfence.control.machines.rebalance_plans import Chosen, Preview, left_out, preview
+from ringfence.control.machines.rebalance_plans import Chosen, Preview, drain_under_way, left_out, preview
 from ringfence.control.model.changes import Kept
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import (
@@ -30,6 +31,7 @@ from ringfence.control.model.rebalances import (
     Action,
     MoveRecord,
     MoveState,
+    Outcome,
     PlannedMove,
     Run,
     RunState,
@@ -47,6 +49,8 @@ SHOW_S: Final = 1.0
 STEERS: Final = ("pause", "resume", "cancel")
 RETRYING: Final = "RETRYING"
 """A state that is shown, not kept: the log has FAILED and the tries."""
+CANCELLED: Final = "CANCELLED"
+"""As above: the log has PENDING, and the run is over or ends."""
 BUSIEST_SHOWN: Final = 5
 """Partitions of each node whose load is shown."""
 MOVES_SHOWN: Final = 1_000
@@ -81,7 +85,7 @@ class Rebalances:
         return {
             **self._shown_run(state),
             "waits": _shown_waits(state),
-            "held": replicas_of(state, state.rebalance.node) if state.rebalance.action in LEAVING else 0,
+            "held": replicas_of(state, state.rebalance.node) if _leaves(state) else 0,
             "moves": [self._shown_move(move) for _, move in sorted(state.moves.items())[:MOVES_SHOWN]],
             "reverse_hold_s": limit(state, "reverse_hold_s"),
             "reversible": [_shown_kept(state, kept) for _, kept in sorted(state.kept.items())[:MOVES_SHOWN]],
@@ -100,7 +104,13 @@ class Rebalances:
                 Chosen(PartitionId(partition), tuple(NodeId(node) for node in nodes))
                 for partition, nodes in call.moves
             ] or [Chosen(PartitionId(partition), ()) for partition in call.partitions]
-            plan = await self.plan(_action(call.action), NodeId(call.node), chosen)
+            action, node = _action(call.action), NodeId(call.node)
+            if call.verb == "start" and action is Action.DRAIN:
+                await self._proposer.fresh()
+                run = drain_under_way(self._proposer.state, node)
+                if run is not None:
+                    return {"run": run.run}
+            plan = await self.plan(action, node, chosen)
             return shown_plan(plan) if call.verb == "preview" else await self.start(plan)
         if call.verb == "show":
             return await self.show()
@@ -153,6 +163,9 @@ class Rebalances:
             counts.subtract({MoveState.DUAL_WRITE: copying})
             counts[MoveState.COPYING] += copying
             shown["counts"] = {str(state): count for state, count in sorted((+counts).items())}
+        run = state.rebalance
+        if run.action in LEAVING and run.outcome is Outcome.DONE and not _leaves(state):
+            shown["why"] = ""  # what it left on the node is not to be moved any more
         return shown
 
     def _copies(self, move: MoveRecord) -> list[tuple[NodeId, Synced]] | None:
@@ -173,6 +186,17 @@ class Rebalances:
         return shown if copies is None else shown | shown_copy(move, copies)
 
 
+def _leaves(state: MetadataState) -> bool:
+    """Whether the last run empties a node, and nobody has said meanwhile that it shall keep what it has.
+
+    One that is given up takes its mark away by itself.
+    """
+    run = state.rebalance
+    node = state.nodes.get(run.node)
+    wanted = node is not None and (node.draining or run.outcome is Outcome.GIVEN_UP)
+    return run.action in LEAVING and wanted
+
+
 def shown_copy(move: MoveRecord, syncs: list[tuple[NodeId, Synced]]) -> dict[str, Any]:
     """How far copies are. What holds one up now is of more use than why an earlier try failed."""
     held_up = "; ".join(f"to node {node}: {sync.why}" for node, sync in syncs if sync.why)
@@ -189,7 +213,7 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
     counts = (
         dict(sorted(Counter(_shown_state(state, move) for move in state.moves.values()).items()))
         if is_last and run.is_active
-        else run.counts
+        else _ended(run.counts)
     )
     over = sum(move.is_over for move in state.moves.values()) if is_last else 0
     spent_ms = state.time_ms - run.started_ms
@@ -208,8 +232,15 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
 
 def _shown_state(state: MetadataState, move: MoveRecord) -> str:
     """RETRYING: it FAILED, and this run tries again; who reads FAILED may take it for the end."""
-    tries_on = state.rebalance.state in {RunState.RUNNING, RunState.PAUSED}
-    return RETRYING if tries_on and move.state is MoveState.FAILED and move.may_start else str(move.state)
+    if state.rebalance.state in {RunState.RUNNING, RunState.PAUSED}:
+        tries_on = move.state is MoveState.FAILED and move.may_start
+        return RETRYING if tries_on else str(move.state)
+    return CANCELLED if move.state is MoveState.PENDING else str(move.state)
+
+
+def _ended(counts: Mapping[str, int]) -> dict[str, int]:
+    """Of a run that is over: none of its moves is to begin any more."""
+    return {CANCELLED if state == MoveState.PENDING else state: count for state, count in counts.items()}
 
 
 def _code(state: MetadataState, plan: Preview) -> Code:
@@ -233,7 +264,7 @@ def shown_plan(plan: Preview) -> dict[str, Any]:
 def _shown_waits(state: MetadataState) -> list[str]:
     """Whom moves wait for that cannot begin; what a run that empties a node waits for when all are over."""
     run = state.rebalance
-    if not run.is_active:
+    if run.state not in {RunState.RUNNING, RunState.PAUSED}:
         return []
     moves = [move for _, move in sorted(state.moves.items())]
     if not all(move.is_over for move in moves):

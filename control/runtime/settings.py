@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from ringfence.control.machines.config import WEIGHT_MAX
 from ringfence.native.errors import ConfigError
 from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
 
@@ -100,6 +101,11 @@ class Settings(BaseSettings):
     zone: str = _setting(
         "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
     )
+    weight: int | None = _setting(
+        None, "how many partitions this node gets beside others: 200 are twice as many as 100, which a new "
+        "node has; none: as before. A start tells the cluster a change; the next rebalance moves by it",
+        ge=1, le=WEIGHT_MAX,
+    )  # fmt: skip
     nodes_min: int = _setting(
         1, "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
         "Only the first start of a first node reads it; then the metadata has it", ge=1, le=1_000,

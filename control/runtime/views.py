@@ -23,7 +23,7 @@ def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) 
             node=number, life=str(node.life), role=role(number), vote=str(node.vote),
             draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
             addresses=node.addresses, control=node.control, program=node.program,
-            partitions=owns[number], replicas=has[number], http=node.http,
+            partitions=owns[number], replicas=has[number], http=node.http, weight=node.weight,
         )
         for number, node in sorted(state.nodes.items())
     )  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from ringfence.control.cli import node, rebalance
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.program import run
+from ringfence.native.errors import ConnectError
 
 RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
        "eta_s": None, "held": 0, "waits": [], "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
@@ -58,7 +59,49 @@ def test_who_waits_hears_of_this_runs_end_and_whether_all_was_moved(
 def test_without_wait_the_run_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     door: Any = Told(shown("RUNNING"))
     assert rebalance.started(door, lambda: 7, as_json=True, wait=False) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"run": 7}
+    assert json.loads(capsys.readouterr().out) == {"run": 7, "waits": []}
+
+
+class Silent(Told):
+    """A door that tells nothing."""
+
+    def show(self) -> dict[str, Any]:
+        raise ConnectError("nobody answers")
+
+
+@pytest.mark.parametrize(
+    ("door", "line"),
+    [
+        (Told(shown("RUNNING", waits=["node 2", "node 3"])), "waits for: node 2; node 3"),
+        (Told(shown("RUNNING", run=5, waits=["node 2"])), None),
+        (Silent(shown("RUNNING")), None),
+    ],
+)
+def test_what_a_run_waits_for_is_told_at_once_where_it_is_known(
+    door: Any, line: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rebalance.started(door, lambda: 7, as_json=False, wait=False) == Exit.OK
+    first, *more = capsys.readouterr().out.splitlines()
+    assert (first.startswith("rebalance 7 is under way"), more) == (True, [line] if line else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("start", "add_node", "5"), "(5); try `add_node --node 5`"),
+        (("preview", "drain", "5"), "(5); try `drain --node 5`"),
+        (("start", "move", "7:2", "8:3"), "(7:2 8:3); try `move --move 7:2`"),
+        (("start", "balance", "5"), "got unexpected extra argument (5)"),
+        (("start", "add_node", "north"), "got unexpected extra argument (north)"),
+    ],
+)
+def test_an_argument_that_is_an_option_is_told_which(
+    given: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["rebalance", *given]) == Exit.USAGE
+    told = capsys.readouterr().err
+    assert said in told
+    assert ("try `" in told) == ("try `" in said)
 
 
 @pytest.mark.parametrize("as_json", [False, True])

@@ -12,7 +12,8 @@ import pytest
 
 from ringfence.control.http.endpoint import beside
 from ringfence.native.errors import ConfigError
-from tests.control.test_node import Bench, run
+from tests.control.test_node import Bench, run, soon
+from tests.system.harness import free_port
 
 
 async def fetched(address: str) -> tuple[int, str]:
@@ -51,6 +52,31 @@ def test_probes_and_metrics_tell_how_the_node_fares(tmp_path: Path, monkeypatch:
             assert (await fetched(f"{address}/nope"))[0] == 404
 
     run(tmp_path, monkeypatch, work, http="127.0.0.1:0")
+
+
+def test_its_address_is_known_from_the_start_on_unless_the_system_chooses_a_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others list it before it is bound: a node that comes back is not without one for a while."""
+    port = free_port()
+
+    def told(bench: Bench) -> tuple[str, ...]:
+        return bench.node.proposer.state.nodes[bench.node.here].http
+
+    async def fixed(bench: Bench) -> None:
+        assert told(bench) == (f"http://127.0.0.1:{port}",)
+
+    async def chosen(bench: Bench) -> None:
+        assert told(bench) == (f"http://127.0.0.1:{port}",), "the last one, until it is bound"
+        async with beside(bench.node) as address:
+            await soon(lambda: told(bench) == (address,))
+
+    async def none(bench: Bench) -> None:
+        assert told(bench) == ()
+
+    run(tmp_path, monkeypatch, fixed, http=f"127.0.0.1:{port}")
+    run(tmp_path, monkeypatch, chosen, http="127.0.0.1:0")
+    run(tmp_path, monkeypatch, none)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""Which stores a node lets join by the limits of their bodies."""
+"""Which stores a node lets join by the limits of their bodies, and what of a joining one is known at once."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.answers import limits_fault
 from ringfence.control.runtime.settings import Settings
+from ringfence.control.transport.question import put
+from tests.control.test_node import Bench, run
+from tests.system.harness import free_port
 
 MIB = 1 << 20
 
@@ -53,3 +57,20 @@ def test_who_has_no_room_for_what_the_other_takes_is_refused_whichever_joins(sma
 
 def test_a_program_that_does_not_tell_its_limits_joins_as_before() -> None:
     assert limits_fault(calls.Join(store=bytes(16), control=()), settings(), 1) == ""
+
+
+@pytest.mark.parametrize(("given", "known"), [(300, 300), (0, 100)])
+def test_the_weight_of_a_node_is_known_with_its_join(
+    given: int, known: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions may be placed as soon as it is live."""
+    control = f"tcp://127.0.0.1:{free_port()}"
+    call = calls.encode(calls.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given))
+
+    async def work(bench: Bench) -> None:
+        joined = calls.decode_reply(await asyncio.to_thread(put, control, call, 10.0))
+        assert isinstance(joined, calls.Joined), joined
+        nodes = bench.node.proposer.state.nodes
+        assert {int(number): node.weight for number, node in nodes.items()} == {1: 700, joined.node: known}
+
+    run(tmp_path, monkeypatch, work, control=control, weight=700)

@@ -56,6 +56,10 @@ def test_values_outside_their_range_name_key_value_and_source(
         load({"data_dir": "d", "shards": "0"})
     with pytest.raises(ConfigError, match=r"shards=99 of settings file .*node\.toml"):
         load({"data_dir": "d"}, written(tmp_path, "shards = 99\n"))
+    for weight, why in (("0", "greater than or equal to 1"), ("10001", "less than or equal to 10000"),
+                        ("heavy", "valid integer")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"weight='{weight}' of --weight: .*{why}"):
+            load({"data_dir": "d", "weight": weight})
     monkeypatch.setenv("RINGFENCE_TRANSPORT", "carrier pigeon")
     with pytest.raises(ConfigError, match="transport='carrier pigeon' of RINGFENCE_TRANSPORT"):
         load({"data_dir": "d"})

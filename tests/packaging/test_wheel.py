@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import sysconfig
@@ -15,6 +14,7 @@ import tarfile
 import venv
 import zipfile
 from email.parser import Parser
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -131,15 +131,15 @@ def test_the_wheel_names_what_it_needs_and_pins_nothing_from_above_that_it_need_
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel and what it says that it needs, in the versions of the lock."""
+    """A fresh environment with the wheel and what it says that it needs: the very files of the lock."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=True, with_pip=False)
-    lock = (ROOT / "requirements-dev.txt").read_text()
-    pins = re.findall(r"^[\w.-]+==[^\\\n]+", lock, re.MULTILINE)
-    (folder / "lock.txt").write_text("\n".join(pins))
+    digest = sha256(wheel.read_bytes()).hexdigest()
+    (folder / "wanted.txt").write_text(f"{wheel} --hash=sha256:{digest}\n")
     found = folder / "bin" / "python"
     # Compiled where it is imported, as by `make setup`.
-    run(*PIP, "--python", found, "install", "-q", "--no-compile", "-c", "lock.txt", wheel, cwd=folder)
+    options = ("-q", "--no-compile", "--require-hashes", "-c", ROOT / "requirements-dev.txt")
+    run(*PIP, "--python", found, "install", *options, "-r", "wanted.txt", cwd=folder)
     return found
 
 

@@ -299,8 +299,11 @@ def stranded_drain(three: Three) -> None:
     ended = cli("node", "drain", first, "--wait", "--json", *door)
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["outcome"], told["held"]) == (Exit.DEGRADED, "DONE", 4)
-    assert f"node {first} still has 4 replicas\n" in cli("rebalance", "status", *door).stdout
+    said = cli("rebalance", "status", *door).stdout
+    assert f"node {first} still has 4 replicas\n" in said
+    assert "4 replicas left" in said
     assert cli("node", "undrain", first, *door).returncode == 0
+    assert "replicas" not in cli("rebalance", "status", *door).stdout, "nothing is to be moved any more"
 
 
 def life_of(three: Three, number: int) -> str:

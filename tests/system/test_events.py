@@ -203,6 +203,7 @@ def test_every_change_is_told_in_order_by_every_node_and_audited_once(desk: Desk
         ("ops", "operator", "node undrain", 200),
     ]
     assert shown(2) == [
+        ("ops", "operator", "start_rebalance", 403),
         ("root", "admin", "rebalance start move", 201),
         ("root", "admin", "token revoke ops", 200),
     ]

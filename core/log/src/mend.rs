@@ -14,7 +14,7 @@ use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader, crc_of};
 use crate::files::FilePin;
 use crate::head::{PartitionHead, is_log};
 use crate::position::{Position, segment_name};
-use crate::scrub::{After, Cure, PIECE_BYTES, Rot, Scrubber};
+use crate::scrub::{After, Cure, Rot, Scrubber};
 use crate::storage::{Storage, StorageError};
 
 const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
@@ -148,7 +148,8 @@ impl<S: Storage> Scrubber<S> {
         let until = from + u64::from(header.span_bytes);
         let mut at = from / ALIGN * ALIGN;
         while at < until {
-            let wanted = usize::try_from((until - at).next_multiple_of(ALIGN)).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+            let wanted = usize::try_from((until - at).next_multiple_of(ALIGN)).unwrap_or(usize::MAX);
+            let wanted = wanted.min(self.scratch.len());
             let read =
                 self.storage.read(&file, &mut self.scratch[..wanted], at)? / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
             if read == 0 {

@@ -20,8 +20,8 @@ use crate::state::{HEAD_BYTES, LogState, STATE_BYTES, read_head};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 
-/// Read, compared and written at a time.
-pub(crate) const PIECE_BYTES: usize = 256 << 10;
+/// Read, compared and written at a time where a place is put right.
+const SCRATCH_BYTES: usize = 256 << 10;
 /// Findings of one piece; then it ends early. A disk that loses more at a time is counted all the same.
 const FOUND_MAX: usize = 64;
 /// Lost records that wait for the one behind them, of one file.
@@ -148,7 +148,7 @@ impl<S: Storage> Scrubber<S> {
         Self {
             storage,
             stream: Stream::default(),
-            scratch: Aligned::new(PIECE_BYTES),
+            scratch: Aligned::new(SCRATCH_BYTES),
             loaded: 0,
             round: Walk::default(),
             urgent: Walk::default(),
