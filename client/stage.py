@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
     from ringfence.scopes import Begun
     from ringfence.tables import Tables
-    from ringfence.waits import Wait
+    from ringfence.waits import Held, Wait
 
 TOKEN_BYTES = 16
 IDENTITY = struct.Struct("<QQQII16s")  # scope, driver, epoch, writer, zero, token
@@ -99,7 +99,7 @@ class Stager:
         identity = IDENTITY.pack(begun.scope, begun.driver, epoch, writer, 0, self.token)
         item = EXTENSION_ITEM.pack(wire.ExtensionKind.STAGE, 0, len(identity)) + identity
         self._extension = item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
-        self._budget = Budget(bytes_in_flight_max)
+        self._budget = Budget(bytes_in_flight_max, self._blocked)
         self._layouts: dict[str, tuple[Layout, TopicEncoder]] = {}
         self._newest: dict[int, Layout] = {}
         self._next: dict[tuple[int, int], int] = {}
@@ -176,6 +176,17 @@ class Stager:
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
 
     def _late(self, asks: dict[tuple[int, int, int], Ask]) -> WaitTimeoutError:
+        topic, waits = self._waits(asks)
+        return late_error("rows that were staged have", topic, waits, self._timeout_s, batches=len(asks))
+
+    def _blocked(self, waited_s: float) -> Held:
+        del waited_s
+        with self._changed:
+            asks = dict(self._asks)
+        return self._waits(asks)
+
+    def _waits(self, asks: dict[tuple[int, int, int], Ask]) -> Held:
+        """For whom they wait, and their first topic."""
         said = {place[:2]: ask.last_error or self._refusals.get(place[:2]) for place, ask in asks.items()}
 
         def look() -> list[Wait]:
@@ -184,14 +195,8 @@ class Stager:
                 for topic, partition in sorted(said)
             ]
 
-        topic = self._newest[min(said)[0]].name
-        return late_error(
-            "rows that were staged have",
-            topic,
-            looked_up(self._link, look),
-            self._timeout_s,
-            batches=len(asks),
-        )
+        first = min(said)[0] if said else min(self._newest)
+        return self._newest[first].name, looked_up(self._link, look)
 
     @property
     def names(self) -> dict[int, str]:
