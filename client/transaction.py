@@ -201,6 +201,7 @@ class Transaction:
         """Give up all of it."""
         if not self._ended:
             self._ended = True
+            self._attempt.close()
             self._expire()
 
     def _unstaged(self, error: RingfenceError) -> DeadlineError:
