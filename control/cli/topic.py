@@ -106,10 +106,12 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
     else:
         rows = [
             [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), shown_rows(topic),
-             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"]]
+             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"],
+             topic["quarantined"] or None]
             for topic in topics
         ]  # fmt: skip
-        show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows, ids=("id",))
+        columns = ("topic", "id", "partitions", "rows", "bytes", "key", "schemas", "quarantined")
+        show_table("", columns, rows, ids=("id",))
     check_counts(topics, door.alone)
     return Exit.OK
 

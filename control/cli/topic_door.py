@@ -101,7 +101,7 @@ class _Http:
     def topic(self, name: str) -> Topic:
         told = self._get(f"{topic_path(name)}?")
         told["partitions"] = told.pop("stats")
-        return {**told, "created": False}
+        return {**told, "created": False, "quarantined": _quarantined(told["partitions"])}
 
     def _get(self, path: str) -> Any:
         """What no answered write is missing from; where no majority says so, what the asked node knows."""
@@ -130,6 +130,7 @@ class _Http:
 def _values(info: TopicInfo) -> Topic:
     """A topic of the data socket; the schema as columns, not as bytes."""
     schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    parts = [known_figures(part) for part in info.partitions]
     return {
         "topic": info.topic,
         "name": info.name,
@@ -143,8 +144,14 @@ def _values(info: TopicInfo) -> Topic:
         "retention_ms": info.retention_ms,
         "properties": info.properties,
         **totals(info),
-        "partitions": [known_figures(part) for part in info.partitions],
+        "quarantined": _quarantined(parts),
+        "partitions": parts,
     }
+
+
+def _quarantined(parts: list[dict[str, Any]]) -> int:
+    """How many are, as far as their owners tell."""
+    return sum(part["quarantined"] is not None for part in parts)
 
 
 def _columns(schema: pa.Schema) -> list[dict[str, Any]]:
