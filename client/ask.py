@@ -106,7 +106,8 @@ class Ask:
         if peer.failure is not None:
             return peer.failure
         if self.layout is not None and self.opcode in READS and self.partition in self.layout.partitions:
-            return _owner_silent(self.layout, self.partition, peer)
+            found = peer.found or f"{', '.join(peer.addresses)} gives no answer"
+            return owner_silent(self.layout, self.partition, found)
         return ConnectError(
             f"no node answered {self.opcode.name} in time; {peer.found}".removesuffix("; "),
             addresses=list(peer.addresses),
@@ -114,11 +115,11 @@ class Ask:
         )
 
 
-def _owner_silent(layout: Layout, partition: int, peer: Peer) -> ConnectError:
+def owner_silent(layout: Layout, partition: int, found: str) -> ConnectError:
+    """A partition's owner does not answer, and `found` says how that is known."""
     owner = layout.partitions[partition].owner
     owned = [entry.partition for entry in layout.partitions.values() if entry.owner == owner]
     numbers = ", ".join(map(str, owned[:NAMED_MAX])) + (", ..." if len(owned) > NAMED_MAX else "")
-    found = peer.found or f"{', '.join(layout.addresses.get(owner, peer.addresses))} gives no answer"
     return ConnectError(
         f"partition {partition} cannot be read: its owner, node {owner}, does not answer: {found}; start the "
         f"node again, or read without what it owns ({numbers}): name others by partition= or --partition",

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from ringfence.locks import Owned
-from ringfence.native.errors import OverloadedError
+from ringfence.waits import full_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ringfence.waits import Held
 
 
 class Budget:
     """A counter with a limit. One body above the whole limit may be alone, so that nothing waits for ever."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
+    def __init__(self, bytes_max: int, blocked: Callable[[float], Held]) -> None:
+        """`blocked`: whose bytes are held, and what they wait for; of who has waited so many seconds."""
+        self.bytes_max, self._blocked = bytes_max, blocked
         self._used = 0
         self._closed = False
         owned = Owned()
@@ -33,27 +40,26 @@ class Budget:
             timeout_s: seconds; 0 does not wait.
 
         Raises:
-            OverloadedError: they did not fit in time; nothing was taken.
+            OverloadedError: they did not fit in time; nothing was taken. It names what is waited for.
         """
         with self._lock:
-            if not self._fits(size):
-                self._wait(size, time.monotonic() + timeout_s)
-            self._used += size
+            if self._fits(size) or self._wait(size, time.monotonic() + timeout_s):
+                self._used += size
+                return
+            held = self._used
+        # Without the lock: what is looked up comes from the link's thread, which gives bytes back.
+        topic, waits = self._blocked(timeout_s)
+        raise full_error(topic, waits, bytes_held=held, bytes_wanted=size, bytes_in_flight_max=self.bytes_max)
 
-    def _wait(self, size: int, end: float) -> None:
+    def _wait(self, size: int, end: float) -> bool:
         self._waiting += 1
         try:
             while not self._fits(size):
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise OverloadedError(
-                        "the producer holds as many bytes without an outcome as it may; wait for "
-                        "answers, or raise bytes_in_flight_max",
-                        bytes_held=self._used,
-                        bytes_wanted=size,
-                        bytes_in_flight_max=self.bytes_max,
-                    )
+                    return False
                 self._changed.wait(left)
+            return True
         finally:
             self._waiting -= 1
 

@@ -20,7 +20,7 @@ from ringfence.link import Link
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Start, chosen, ends, offsets_at, spans
+from ringfence.places import Ends, Start, chosen, ends_or_silence, offsets_at, spans
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -371,10 +371,15 @@ class Client:
         )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
-        """Log start and mark of each partition, by its id."""
+        """Log start and mark of each partition, by its id.
+
+        Raises:
+            ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
+            `details`, say which. It comes within seconds where another node knows as much.
+        """
         link = self._link
         layout = self._tables.get(topic, self._deadline)
-        asked = ends(link, self._tables, layout, chosen(layout, partition), self._deadline)
+        asked = ends_or_silence(link, self._tables, layout, chosen(layout, partition), self._deadline)
         return {found.partition: found for found in asked}
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
@@ -385,7 +390,7 @@ class Client:
         return {partition: position.offset for partition, position in found.items()}
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
-        """Rows that can be read now."""
+        """Rows that can be read now. Raises ConnectError as `end_offsets`."""
         return sum(found.rows for found in self.end_offsets(topic, partition=partition).values())
 
     @property

@@ -7,9 +7,16 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ringfence.ask import Ask
+from ringfence.ask import Ask, owner_silent
 from ringfence.native import wire
-from ringfence.native.errors import InvalidArgumentError, NotFoundError, RerouteError, RetriableError
+from ringfence.native.errors import (
+    ConnectError,
+    InvalidArgumentError,
+    NotFoundError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from ringfence.tables import Tables
 
 TRY_S = 5.0  # at one owner; then a newer table is asked for: it may have died
+COUNT_TRY_S = 3.5  # and of a count, behind which others are asked: a failover takes 2 to 3 s
 REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
 
 OFFSET_MAX = 2**63 - 1  # of a row, as the journal counts; epochs are indexes and far below
@@ -94,6 +102,18 @@ def ends(
 ) -> list[Ends]:
     """Log start and mark of each partition, asked for at once."""
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
+    return [Ends(one, header.first_offset, header.end_offset) for one, header in found.items()]
+
+
+def ends_or_silence(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+) -> list[Ends]:
+    """As `ends`, for who needs all of them: ends as soon as nobody hears of an owner, not at the deadline.
+
+    Raises:
+        ConnectError: another node says that an owner tells it nothing, either.
+    """
+    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
     return [Ends(one, header.first_offset, header.end_offset) for one, header in found.items()]
 
 
@@ -206,15 +226,19 @@ def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> fl
 
 def _asked(
     link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode, sequence: int,
-    deadline: float,
+    deadline: float, *, heeds_others: bool = False,
 ) -> dict[int, wire.AnswerHeader]:  # fmt: skip
-    """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline."""
+    """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline.
+
+    `heeds_others`: or until others say that it is dead.
+    """
     wanted = list(partitions)
     found: dict[int, wire.AnswerHeader] = {}
     last: RerouteError | RetriableError | None
     left, redirects = wanted, 0
+    try_s = COUNT_TRY_S if heeds_others else TRY_S
     while left:
-        asked = [(one, _ask(link, layout, one, opcode, sequence, deadline)) for one in left]
+        asked = [(one, _ask(link, layout, one, opcode, sequence, deadline, try_s)) for one in left]
         left, last = [], None
         for one, future in asked:
             try:
@@ -224,6 +248,8 @@ def _asked(
                 last = error
         if last is not None:
             redirects += 1
+            if heeds_others and isinstance(last, ConnectError):
+                _check_owners(tables, layout, left, deadline, tries=redirects)
             delay_s = redirect_delay_s(redirects, last)
             if time.monotonic() + delay_s >= deadline:
                 raise last
@@ -232,13 +258,28 @@ def _asked(
     return {one: found[one] for one in wanted}
 
 
+def _check_owners(tables: Tables, layout: Layout, left: list[int], deadline: float, *, tries: int) -> None:
+    """Raises ConnectError where another node has no figures of a partition, of the owner that was asked."""
+    try:
+        told = tables.described(layout.name, min(deadline, time.monotonic() + TRY_S))
+    except RingfenceError:
+        return  # nobody tells: the owner is asked anew
+    if told.topic != layout.topic or (told.replication > 1 and tries == 1):
+        return  # another replica may be about to take over
+    for part in told.partitions:
+        entry = layout.partitions.get(part.partition)
+        if part.partition in left and part.unknown and entry is not None and part.owner == entry.owner:
+            raise owner_silent(layout, part.partition, part.unknown)
+
+
 def _ask(
-    link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float
-) -> Future[Answer]:
+    link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float,
+    try_s: float,
+) -> Future[Answer]:  # fmt: skip
     ask = Ask(
         opcode,
         b"",
-        min(deadline, time.monotonic() + TRY_S),
+        min(deadline, time.monotonic() + try_s),
         topic=layout.name,
         fields={"topic": layout.topic, "partition": partition, "sequence": sequence},
     )

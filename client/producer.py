@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
     from ringfence.sender import Sink
     from ringfence.tables import Tables
+    from ringfence.waits import Held
 
 NUMBER_MAX = 2**63 - 1  # what every language counts to, and the header's field holds
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
@@ -78,7 +79,7 @@ class Producer:
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
         self._link, self._tables = link, tables
-        self._budget = Budget(options.bytes_in_flight_max)
+        self._budget = Budget(options.bytes_in_flight_max, self._blocked)
         self._reach = None if layout.key else Reach()
         self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
         owned = Owned()
@@ -129,9 +130,10 @@ class Producer:
 
         Raises:
             BatchError: the rows cannot be stored (SchemaError names the column); nothing was sent.
-            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s`, or at once with
-                on_full="raise"; nothing was sent. Of rows that take more than all of it, the future's error
-                has `rows_handed_over`: the first so many may be stored, the others are not.
+            OverloadedError: `bytes_in_flight_max` was not free within `timeout_s` (it names who is waited
+                for), or at once with on_full="raise"; nothing was sent. Of rows that take more than all of
+                it, the future's error has `rows_handed_over`: the first so many may be stored, the others
+                are not.
             ClosedError: the producer is closed. ForkedError: it was made in the parent process.
             ReentrantError: a signal's handler or a finalizer interrupted another call of this producer.
         """
@@ -191,6 +193,7 @@ class Producer:
             raise OverloadedError(
                 "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer at "
                 "once, or raise it",
+                topic=self.topic,
                 bytes_wanted=self._room_for(chunks, note),
                 bytes_in_flight_max=self._budget.bytes_max,
             )
@@ -460,6 +463,9 @@ class Producer:
                 "let it put the rows into a queue.SimpleQueue, and send them from a thread or the main loop",
                 topic=self.topic,
             )
+
+    def _blocked(self, waited_s: float) -> Held:
+        return self._waiting.blocked(waited_s)
 
     def _check_not_closed(self) -> None:
         if self._closed:

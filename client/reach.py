@@ -6,18 +6,30 @@ chosen for a partition stays there, for it may be stored, and a partition keeps 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ringfence.locks import Flag
 
 if TYPE_CHECKING:
-    from ringfence.inflight import Inflight
+    from collections.abc import Iterator
+
     from ringfence.link import Link
     from ringfence.routing import Layout
 
 LOOK_S = 0.005  # how late a connection that ended may be seen; a look costs some us an owner
 LANE_S = 50e-6  # and so much a lane: with 10,000 of them a look takes a few percent of the thread
 KNOWN_S_MAX = 0.5  # connecting takes milliseconds; an owner that takes longer is left out until it answers
+
+
+class Lanes(Protocol):
+    """What was sent to a topic's partitions and has no outcome yet."""
+
+    @property
+    def lanes(self) -> int:
+        """How many there are to look at."""
+
+    def held(self, now: float) -> Iterator[int]:
+        """Partitions where a further batch would wait behind others that are not taken."""
 
 
 class Reach:
@@ -42,16 +54,16 @@ class Reach:
         """Connect to all owners, though nothing is to be sent yet."""
         self.looking, self._until = True, now + KNOWN_S_MAX
 
-    def look(self, link: Link, layout: Layout, inflight: Inflight, now: float) -> None:
+    def look(self, link: Link, layout: Layout, sent: Lanes, now: float) -> None:
         """Find `away` anew, at most every LOOK_S."""
         if now < self._next:
             return
-        self._next = now + max(LOOK_S, inflight.lanes * LANE_S)
+        self._next = now + max(LOOK_S, sent.lanes * LANE_S)
         if layout is not self._layout:
             self._layout, self._owned = layout, {}
             for entry in layout.active:
                 self._owned.setdefault(entry.owner, []).append(entry.partition)
-        away, unknown = set(inflight.held(now)), False
+        away, unknown = set(sent.held(now)), False
         for owner, partitions in self._owned.items():
             peer = link.peer_of(layout, owner)
             if not peer.answers:

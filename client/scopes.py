@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
-from ringfence.native.errors import FencedError, InvalidArgumentError, UnknownOutcomeError
+from ringfence.native.errors import (
+    FencedError,
+    InvalidArgumentError,
+    NotFoundError,
+    RingfenceError,
+    UnknownOutcomeError,
+)
 from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.stage import Stager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ringfence.admin import Admin
     from ringfence.link import Link
@@ -174,6 +180,18 @@ class Scopes:
             return messages.AlreadyCommitted(own=True)
         # Where the node does not tell, it may have been an earlier call, of whichever process.
         return answer.control(messages.AlreadyCommitted) if len(answer.body) else messages.AlreadyCommitted()
+
+    def gone(self, topics: Mapping[int, str]) -> list[str]:
+        """Names of the topics, by id, that are not there any more; empty where nobody tells."""
+        found, deadline = [], self._admin.deadline()
+        for topic, name in topics.items():
+            try:
+                self._tables.get_by_id(topic, deadline)
+            except NotFoundError:
+                found.append(name)
+            except RingfenceError:
+                return []
+        return found
 
     def expire(self, begun: Begun, epoch: int) -> None:
         """Give up what is staged in the epoch, and before it. An epoch that is committed stays.

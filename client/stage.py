@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringfence.ask import Ask
@@ -20,10 +20,10 @@ from ringfence.native.errors import (
     RetriableError,
     RingfenceError,
     UnknownOutcomeError,
-    WaitTimeoutError,
 )
 from ringfence.retry import Backoff
-from ringfence.waits import late_error, looked_up, why
+from ringfence.under_way import UnderWay
+from ringfence.waits import late_error
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ringfence.routing import Layout
     from ringfence.scopes import Begun
     from ringfence.tables import Tables
-    from ringfence.waits import Wait
+    from ringfence.under_way import Staged
+    from ringfence.waits import Held
 
 TOKEN_BYTES = 16
 IDENTITY = struct.Struct("<QQQII16s")  # scope, driver, epoch, writer, zero, token
@@ -74,7 +75,7 @@ class _Batch(NamedTuple):
     deadline: float
 
     @property
-    def place(self) -> tuple[int, int, int]:
+    def place(self) -> Staged:
         return self.topic, self.body.partition, self.sequence
 
 
@@ -99,14 +100,14 @@ class Stager:
         identity = IDENTITY.pack(begun.scope, begun.driver, epoch, writer, 0, self.token)
         item = EXTENSION_ITEM.pack(wire.ExtensionKind.STAGE, 0, len(identity)) + identity
         self._extension = item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
-        self._budget = Budget(bytes_in_flight_max)
+        self._under_way = UnderWay(link, tables)
+        self._newest, self._asks = self._under_way.layouts, self._under_way.asks
+        self._changed = self._under_way.changed
+        # Who drops an attempt in its midst ends it as well.
+        weakref.finalize(self, self._under_way.end).atexit = False
+        self._budget = Budget(bytes_in_flight_max, self._blocked)
         self._layouts: dict[str, tuple[Layout, TopicEncoder]] = {}
-        self._newest: dict[int, Layout] = {}
         self._next: dict[tuple[int, int], int] = {}
-        self._changed = threading.Condition(threading.Lock())
-        self._under_way = 0
-        self._asks: dict[tuple[int, int, int], Ask] = {}  # of what is under way
-        self._refusals: dict[tuple[int, int], RingfenceError] = {}  # the last of each that asks anew
         self._parts: Parts = {}
         self._already = False
         self._error: RingfenceError | None = None
@@ -153,14 +154,15 @@ class Stager:
         """
         deadline = time.monotonic() + self._timeout_s
         with self._changed:
-            while self._under_way and self._error is None:
+            while self._asks and self._error is None:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            late = {} if self._error is not None else dict(self._asks)
+            late = 0 if self._error is not None else len(self._asks)
         if late:
-            raise self._late(late)
+            topic, waits = self._under_way.waits()
+            raise late_error("rows that were staged have", topic, waits, self._timeout_s, batches=late)
         self._check()
 
     def finish(self) -> StagedRows:
@@ -170,28 +172,22 @@ class Stager:
             RingfenceError: the first refusal. Nothing of the attempt must be committed then.
         """
         self._closed = True
-        self.flush()
+        try:
+            self.flush()
+        finally:
+            self.close()
         parts = {} if self._already else dict(self._parts)
         begun = self._begun
         return StagedRows(self.token, parts, self._already, begun.scope, self._epoch, begun.driver)
 
-    def _late(self, asks: dict[tuple[int, int, int], Ask]) -> WaitTimeoutError:
-        said = {place[:2]: ask.last_error or self._refusals.get(place[:2]) for place, ask in asks.items()}
+    def close(self) -> None:
+        """Take no more rows; what is staged goes with the next commit of the scope."""
+        self._closed = True
+        self._under_way.end()
 
-        def look() -> list[Wait]:
-            return [
-                why(self._link, self._newest[topic], partition, said=said[topic, partition], awaits=True)
-                for topic, partition in sorted(said)
-            ]
-
-        topic = self._newest[min(said)[0]].name
-        return late_error(
-            "rows that were staged have",
-            topic,
-            looked_up(self._link, look),
-            self._timeout_s,
-            batches=len(asks),
-        )
+    def _blocked(self, waited_s: float) -> Held:
+        del waited_s
+        return self._under_way.waits()
 
     @property
     def names(self) -> dict[int, str]:
@@ -218,8 +214,8 @@ class Stager:
         found = self._layouts.get(topic)
         if found is None:
             layout = self._tables.get(topic, time.monotonic() + self._timeout_s)
-            found = self._layouts[topic] = (layout, TopicEncoder(layout, split=True))
-            self._newest.setdefault(layout.topic, layout)
+            reach = self._under_way.watch(layout)
+            found = self._layouts[topic] = (layout, TopicEncoder(layout, split=True, reach=reach))
         return found
 
     @holds
@@ -228,9 +224,8 @@ class Stager:
         sequence = self._next.get(place, 0)
         self._next[place] = sequence + 1
         with self._changed:
-            while self._under_way >= BATCHES_MAX and self._error is None:
+            while len(self._asks) >= BATCHES_MAX and self._error is None:
                 self._changed.wait(1.0)
-            self._under_way += 1
         self._ask(_Batch(layout.topic, layout.name, body, sequence, time.monotonic() + self._timeout_s), 0)
 
     def _ask(self, batch: _Batch, redirects: int) -> None:
@@ -257,7 +252,8 @@ class Stager:
                 "crc": body.crc,
             },
         )
-        self._asks[batch.place] = ask
+        with self._changed:
+            self._asks[batch.place] = ask
         ask.future.add_done_callback(lambda future: self._answered(batch, redirects, future))
         self._link.call(lambda: self._link.enqueue_at_owner(ask, layout, body.partition))
 
@@ -271,7 +267,7 @@ class Stager:
             if time.monotonic() >= batch.deadline:
                 self._ended(batch, error)
                 return
-            self._refusals[batch.topic, batch.body.partition] = error
+            self._under_way.refusals[batch.place[:2]] = error
             wait_s = getattr(error, "retry_after_s", error.details.get("retry_after_s", 0.0))
             after = REROUTE.delay_s(redirects + 1, self._link.jitter(), wait_s)
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
@@ -294,11 +290,11 @@ class Stager:
     def _ended(self, batch: _Batch, error: RingfenceError | None) -> None:
         self._budget.give(len(batch.body.data))
         with self._changed:
-            self._under_way -= 1
             self._asks.pop(batch.place, None)
             if error is not None:
                 self._error = self._error or error
             else:
-                place = (batch.topic, batch.body.partition)
+                place = batch.place[:2]
                 self._parts[place] = self._parts.get(place, 0) + batch.body.rows
+                self._under_way.took(place)
             self._changed.notify_all()

@@ -52,10 +52,13 @@ class Tables:
         Raises:
             NotFoundError: no such topic. ConnectError: nobody answered until the deadline.
         """
+        return self.get_by_id(self.described(name, deadline).topic, deadline, name)
+
+    def described(self, name: str, deadline: float) -> messages.TopicInfo:
+        """What a node knows of a topic; waits, and raises as `get`."""
         body = control_body(messages.TopicName(name=name))
         describe = Ask(wire.Opcode.TOPIC_DESCRIBE, body, deadline, topic=name)
-        topic = self._link.ask(describe).result().control(messages.TopicInfo).topic
-        return self.get_by_id(topic, deadline, name)
+        return self._link.ask(describe).result().control(messages.TopicInfo)
 
     def get_by_id(self, topic: int, deadline: float, name: str | None = None) -> Layout:
         """The same by id."""

@@ -188,11 +188,13 @@ class Transaction:
         except NotFoundError as error:
             if error.code is not Code.UNKNOWN_TOPIC or error.topic is not None:
                 raise
-            names = sorted(self._attempt.names.values())
+            names = sorted(self._scopes.gone(self._attempt.names) or self._attempt.names.values())
+            one = names[0] if len(names) == 1 else None
+            which = f"a topic of the transaction ({', '.join(names)})" if one is None else f"topic {one}"
             raise NotFoundError(
-                f"a topic of the transaction ({', '.join(names)}) was deleted, or deleted and made anew: "
-                f"nothing of the transaction is stored ({error.message})",
-                topic=names[0] if len(names) == 1 else None,
+                f"{which} was deleted, or deleted and made anew: nothing of the transaction is stored "
+                f"({error.message})",
+                topic=one,
                 code=error.code,
                 **error.details,
             ) from error
@@ -201,6 +203,7 @@ class Transaction:
         """Give up all of it."""
         if not self._ended:
             self._ended = True
+            self._attempt.close()
             self._expire()
 
     def _unstaged(self, error: RingfenceError) -> DeadlineError:

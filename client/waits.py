@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from ringfence.native.errors import ClosedError, RingfenceError, WaitTimeoutError
+from ringfence.native.errors import ClosedError, OverloadedError, RingfenceError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +32,11 @@ WORDS: dict[Reason, str] = {
     "unanswered": "has it and has not answered yet",
     "not sent": "gets it behind others of this producer",
 }
+WORST_FIRST: tuple[Reason, ...] = get_args(Reason)
+FULL = (
+    "the producer holds as many bytes without an outcome as it may{because}; wait for answers, or raise "
+    "bytes_in_flight_max"
+)
 
 
 class Wait(NamedTuple):
@@ -53,6 +58,10 @@ class Wait(NamedTuple):
     def text(self) -> str:
         """The clause, with what was found."""
         return f"{self.words}: {self.found}" if self.found else self.words
+
+
+Held = tuple[str, list[Wait]]
+"""The topic of what waits, and for whom."""
 
 
 def why(link: Link, layout: Layout, partition: int, *, said: RingfenceError | None, awaits: bool) -> Wait:
@@ -100,22 +109,34 @@ def late_error(
     what: str, topic: str, waits: Sequence[Wait], waited_s: float | None, **values: int
 ) -> WaitTimeoutError:
     """A wait of `waited_s` is over. `what`: who "has" no outcome."""
-    because = f" ({known})" if (known := told(waits)) else ""
-    first = waits[0] if waits else None
     return WaitTimeoutError(
-        f'{what} no outcome yet in topic "{topic}"{because}{GOES_ON}',
+        f'{what} no outcome yet in topic "{topic}"{_because(waits)}{GOES_ON}',
         topic=topic,
-        partitions=tuple(wait.partition for wait in waits),
-        node=first.node if first is not None and first.node else None,
-        address=None if first is None else first.address,
-        reason=None if first is None else first.reason,
         waited_s=waited_s,
-        **values,
+        **(_named(waits) | values),
     )
 
 
+def full_error(topic: str, waits: Sequence[Wait], **values: int) -> OverloadedError:
+    """No room within `bytes_in_flight_max`: the bytes of `topic` that hold it wait for `waits`."""
+    return OverloadedError(FULL.format(because=_because(waits)), topic=topic, **(_named(waits) | values))
+
+
+def _because(waits: Sequence[Wait]) -> str:
+    return f" ({known})" if (known := told(waits)) else ""
+
+
+def _named(waits: Sequence[Wait]) -> dict[str, Any]:
+    """What errors name; nothing if nobody is known."""
+    if not waits:
+        return {}
+    first, partitions = waits[0], tuple(wait.partition for wait in waits)
+    node = {"node": first.node} if first.node else {}
+    return {"partitions": partitions, **node, "address": first.address, "reason": first.reason}
+
+
 def looked_up(link: Link, look: Callable[[], list[Wait]]) -> list[Wait]:
-    """What the link's thread finds; nothing if it has ended, or does not come to it."""
+    """What the link's thread finds, the worst first; nothing if it has ended, or does not come to it."""
     found: list[Wait] = []
     looked = threading.Event()
 
@@ -128,7 +149,7 @@ def looked_up(link: Link, look: Callable[[], list[Wait]]) -> list[Wait]:
     with contextlib.suppress(ClosedError):
         link.call(run)
         looked.wait(LOOK_S_MAX)
-    return list(found)
+    return sorted(found, key=lambda wait: WORST_FIRST.index(wait.reason))
 
 
 class Waiting:
@@ -146,3 +167,8 @@ class Waiting:
         # Who asks without waiting asks often.
         waits = looked_up(self._link, lambda: self._look(future)) if waited_s else []
         return late_error(what, self._topic, waits, waited_s, **values)
+
+    def blocked(self, waited_s: float) -> Held:
+        """What all of them wait for, to whom has waited for room."""
+        waits = looked_up(self._link, lambda: self._look(None)) if waited_s else []
+        return self._topic, waits

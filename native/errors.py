@@ -110,7 +110,11 @@ class ConnectError(RetriableError):
 
 
 class OverloadedError(RetriableError):
-    """A memory budget is spent: the node's, or the producer's own with on_full="raise". Wait for answers."""
+    """A memory budget is spent: the node's, or the producer's own with on_full="raise". Wait for answers.
+
+    Of a `send` that has waited for room `details` has `partitions`, `node`, `address` and `reason`, as
+    `WaitTimeoutError`, as far as they are known.
+    """
 
 
 class DeadlineError(RetriableError):

@@ -183,3 +183,15 @@ def test_no_code_says_of_itself_that_it_is_unfinished() -> None:
         check=False,
     ).stdout
     assert [line for line in listed.splitlines() if not line.startswith("tests/test_tidy.py:")] == []
+
+
+@pytest.mark.parametrize("name", [name for name in PYTHON if name.startswith(("tests/", "benchmarks/"))])
+def test_no_folder_of_a_test_stays_behind(name: str) -> None:
+    made = [
+        node.lineno
+        for node in ast.walk(ast.parse(text_of(name)))
+        if isinstance(node, ast.Attribute | ast.Name)
+        and (node.attr if isinstance(node, ast.Attribute) else node.id)
+        in {"mkdtemp", "mkstemp", "gettempdir"}
+    ]
+    assert not made, f"{name}:{made}: nobody removes it; use tmp_path, or TemporaryDirectory"

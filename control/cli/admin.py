@@ -38,6 +38,8 @@ LATE: Final = (
     "one, or start those again"
 )
 RETRIED: Final = frozenset({429, 503, 504})
+NO_MAJORITY: Final = "no-majority"
+"""The problem of a node that would have to ask one."""
 _ERRORS: Final[dict[int, type[RingfenceError]]] = {
     400: errors.InvalidArgumentError,
     401: errors.UnauthorizedError,
@@ -88,6 +90,10 @@ class Admin:
         """The body of an answer. Raises RingfenceError."""
         return self._sent("GET", path, None, {})
 
+    def get_if_majority(self, path: str) -> Any:
+        """As `get`, for who can do without: NoMajority as soon as each address has been asked once."""
+        return self._sent("GET", path, None, {}, waits_for_majority=False)
+
     def change(self, method: str, path: str, given: Any = None, *, condition: str | None = None) -> Any:
         """A change; sent again under its key, at any address, until it is answered or the time is over."""
         headers = {"Idempotency-Key": secrets.token_hex(16)}
@@ -95,7 +101,9 @@ class Admin:
             headers["If-Match"] = condition
         return self._sent(method, path, given, headers)
 
-    def _sent(self, method: str, path: str, given: Any, headers: dict[str, str]) -> Any:
+    def _sent(
+        self, method: str, path: str, given: Any, headers: dict[str, str], *, waits_for_majority: bool = True
+    ) -> Any:
         body = None if given is None else json.dumps(given).encode()
         sent = {"Accept": "application/json", **headers}
         if body is not None:
@@ -105,17 +113,18 @@ class Admin:
         failures: deque[RingfenceError] = deque(maxlen=1)
         whom = ", ".join(self._addresses)
         if self._quiet:
-            return self._answer(method, path, body, sent, failures)
+            return self._answer(method, path, body, sent, failures, waits_for_majority)
         with patience(whom, self._timeout_s, lambda: str(failures[0]) if failures else ""):
-            return self._answer(method, path, body, sent, failures)
+            return self._answer(method, path, body, sent, failures, waits_for_majority)
 
     def _answer(
         self, method: str, path: str, body: bytes | None, sent: dict[str, str],
-        failures: deque[RingfenceError],
+        failures: deque[RingfenceError], waits_for_majority: bool,  # noqa: FBT001
     ) -> Any:  # fmt: skip
         """Of the first that gives one; `failures` has why the last one did not."""
         end = time.monotonic() + self._timeout_s
         while True:
+            alone = ""
             for address in self._addresses:
                 left = end - time.monotonic()
                 try:
@@ -124,16 +133,23 @@ class Admin:
                     failures.append(error)
                 except _Again as again:
                     failures.append(again.error)
+                    alone = again.error.message if again.slug == NO_MAJORITY else alone
+            if alone and not waits_for_majority:
+                raise NoMajority(alone)
             assert failures, "no address"
             if time.monotonic() + AGAIN_S >= end:
                 raise failures[0]
             time.sleep(AGAIN_S)
 
 
+class NoMajority(Exception):  # noqa: N818 - who gets it goes on with what one node knows
+    """Its text is what the node said."""
+
+
 class _Again(Exception):  # noqa: N818 - it ends in another try or in `error`
-    def __init__(self, error: RingfenceError) -> None:
+    def __init__(self, error: RingfenceError, slug: str) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.error, self.slug = error, slug
 
 
 def _why(error: OSError | http.client.HTTPException) -> str:
@@ -168,19 +184,24 @@ def _one(
         return told
     told_error = _error(answer.status, told)
     if answer.status in RETRIED:
-        raise _Again(told_error)
+        raise _Again(told_error, _slug(told))
     raise told_error
 
 
 def _error(status: int, problem: Any) -> RingfenceError:
     """The error of a problem; the class tells what to do, as for answers on the data socket."""
     told = problem if isinstance(problem, dict) else {}
-    slug = str(told.get("type", "")).rpartition(":")[2]
     detail = str(told.get("detail", f"status {status}"))
-    name = slug.upper().replace("-", "_")
+    name = _slug(told).upper().replace("-", "_")
     if name in Code.__members__:
         return refusal(Code[name], detail)
     return _ERRORS.get(status, errors.RetriableError if status >= 500 else errors.RefusedError)(detail)
+
+
+def _slug(problem: Any) -> str:
+    """Which problem it is; empty if it is none."""
+    told = problem if isinstance(problem, dict) else {}
+    return str(told.get("type", "")).rpartition(":")[2]
 
 
 def _checked(text: str) -> str:

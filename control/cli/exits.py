@@ -45,7 +45,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well, or a member of its cluster FAILED; "
     "`--wait`: over, but not all was moved; `fsck --cluster`: not all could be proven; `topic`: counts are "
-    "missing, of owners that do not answer",
+    "missing, of owners that do not answer, or no majority answers",
     Exit.OUTPUT: "the output cannot be written: no space, no right to, or an error of its disk",
     Exit.PARTLY: "a part of the rows is on disk, the rest is not: the same command would store it twice; "
     "also after Ctrl-C or SIGTERM; with `--scope` nothing is stored in part",

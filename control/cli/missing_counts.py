@@ -33,18 +33,23 @@ def shown_size(topic: dict[str, Any]) -> str:
     return f"{shown_bytes(sum(known))} + {UNKNOWN}" if known else UNKNOWN
 
 
-def check_counts(topics: Iterable[dict[str, Any]]) -> None:
-    """Raises CountsMissingError, which names partitions and nodes, where a figure is missing."""
+def check_counts(topics: Iterable[dict[str, Any]], alone: str = "") -> None:
+    """Raises CountsMissingError, which names partitions and nodes, where a figure is missing.
+
+    `alone`: why one node had to be believed, which may not know the newest topics.
+    """
     silent: dict[str, dict[str, list[int]]] = {}
     for topic in topics:
         for part in topic["partitions"]:
             if part.get("unknown") is not None:
                 of = silent.setdefault(part["unknown"], {})
                 of.setdefault(shown_topic_name(topic["name"]), []).append(part["partition"])
+    faults = [f"this is what one node knows, newer changes may be missing: {alone}"] if alone else []
     if silent:
-        raise CountsMissingError(
-            "rows and bytes are missing: " + "; ".join(f"{why}: {_named(of)}" for why, of in silent.items())
-        )
+        named = "; ".join(f"{why}: {_named(of)}" for why, of in silent.items())
+        faults.append(f"rows and bytes are missing: {named}")
+    if faults:
+        raise CountsMissingError("; ".join(faults))
 
 
 def _named(topics: dict[str, list[int]]) -> str:

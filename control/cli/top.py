@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 RATES: Final = ("rows", "bytes", "acknowledged", "reads", "refused")
 """Counters that are shown as so much a second."""
+UNKNOWN_LOAD: Final[dict[str, Any]] = {"bytes_s": None, "requests_s": None, "busiest": []}
 UNDER_WAY: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING", "RETRYING"})
 PLAIN: Final = ("node", "life", "role", "draining", "in_ring", "partitions", "replicas")
 """What the metadata tells of each node; one of an older program has no `replicas`."""
@@ -31,7 +32,8 @@ MOVES_SHOWN: Final = 10
 TOPICS_MAX: Final = 16
 """Topics that a look asks for where none is named: each is asked of all nodes that own some of it."""
 PARTITIONS_SHOWN: Final = 20
-"""The busiest ones, and of those that are equally busy the ones with the most rows; --json has all."""
+"""Those that nobody serves first, then the busiest, and of equally busy ones those with the most rows; --json
+has all."""
 ASK_S: Final = 2.0
 """How long a node may take to answer; one that takes longer is shown as silent."""
 
@@ -103,7 +105,7 @@ def _looks(
         total = {f"{name}_s": sum(node.get(f"{name}_s") or 0.0 for node in shown) for name in RATES}
         yield {"time_ms": time.time_ns() // 1_000_000, "leader": nodes["leader"], "term": nodes["term"],
                "nodes": shown, "total": total, "partitions": _partitions(admin, topics, seen),
-               **_moving(admin, seen)}  # fmt: skip
+               **_moving(admin, seen, {node["node"] for node in shown if _tells_nothing(node)})}  # fmt: skip
         done += 1
         if count and done >= count:
             return
@@ -166,8 +168,16 @@ def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:
             "bytes": size, "lag_records": part.get("lag_records"), **rates}  # fmt: skip
 
 
-def _moving(admin: Admin, seen: Seen) -> dict[str, Any]:
-    """The run with the moves that are under way, what partitions cost, and what the policy makes of it."""
+def _tells_nothing(node: dict[str, Any]) -> bool:
+    """What was told of it before is not so any more."""
+    return bool(node["state"] == "silent" or node.get("life") == "FAILED")
+
+
+def _moving(admin: Admin, seen: Seen, mute: set[int]) -> dict[str, Any]:
+    """The run with the moves that are under way, what partitions cost, and what the policy makes of it.
+
+    The leader remembers for half a minute what a node told of its load; of the `mute` ones it is unknown.
+    """
     try:
         told = admin.get("/admin/rebalance")
     except RingfenceError as error:
@@ -180,7 +190,8 @@ def _moving(admin: Admin, seen: Seen) -> dict[str, Any]:
             moves.append({**move, "bytes_s": rate})
     seen.copied = {move["partition"]: (now, move["bytes"]) for move in moves}
     run = {name: told[name] for name in ("run", "action", "node", "state", "outcome", "counts", "eta_s")}
-    return {"rebalance": run, "moves": moves, "loads": told["loads"], "policy": told["policy"]}
+    loads = [load if load["node"] not in mute else {**load, **UNKNOWN_LOAD} for load in told["loads"]]
+    return {"rebalance": run, "moves": moves, "loads": loads, "policy": told["policy"]}
 
 
 def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str, Any]:
@@ -213,11 +224,13 @@ def _shown(look: dict[str, Any]) -> Group:
 
 
 def _stored(look: dict[str, Any]) -> Iterator[Table | str]:
-    """The busiest partitions."""
+    """The partitions that matter most."""
     from rich.table import Table  # noqa: PLC0415 - as above
 
     parts = sorted(
-        look["partitions"], key=lambda part: (part["bytes_s"] or 0, part["rows"] or 0), reverse=True
+        look["partitions"],
+        key=lambda part: (part["rows"] is None, part["bytes_s"] or 0, part["rows"] or 0),
+        reverse=True,
     )
     if not parts:
         return
@@ -266,6 +279,9 @@ def _moves(look: dict[str, Any]) -> Iterator[Table | str]:
             )  # fmt: skip
         yield table
     for load in look["loads"]:
+        if load["bytes_s"] is None:
+            yield f"node {load['node']}: - appended"
+            continue
         busiest = ", ".join(f"{one['partition']} {shown_bytes(one['bytes_s'])}/s" for one in load["busiest"])
         rate = f"{shown_bytes(load['bytes_s'])}/s and {load['requests_s']:,} batches/s appended"
         yield f"node {load['node']}: {rate}" + (f"; busiest {busiest}" if busiest else "")

@@ -106,11 +106,13 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
     else:
         rows = [
             [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), shown_rows(topic),
-             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"]]
+             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"],
+             topic["quarantined"] or None]
             for topic in topics
         ]  # fmt: skip
-        show_table("", ("topic", "id", "partitions", "rows", "bytes", "key", "schemas"), rows, ids=("id",))
-    check_counts(topics)
+        columns = ("topic", "id", "partitions", "rows", "bytes", "key", "schemas", "quarantined")
+        show_table("", columns, rows, ids=("id",))
+    check_counts(topics, door.alone)
     return Exit.OK
 
 
@@ -132,7 +134,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
         topic = door.topic(name)
     if as_json:
         emit(topic)
-        check_counts([topic])
+        check_counts([topic], door.alone)
         return Exit.OK
     click.echo("{name}  (topic {topic}, version {version}, replication {replication})".format(**topic))
     keeps = [f"retention {topic['retention_bytes']:,} bytes a partition"] if topic["retention_bytes"] else []
@@ -160,7 +162,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     show_table("", columns, parts, ids=("number", "owner"))
     if topic["replication"] > 1 and not door_tells:
         click.echo("the admin API knows which nodes have replicas: `ringfence topic show --http URL`")
-    check_counts([topic])
+    check_counts([topic], door.alone)
     return Exit.OK
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from ringfence.control.cli.admin import Admin, topic_path
+from ringfence.control.cli.admin import Admin, NoMajority, topic_path
 from ringfence.control.cli.connection import connected, http_meant
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.native.errors import AlreadyExistsError, NotFoundError
@@ -27,7 +27,9 @@ Options = dict[str, Any]
 
 
 class Door(Protocol):
-    """What the commands ask for."""
+    """What the commands ask for. `alone`: why that is what one node knows, not all; "": it is all."""
+
+    alone: str
 
     def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic: ...
     def topics(self, prefix: str) -> list[Topic]: ...
@@ -46,6 +48,8 @@ def opened(address: str, http: str | None, token_file: Path | None, timeout_s: f
 
 
 class _Socket:
+    alone = ""
+
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -70,7 +74,7 @@ class _Socket:
 
 class _Http:
     def __init__(self, admin: Admin) -> None:
-        self._admin = admin
+        self._admin, self.alone = admin, ""
 
     def create(self, name: str, schema: pa.Schema, options: Options, *, exist_ok: bool) -> Topic:
         message = base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
@@ -88,16 +92,25 @@ class _Http:
         names: list[str] = []
         while True:
             after = names[-1] if names else ""
-            query = f"prefix={quote(prefix)}&after={quote(after)}&limit={PAGE}&linearizable=true"
-            page = self._admin.get(f"/admin/topics?{query}")
+            query = f"prefix={quote(prefix)}&after={quote(after)}&limit={PAGE}"
+            page = self._get(f"/admin/topics?{query}")
             names += [topic["name"] for topic in page["topics"]]
             if not page["more"]:
                 return [self.topic(name) for name in names]
 
     def topic(self, name: str) -> Topic:
-        told = self._admin.get(f"{topic_path(name)}?linearizable=true")
+        told = self._get(f"{topic_path(name)}?")
         told["partitions"] = told.pop("stats")
-        return {**told, "created": False}
+        return {**told, "created": False, "quarantined": _quarantined(told["partitions"])}
+
+    def _get(self, path: str) -> Any:
+        """What no answered write is missing from; where no majority says so, what the asked node knows."""
+        if not self.alone:
+            try:
+                return self._admin.get_if_majority(f"{path}&linearizable=true")
+            except NoMajority as error:
+                self.alone = str(error)
+        return self._admin.get(path)
 
     def truncate(self, name: str, partition: int | None, before_offset: int | None) -> None:
         given = {"partition": partition, "before_offset": before_offset}
@@ -117,6 +130,7 @@ class _Http:
 def _values(info: TopicInfo) -> Topic:
     """A topic of the data socket; the schema as columns, not as bytes."""
     schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    parts = [known_figures(part) for part in info.partitions]
     return {
         "topic": info.topic,
         "name": info.name,
@@ -130,8 +144,14 @@ def _values(info: TopicInfo) -> Topic:
         "retention_ms": info.retention_ms,
         "properties": info.properties,
         **totals(info),
-        "partitions": [known_figures(part) for part in info.partitions],
+        "quarantined": _quarantined(parts),
+        "partitions": parts,
     }
+
+
+def _quarantined(parts: list[dict[str, Any]]) -> int:
+    """How many are, as far as their owners tell."""
+    return sum(part["quarantined"] is not None for part in parts)
 
 
 def _columns(schema: pa.Schema) -> list[dict[str, Any]]:

@@ -113,3 +113,38 @@ def test_a_cluster_that_tells_of_no_moves_is_shown_without(
     assert run(["top", "--count", "1", "--json"]) == 0
     look = json.loads(capsys.readouterr().out)
     assert (look["rebalance"], look["moves"], look["policy"]) == (None, [], "the node is starting")
+
+
+DEAD = {**NODE, "node": 1, "life": "FAILED", "http": []}
+
+
+@pytest.mark.parametrize("dead", [DEAD, {**DEAD, "life": "LIVE", "http": ["http://127.0.0.1:2"]}])
+def test_what_a_dead_node_told_last_is_not_shown_as_its_load_of_now(
+    dead: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Dying(Fake):
+        def __init__(self, address: str | None, *_: Any, **__: Any) -> None:
+            super().__init__()
+            self._address = address
+
+        def get(self, path: str) -> dict[str, Any]:
+            if path == "/admin/nodes":
+                return {"leader": 3, "term": 2, "nodes": [NODE, dead]}
+            if path == "/admin/status" and self._address == "http://127.0.0.1:2":
+                raise RetriableError("no answer")
+            if path == "/admin/topics/public/default/t":
+                nobody = {**PART, "partition": 8, "owner": 1, "start_offset": None, "end_offset": None,
+                          "bytes": None, "unknown": "node 1 is FAILED"}  # fmt: skip
+                return {"name": "public/default/t", "stats": [PART | {"end_offset": 1_100}, nobody]}
+            return super().get(path)
+
+    monkeypatch.setattr(top, "Admin", Dying)
+    assert run(["top", "--count", "1", "--json"]) == 0
+    [load] = json.loads(capsys.readouterr().out)["loads"]
+    assert load == {"node": 1, "bytes_s": None, "requests_s": None, "busiest": []}
+    assert run(["top", "--count", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "node 1: - appended" in said
+    assert "busiest" not in said
+    parts = [line.split()[1] for line in said.splitlines() if line.startswith("public/default/t")]
+    assert parts == ["8", "9"], "what nobody serves comes first"

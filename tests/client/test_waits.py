@@ -117,3 +117,41 @@ def test_whoever_does_not_wait_hears_at_once() -> None:
         assert (late.value.partitions, late.value.reason) == ((), None)
         with pytest.raises(ringfence.RingfenceError):
             producer.close(timeout_s=0)
+
+
+def test_a_send_that_finds_no_room_names_who_keeps_it() -> None:
+    with one_owner_down() as (_, client, down, address):
+        producer = client.producer("t", timeout_s=60, bytes_in_flight_max=20_000)
+        future = producer.send(rows(0, 5000))
+        until(lambda: len(future.appended) == 1)
+        producer._options = producer._options._replace(timeout_s=0.3)
+        with pytest.raises(ringfence.OverloadedError) as full:
+            producer.send(rows(5000, 5000))
+        error = full.value
+        assert (error.topic, error.partitions) == ("public/default/t", (down,))
+        assert (error.node, error.address, error.reason) == (2, address, "not connected")
+        assert f"(partition {down}: node 2 ({address}) is not connected: {address} refuses" in error.message
+        assert "bytes_in_flight_max" in error.message
+        same = copy.deepcopy(error)
+        assert (same.values(), str(same)) == (error.values(), str(error))
+        with pytest.raises(ringfence.OverloadedError) as at_once:
+            producer.try_send(rows(5000, 5000))
+        assert at_once.value.topic == "public/default/t"
+        with pytest.raises(ringfence.ClosedError):
+            producer.close(timeout_s=0)
+
+
+def test_of_several_nodes_the_one_that_is_worst_off_is_named_first() -> None:
+    with one_owner_down() as (node, client, down, address):
+        node.hook = lambda header: planted(Drop(served=True), header)
+        producer = client.producer("t", timeout_s=60)
+        producer.send(rows(0, 20))
+        until(lambda: bool(node.sent(Opcode.PUBLISH)))
+        with pytest.raises(ringfence.WaitTimeoutError) as late:
+            producer.flush(0.5)
+        up = min(node.topic_of("t").logs)
+        assert up < down
+        assert late.value.partitions == (down, up)
+        assert (late.value.node, late.value.address, late.value.reason) == (2, address, "not connected")
+        with pytest.raises(ringfence.RingfenceError):
+            producer.close(timeout_s=0)

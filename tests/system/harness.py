@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -9,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ SCHEMA = pa.schema(
 
 
 _ours: list[socket.socket] = []
+_numbers = itertools.count(1)
 
 
 def free_port() -> int:
@@ -59,6 +60,19 @@ def free_port() -> int:
         return port
 
 
+def log_of(data: Path, folder: Path | None) -> Path:
+    """Of one more process on `data`: beside it, where pytest removes both, and never on a disk of its own.
+
+    A test's disk gets full or loses its power, and the log says what the node made of it.
+    """
+    if folder is not None:
+        return folder / f"{data.name}.log"
+    folder = data.parent
+    while folder.is_mount():
+        folder = folder.parent
+    return folder / f"{data.name}-{next(_numbers)}.log"
+
+
 @dataclass
 class NodeProcess:
     """`ringfence serve` on a fixed port, so that clients find it again after a restart."""
@@ -71,9 +85,14 @@ class NodeProcess:
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
     """What the program is run by: `ip netns exec NAME`, say; it must become the program by exec."""
-    log_folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="ringfence-log-")))
+    log_folder: Path | None = None
+    """None: beside the data directory."""
+    log: Path = field(init=False)
     process: subprocess.Popen[bytes] | None = None
     ready: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.log = log_of(self.data, self.log_folder)
 
     @property
     def address(self) -> str:
@@ -81,6 +100,7 @@ class NodeProcess:
 
     def start(self) -> Self:
         """Start, and wait for the line that says it serves. Raises AssertionError with its log."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
         log = self.log.open("ab")
         command = [
             *self.prefix,
@@ -113,10 +133,6 @@ class NodeProcess:
             code = self._gone(10)
             raise AssertionError(f"serve did not start, exit code {code}:\n{self.log.read_text()[-4000:]}")
         return line
-
-    @property
-    def log(self) -> Path:
-        return self.log_folder / f"{self.data.name}.log"
 
     @property
     def pid(self) -> int:

@@ -77,6 +77,12 @@ def test_a_flipped_byte_quarantines_one_partition_and_fsck_names_the_record(
         status = cli("status", "--json", address=node.address)
         assert status.returncode == 9
         assert str(victim) in status.stdout
+        [listed] = map(json.loads, cli("topic", "list", "--json", address=node.address).stdout.splitlines())
+        assert listed["quarantined"] == 1
+        client.create_topic("sound", schema=SCHEMA)
+        table = [line.split() for line in cli("topic", "list", address=node.address).stdout.splitlines()]
+        assert table[0][-1] == "quarantined"
+        assert {words[0]: words[-1] for words in table[1:]} == {"sound": "-", "t": "1"}
         with pytest.raises(ringfence.QuarantinedError, match=str(victim)):
             client.truncate("t")
     after = files.content_of(node.data)

@@ -104,3 +104,37 @@ def test_sends_leave_out_a_node_that_stands_still_and_what_it_has_is_stored_once
             until(lambda: sending.one() == still, what="a send at the node that goes on")
         found = [one for ids in read_ids(client, "t").values() for _, one in ids]
         assert len(found) == len(set(found)) == sending.ids
+
+
+@pytest.mark.timeout(300)
+def test_a_transaction_leaves_out_a_node_that_is_down_until_it_is_back(three: Three) -> None:
+    down = next(place for place in range(3) if place != three.leader())
+    with opened(three, [place for place in range(3) if place != down]) as client:
+        client.create_topic("t", schema=SCHEMA, partitions=6)
+        owner = {entry.partition: entry.owner for entry in client.layout("t").active}
+        begun = client.scopes.begin("parts", topic="t")
+        three.nodes[down].kill()
+        began = time.monotonic()
+        with client.transaction("t", scope="whole", timeout_s=20) as whole:
+            for start in range(0, 120, EACH):
+                whole.send(batch(start, EACH))
+        assert time.monotonic() - began < 2 * SOON_S
+        assert whole.rows == 120
+        attempt, ids = client.scopes.attempt(begun, 1, timeout_s=60), 120
+
+        def stage() -> set[int]:
+            nonlocal ids
+            attempt.send("t", batch(ids, EACH))
+            ids += EACH
+            attempt.flush()
+            return {owner[partition] for _, partition in attempt._parts}
+
+        for _ in range(12):
+            assert three.id(down) not in stage()
+        three.nodes[down].start()
+        until(lambda: three.id(down) in stage(), what="rows at the node that is back")
+        client.scopes.commit(begun, 1, [attempt.finish()])
+        until(lambda: client.count("t") == ids, what="all rows can be read")
+        found = [one for rows in read_ids(client, "t").values() for _, one in rows]
+        assert sorted(found) == list(range(ids))
+        assert all(member is not attempt._under_way for member in client._link.members)

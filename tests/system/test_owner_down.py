@@ -171,6 +171,11 @@ def test_top_marks_what_its_owner_does_not_tell(down: Down) -> None:
     shown = cli("top", "--topic", "t", "--count", "1", "--http", down.http)
     unknown = [line.split() for line in shown.stdout.splitlines() if " ? " in line]
     assert sorted(int(words[1]) for words in unknown) == down.lost
+    at = next(
+        n for n, line in enumerate(shown.stdout.splitlines()) if line.split()[:2] == ["topic", "partition"]
+    )
+    first = [line.split() for line in shown.stdout.splitlines()[at + 1 : at + 1 + len(down.lost)]]
+    assert sorted(int(words[1]) for words in first) == down.lost, "what nobody serves comes first"
 
 
 def test_top_of_a_topic_that_is_not_there_ends(down: Down) -> None:

@@ -73,3 +73,32 @@ def test_a_producer_and_a_transaction_go_on_within_seconds(three: Three, *, own:
         rows = read_ids(client, "t")
     sent = {0: 720, OPENED: 60, WHOLE: 60}
     check_identity(rows, {one: range(count) for one, count in sent.items()}, sent)
+
+
+@pytest.mark.timeout(300)
+def test_a_count_ends_once_others_hear_nothing_of_an_owner_either(three: Three) -> None:
+    silent = next(place for place in range(3) if place != three.leader())
+    address = ",".join(three.nodes[place].address for place in range(3) if place != silent)
+    with ringfence.connect(address, timeout_s=60) as client:
+        for name, replication in (("one", 1), ("three", 3)):
+            client.create_topic(name, schema=SCHEMA, key=["id"], partitions=6, replication=replication)
+            with client.producer(name) as producer:
+                producer.send(batch(0, 60)).result(60)
+        lost = [part.partition for part in client.topic("one").partitions if part.owner == three.id(silent)]
+        three.nodes[silent].freeze()
+
+        def count() -> None:
+            with pytest.raises(ringfence.ConnectError, match="does not answer") as caught:
+                client.count("one")
+            assert caught.value.partition in lost
+            assert caught.value.details["node"] == three.id(silent)
+            assert caught.value.details["addresses"] == [three.nodes[silent].address]
+            assert f"node {three.id(silent)} is " in caught.value.message
+
+        assert timed(count) < SOON_S
+        assert client.count("three") == 60, "other replicas take over"
+        held = [part.partition for part in client.topic("one").partitions if part.partition not in lost]
+        assert 0 < client.count("one", partition=held) < 60
+        three.nodes[silent].wake()
+        three.until_whole()
+        assert client.count("one") == 60

@@ -234,6 +234,26 @@ def test_a_commit_of_attempts_that_are_not_its_own_is_refused_and_the_scope_goes
     assert ids_of(client, "own") == list(range(20))
 
 
+def test_a_commit_over_several_topics_names_the_one_that_is_gone(client: ringfence.Client) -> None:
+    for topic in ("stays", "goes", "is-made-anew", "stays-too"):
+        client.create_topic(topic, schema=SCHEMA, key=["id"], partitions=2)
+    for gone in ("goes", "is-made-anew"):
+        transaction = client.transaction(scope=f"names-{gone}")
+        for topic in ("stays", gone, "stays-too"):
+            transaction.send(rows(0, 20), topic=topic)
+        transaction.flush()
+        client.delete_topic(gone)
+        if gone == "is-made-anew":
+            client.create_topic(gone, schema=SCHEMA, key=["id"], partitions=2)
+        with pytest.raises(ringfence.NotFoundError) as caught:
+            transaction.commit()
+        error = caught.value
+        assert error.topic == f"public/default/{gone}"
+        assert f"topic public/default/{gone} was deleted" in error.message
+        assert "stays" not in error.message
+    assert client.count("stays") == client.count("stays-too") == client.count("is-made-anew") == 0
+
+
 def test_kills_between_stage_commit_and_publish_leave_all_or_nothing(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
         client.create_topic("kills", schema=SCHEMA, key=["id"], partitions=8)
