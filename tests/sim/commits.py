@@ -7,7 +7,6 @@ partition moves to the node that has nothing of it. Then peace: whole in both pa
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Final
@@ -16,7 +15,7 @@ from tests.sim.customer import Customer
 from tests.sim.machine import Machine
 from tests.sim.mix import Plan
 from tests.sim.simulation import TOPIC
-from tests.sim.struck import HARMS, SPANS_US, Cell, Struck
+from tests.sim.struck import Cell, Struck, cells_of
 from tests.sim.violation import ViolationError
 
 MACHINES: Final = 4
@@ -30,8 +29,7 @@ VICTIMS: Final = ("owner", "leader", "client")
 
 
 def cells() -> Iterator[Cell]:
-    for names in itertools.product(STEPS, VICTIMS, HARMS, SPANS_US):
-        yield Cell(*names)
+    yield from cells_of(STEPS, VICTIMS)
     for step in STEPS:
         yield Cell(step, "owner", "move", "short")
 
@@ -40,7 +38,8 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         seed=seed, machines=MACHINES, shards=1, segment_bytes=65_536, producers=2, send_us=40_000,
         partitions=2, power=1.0, loss=0.0, double=0.0, overtake=0.0, delay_us=200, jitter_us=300, slow=0.0,
-        seconds=SECONDS, replication=3, limits=(("reverse_hold_s", 0),), writers=1, commit_us=30_000,
+        seconds=SECONDS, replication=3, moves=True, limits=(("reverse_hold_s", 0),),
+        writers=1, commit_us=30_000,
     )  # fmt: skip
 
 
@@ -57,6 +56,7 @@ class Committed(Struck):
         for number, scope in after.scopes.items():
             was = before.scopes.get(number)
             if was is None:
+                self.begins()
                 self.step("begun")
             elif scope.committed > was.committed:
                 self.step("decided")
@@ -83,6 +83,14 @@ class Committed(Struck):
 
     def machine_meant(self) -> Machine | None:
         return self.by_node(self._meant()[1])
+
+    def disks_meant(self) -> list[Machine]:
+        """Which of the owners it will be is not known at the beginning."""
+        if self.cell.victim != "owner":
+            return super().disks_meant()
+        assignments = self._state().topic_named(f"public/default/{TOPIC}").assignments
+        owners = {int(assignment.owner.node) for assignment in assignments.values()}
+        return [machine for machine in self.machines if self.node_of(machine) in owners]
 
     def clients_meant(self) -> list[Customer]:
         return [*self.writers]

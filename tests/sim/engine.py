@@ -35,6 +35,8 @@ class EngineHost(Host):
         self.faults = world.counts
         self.listening = False
         self.calls_left: int | None = None
+        self.late_us: tuple[int, int] | None = None
+        """While its disk is late with every group: by how much."""
         self._pumping = False
         self._orders: dict[int, tuple[str, tuple[Any, ...]]] = {}
 
@@ -60,7 +62,6 @@ class EngineHost(Host):
 
     def recover(self) -> dict[str, Any]:
         """Raises StorageError when the disk fails at it."""
-        self._slow = self.machine.slow
         calls, self.calls_left = self.calls_left, None
         try:
             report: dict[str, Any] = self.node.recover(*self.clocks(), calls)
@@ -74,7 +75,7 @@ class EngineHost(Host):
         self._orders.clear()
         self._wake_us = -1
         self.later(TICK_US, self._tick)
-        if self.machine.world.plan.replication == 1:  # else a copy may lag
+        if not self.machine.world.plan.moves:  # else a copy may lag
             self.machine.world.ledger_told(self.machine, report["partitions"])
         return report
 
@@ -116,11 +117,12 @@ class EngineHost(Host):
 
     def pump(self) -> None:
         node = self.node
+        self._slow = self.machine.slow
         shards, tickets = node.turn()
         for shard in shards:
             if shard not in self._jobs:
                 self._jobs.add(shard)
-                self.later(self._delay_us(300, 3_000), partial(self._job, shard))
+                self.later(self._group_us(), partial(self._job, shard))
         for ticket in tickets:
             if ticket not in self._reads:
                 self._reads.add(ticket)
@@ -135,6 +137,15 @@ class EngineHost(Host):
             self._wake(max(1_000, (wakes_ms - self.clocks()[1]) * 1000))
         if node.readable and self.machine.loop is not None:
             self.machine.loop.ready_from(node.fileno())
+
+    def _group_us(self) -> int:
+        """Others look at what is appended meanwhile; it is gone if the process ends before."""
+        if self.late_us is not None:
+            return self.random.randrange(*self.late_us)
+        us, world = self._delay_us(300, 3_000), self.machine.world
+        if world.plan.stall and not world.healed and self.random.random() < world.plan.stall:
+            us += self.random.randrange(world.plan.stall_us)
+        return us
 
     def _tick(self) -> None:
         self.node.tick(*self.clocks())

@@ -130,7 +130,7 @@ class Host:
         for shard in shards:
             if shard not in self._jobs:
                 self._jobs.add(shard)
-                self.later(self._delay_us(300, 3_000), partial(self._job, shard))
+                self.later(self._group_us(), partial(self._job, shard))
         for ticket in tickets:
             if ticket not in self._reads:
                 self._reads.add(ticket)
@@ -167,6 +167,10 @@ class Host:
     def _delay_us(self, low: int, high: int) -> int:
         slower = 20 if self._slow and self.random.random() < self._slow else 1
         return self.random.randrange(low, high) * slower
+
+    def _group_us(self) -> int:
+        """Until what a writer has begun is on disk, and the engine hears of it."""
+        return self._delay_us(300, 3_000)
 
     def _tick(self) -> None:
         self.node.tick(*self.clocks())

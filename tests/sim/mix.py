@@ -59,9 +59,17 @@ CHANGES: Final[dict[str, tuple[int, int]]] = {
     "cable": (300, 3_000),
     "kill_owner": (1_500, 4_000),
 }
-"""What is drawn beside them where rows have replicas."""
-NOT_REPLICATED: Final = ("row_rot",)
-"""Left out where rows have replicas: whose copy rotted is quarantined, and nothing brings it back yet."""
+"""What is drawn beside them where partitions move."""
+DISKS: Final[dict[str, tuple[int, int]]] = {"late_rows": (2_000, 6_000)}
+"""What is drawn beside them in some seeds."""
+LATE_THEME: Final[dict[str, tuple[int, int]]] = {
+    "late_rows": (1_000, 2_500),
+    "kill": (4_000, 9_000),
+    "partition": (4_000, 9_000),
+}
+"""All that a seed has whose theme it is."""
+NOT_MOVED: Final = ("row_rot",)
+"""Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
 CROWD: Final = 6
 """With more kinds than these each strikes more seldom: a cluster that never serves shows nothing."""
 THEMES: Final = (
@@ -77,6 +85,11 @@ THEMES: Final = (
 """Kinds that make little of each other alone. A seed of a theme has nothing else, and that often."""
 REPLICATED: Final = 0.4
 """Share of seeds whose rows have three replicas."""
+ALONE: Final = 0.4
+"""Of the others, the share in which partitions move though each has one replica only."""
+LATE: Final = 0.15
+"""Share of seeds whose theme are disks of rows that are late, and machines that die of it; of the others
+as many have such strikes beside theirs."""
 COMMITTING: Final = 0.4
 """Share of seeds with transactional writers."""
 THEMED: Final = 0.4
@@ -136,12 +149,18 @@ class Plan:
     """Share of snapshots that come once more, much later."""
     replication: int = 1
     """Of the topic that rows go to."""
+    moves: bool = False
+    """Whether its partitions get other owners and replicas."""
     limits: tuple[tuple[str, int], ...] = ()
     """Of the cluster: how long a move may be reversed, how fast a copy is, how many there are at once."""
     writers: int = 0
     """Who stage, and commit epochs over several partitions."""
     commit_us: int = 200_000
     """Mean time between two epochs of a writer."""
+    stall: float = 0.0
+    """Share of groups of rows that their disk is late with."""
+    stall_us: int = 0
+    """By how much at most."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
@@ -149,30 +168,24 @@ class Plan:
         random = Random(f"plan {seed}")
         replicas = Random(f"replicas {seed}")  # beside the others: their draws stay
         scopes = Random(f"scopes {seed}")  # the same
+        disks = Random(f"disks {seed}")
         themed = random.random() < THEMED
         kinds = _kinds(random, themed=themed)
-        strikes: list[tuple[int, str, int]] = []
-        for kind in kinds:
-            low, high = KINDS[kind]
-            rest = max(1.0, len(kinds) / CROWD)
-            if themed:
-                rest = 2.5 if kind in ALWAYS else 0.7
-            mean_us = int(random.randrange(low, high) * 1_000 * rest)
-            at = random.expovariate(1 / mean_us)
-            while at < seconds * 1_000_000:
-                strikes.append((int(at), kind, random.getrandbits(32)))
-                at += random.expovariate(1 / mean_us) + 1
-        extra, limits = 0, {}
-        replication = 3 if replicas.random() < REPLICATED else 1
-        if replication > 1:
+        strikes = _struck(random, kinds, seconds, themed=themed)
+        rots = any(kind in NOT_MOVED for _, kind, _ in strikes)
+        is_late = disks.random() < LATE and not rots
+        if is_late:
+            strikes = _repeated(disks, LATE_THEME, seconds)
+        elif disks.random() < LATE:
+            strikes += _repeated(disks, DISKS, seconds)
+        extra, limits = 0, dict[str, int]()
+        replication = 3 if replicas.random() < (REPLICATED / 2 if is_late else REPLICATED) else 1
+        moves = replication > 1 or is_late or (disks.random() < ALONE and not rots)
+        if moves:
             extra = replicas.choice([0, 1])
-            strikes = [each for each in strikes if each[1] not in NOT_REPLICATED]
-            strikes += _changes(replicas, seconds)
-            limits = {
-                "reverse_hold_s": replicas.choice([0, 0, 1, 300]),
-                "sync_bytes_per_s": replicas.choice([0, 0, 500_000, 2_000_000]),
-                "moves_concurrent": replicas.choice([1, 2, 4]),
-            }
+            strikes = [each for each in strikes if each[1] not in NOT_MOVED]
+            strikes += [] if is_late else _changes(replicas, seconds)
+            limits = _limits(replicas)
         strikes.sort()
         return cls(
             seed=seed,
@@ -181,7 +194,7 @@ class Plan:
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
             producers=2,
             send_us=random.choice([30_000, 60_000, 90_000]),
-            partitions=random.choice([3, 4, 6]),
+            partitions=random.choice([3, 4, 6]) - (2 if is_late else 0),
             power=random.choice([0.0, 0.5, 1.0]),
             loss=random.choice([0.0, 0.0, 0.01, 0.05, 0.2]),
             double=random.choice([0.0, 0.0, 0.02, 0.1]),
@@ -206,9 +219,12 @@ class Plan:
             wild_clocks=random.random() < 0.2,
             again=random.choice([0.0, 0.5]),
             replication=replication,
+            moves=moves,
             limits=tuple(limits.items()),
             writers=scopes.choice([1, 2]) if scopes.random() < COMMITTING else 0,
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
+            stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
+            stall_us=disks.choice([10_000, 50_000, 250_000]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
 
@@ -222,11 +238,42 @@ def _kinds(random: Random, *, themed: bool) -> list[str]:
     return [*ALWAYS, *(name for name in names if random.random() < share)]
 
 
+def _struck(random: Random, kinds: list[str], seconds: int, *, themed: bool) -> list[tuple[int, str, int]]:
+    """Each of these kinds at its times."""
+    strikes: list[tuple[int, str, int]] = []
+    for kind in kinds:
+        low, high = KINDS[kind]
+        rest = max(1.0, len(kinds) / CROWD)
+        if themed:
+            rest = 2.5 if kind in ALWAYS else 0.7
+        mean_us = int(random.randrange(low, high) * 1_000 * rest)
+        at = random.expovariate(1 / mean_us)
+        while at < seconds * 1_000_000:
+            strikes.append((int(at), kind, random.getrandbits(32)))
+            at += random.expovariate(1 / mean_us) + 1
+    return strikes
+
+
+def _limits(random: Random) -> dict[str, int]:
+    return {
+        "reverse_hold_s": random.choice([0, 0, 1, 300]),
+        "sync_bytes_per_s": random.choice([0, 0, 500_000, 2_000_000]),
+        "moves_concurrent": random.choice([1, 2, 4]),
+    }
+
+
 def _changes(random: Random, seconds: int) -> list[tuple[int, str, int]]:
     """Some of what only replicas know; none in a fifth of the seeds, where failover is all that changes."""
     share = random.choice([0.0, 0.3, 0.5, 0.5, 0.8])
+    return _repeated(random, CHANGES, seconds, share)
+
+
+def _repeated(
+    random: Random, kinds: dict[str, tuple[int, int]], seconds: int, share: float = 1.0
+) -> list[tuple[int, str, int]]:
+    """Each kind that is among those of the seed, again and again."""
     found: list[tuple[int, str, int]] = []
-    for kind, (low, high) in CHANGES.items():
+    for kind, (low, high) in kinds.items():
         if random.random() >= share:
             continue
         mean_us = random.randrange(low, high) * 1_000

@@ -44,6 +44,16 @@ class Mover:
         nodes = sorted(state.nodes)
         self.chosen([(int(partition), _after(dice, nodes, assignment)) for partition, assignment in chosen])
 
+    def to(self, machine: Machine, dice: Random) -> None:
+        """One partition, whose owner this machine's node becomes."""
+        state, node = self._state(), self._world.node_of(machine)
+        parts = [] if state is None else _assigned(state, self._world.plan.replication)
+        parts = [part for part in parts if part[1].owner.node != node]
+        if parts and node:
+            partition, assignment = dice.choice(parts)
+            others = [int(place.node) for place in assignment.replicas if place.node != node]
+            self.chosen([(int(partition), (node, *others[: len(assignment.replicas) - 1]))])
+
     def chosen(self, moves: list[tuple[int, tuple[int, ...]]]) -> None:
         """These moves: (partition, nodes afterwards, the owner first)."""
         self._steer("start", action="move", moves=tuple(moves))
@@ -56,6 +66,9 @@ class Mover:
 
     def steer(self, dice: Random) -> None:
         self._steer(dice.choice(["pause", "resume", "cancel"]))
+
+    def cancel(self) -> None:
+        self._steer("cancel")
 
     def drain(self, dice: Random) -> None:
         """One node at most: with two, too few would be left for three replicas."""

@@ -79,6 +79,8 @@ class Simulation(World):
             machine.slow = plan.slow
         self.network.weather = strikes.weather_of(self)
         self._doubled, self._kept = set[int](), list[Any]()
+        self.doomed: dict[Machine, Callable[[], None]] = {}
+        """Who dies as soon as it is made an owner."""
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
@@ -122,6 +124,18 @@ class Simulation(World):
     def act(self) -> None:
         """What somebody does besides; strikes begin now."""
 
+    def changed(self, before: Any, after: Any) -> None:
+        """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
+        if not self.doomed or before.changes is after.changes:
+            return
+        for partition, change in after.changes.items():
+            was = before.changes.get(partition)
+            if change.is_committed and was is not None and not was.is_committed:
+                machine = self.by_node(int(change.owner.node))
+                dies = None if machine is None else self.doomed.pop(machine, None)
+                if dies is not None:
+                    dies()
+
     def settled(self) -> None:
         """All is at rest. Raises ViolationError where it should not rest so."""
 
@@ -161,12 +175,13 @@ class Simulation(World):
             machine.files.fail_sync = machine.files.fail_write = 0.0
             machine.files.room = machine.files.dies_after = machine.host.calls_left = None
             machine.host.disk.set_faults()
+            machine.host.late_us = None
             for rot in reversed(machine.rots):
                 machine.files.restore(*rot)
             machine.rots.clear()
             machine.resume()
             machine.boot()
-        if self.plan.replication > 1:
+        if self.plan.moves:
             self.mover.tidy()
 
     def _at_work(self) -> str:
@@ -203,7 +218,7 @@ class Simulation(World):
 
     def _unlike(self) -> str:
         """What is not over yet of changes, and of copies."""
-        if self.plan.replication == 1:
+        if not self.plan.moves:
             return ""
         state = self.machines[0].replica.state
         return replicas.unfinished(state) or replicas.behind(state, self._of_node)
@@ -294,7 +309,7 @@ class Simulation(World):
         """Every record of every store, stopped."""
         for machine in self.machines:
             # A beat to a replica may be under way, and nobody answers it any more.
-            with contextlib.nullcontext() if self.plan.replication == 1 else contextlib.suppress(ClosedError):
+            with contextlib.suppress(ClosedError) if self.plan.moves else contextlib.nullcontext():
                 machine.host.node.stop(1.0)
             report = machine.host.disk.fsck()
             self.trace(report)

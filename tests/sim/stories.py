@@ -129,6 +129,32 @@ def _resume(machine: Machine, life: int) -> None:
         machine.resume()
 
 
+def late_rows(world: World, dice: Random) -> None:
+    """A machine's disk is late with every group of rows while it is made the owner of something.
+
+    Often it dies right behind that COMMIT, or in the middle of a group: what it had appended only is gone.
+    """
+    machine = dice.choice(world.machines)
+    low_us, us = dice.choice([5_000, 20_000, 50_000]), dice.randrange(SECOND // 2, 2 * SECOND)
+    world.tell(machine.name, f"has a late disk for {us / 1e6:.3f} s")
+    machine.host.late_us = low_us, low_us * dice.choice([2, 8])
+    if world.plan.moves and dice.random() < 0.8:
+        world.mover.cancel()  # else the run before is in the way
+        _later(world, dice.randrange(50_000, us // 4), partial(world.mover.to, machine, dice))
+    power, ends = dice.random() < world.plan.power, dice.random()
+    crash = partial(world.strike_crash, machine, power=power, mid_job=dice.random() < 0.3)
+    if ends < 0.8:
+        world.doomed[machine] = partial(_later, world, dice.randrange(1, 5_000), crash)
+
+    def over() -> None:
+        machine.host.late_us = None
+        world.doomed.pop(machine, None)
+        if ends > 0.75:
+            crash()
+
+    _later(world, us, over)
+
+
 def emptied(world: World, dice: Random) -> None:
     """Old rows go, so files are written anew; then processes die in the middle of it."""
     for _ in range(dice.randrange(2, 6)):

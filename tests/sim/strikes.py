@@ -358,6 +358,7 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "away": stories.away,
     "woken": stories.woken,
     "emptied": stories.emptied,
+    "late_rows": stories.late_rows,
     "move": lambda world, dice: world.mover.move(dice),
     "balance": lambda world, dice: world.mover.balance(dice),
     "reverse": lambda world, dice: world.mover.reverse(dice),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
@@ -12,7 +14,10 @@ from tests.sim.machine import Machine
 from tests.sim.mix import Plan
 from tests.sim.simulation import Simulation
 
-HARMS: Final = ("kill", "power", "pause", "partition")
+HARMS: Final = ("kill", "power", "pause", "partition", "late")
+"""The last: its disk is late with every group since the beginning, and it is killed."""
+LATE_US: Final = (20_000, 80_000)
+"""So that it has a group to lose: between two looks of the control plane at it there are 3 ms."""
 SPANS_US: Final = {"short": 400_000, "long": 3_500_000}
 """The time-out of failures is 2 s."""
 
@@ -26,6 +31,13 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.step}/{self.victim}/{self.harm}/{self.span}"
+
+
+def cells_of(steps: Sequence[str], victims: Sequence[str]) -> Iterator[Cell]:
+    """Each step x victim x harm x span; a client has no disk."""
+    for names in itertools.product(steps, victims, HARMS, SPANS_US):
+        if names[1:3] != ("client", "late"):
+            yield Cell(*names)
 
 
 class Struck(Simulation, ABC):
@@ -49,6 +61,16 @@ class Struck(Simulation, ABC):
     def seen_by_clients(self) -> list[Machine | None]:
         """Whom a client that is cut off sees no more."""
 
+    def disks_meant(self) -> list[Machine]:
+        """Whose disk is late, where the victim's is."""
+        return [self._victim()]
+
+    def begins(self) -> None:
+        """What steps are of is under way."""
+        if self.cell.harm == "late":
+            for machine in self.disks_meant():
+                machine.host.late_us = LATE_US
+
     def step(self, name: str) -> None:
         self.trace(name)
         self.tell("step", name)
@@ -63,9 +85,11 @@ class Struck(Simulation, ABC):
             self._harm_clients(span_us)
             return
         machine = self._victim()
-        if cell.harm in {"kill", "power"}:
+        if cell.harm in {"kill", "power", "late"}:
             machine.crash(power=cell.harm == "power", mid_job=cell.harm == "power")
             self.boot_later(machine, span_us)
+            for each in self.machines:
+                each.host.late_us = None
         elif cell.harm == "pause":
             machine.pause()
             life = machine.life

@@ -15,6 +15,7 @@ FIXED = (
     Cell("install_scopes", "owner", "pause", "long"),
     Cell("count_staged", "owner", "power", "long"),
     Cell("count_staged", "owner", "move", "short"),
+    Cell("count_staged", "owner", "late", "short"),
     Cell("decided", "owner", "kill", "long"),
     Cell("decided", "owner", "move", "short"),
     Cell("decided", "leader", "partition", "long"),

@@ -16,7 +16,9 @@ FIXED = (
     Cell("held", "source", "partition", "long"),
     Cell("hold", "source", "power", "long"),
     Cell("committed", "target", "kill", "short"),
+    Cell("committed", "target", "late", "short"),
     Cell("committed", "leader", "pause", "long"),
+    Cell("hold", "source", "late", "short"),
     Cell("adopt", "target", "power", "short"),
     Cell("opened", "source", "pause", "long"),
 )
@@ -24,10 +26,12 @@ ROTATING = 6
 """Others each day; a failure names its cell. `python -m tests.sim.matrix` has all of them."""
 
 
+@pytest.mark.parametrize("seed", [1, 2], ids=["of_three", "of_one"])
 @pytest.mark.parametrize("cell", FIXED, ids=str)
-def test_a_move_ends_whole_or_not_at_all(cell: Cell) -> None:
-    result, outcome = matrix.run(cell)
-    assert result.violation is None, f"{result.violation}; replay: python -m tests.sim.matrix --only {cell}"
+def test_a_move_ends_whole_or_not_at_all(cell: Cell, seed: int) -> None:
+    result, outcome = matrix.run(cell, seed)
+    replay = f"python -m tests.sim.matrix --seed {seed} --only {cell}"
+    assert result.violation is None, f"{result.violation}; replay: {replay}"
     assert outcome in {"committed", "rolled back"}
 
 

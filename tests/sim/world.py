@@ -71,7 +71,7 @@ class World:
         self.scopes = ScopeLedger(self.ledger)
         self.lines: dict[int, Line | Cable] = {}
         self.lines_made = 0
-        self.cables = Cables(self, Random(self.random.random()) if plan.replication > 1 else self.random)
+        self.cables = Cables(self, Random(self.random.random()) if plan.moves else self.random)
         self.machines = [
             Machine(self, number, Random(self.random.random())) for number in range(1, plan.machines + 1)
         ]

@@ -36,7 +36,7 @@ def find(
 def find_in_replicas(
     switch: Callable[[], AbstractContextManager[object]], seeds: range, *, is_native: bool = False
 ) -> tuple[str, ViolationError | None]:
-    """As `find`, with what has replicas: a quiet move first, then seeds whose rows have three."""
+    """As `find`, with what moves: a quiet move first, then seeds in which partitions do."""
     for machines in (3, 4):
         birth.born(machines)
     with switch() as module:
@@ -45,7 +45,7 @@ def find_in_replicas(
         return "a quiet move", quiet.violation
     tried = 0
     for plan in map(Plan.drawn, seeds):
-        if plan.replication > 1:
+        if plan.moves:
             tried += 1
             with switch() as module:
                 result = simulation.run(plan, module if is_native else _node)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def find_in_replicas(
 
 
 def with_replicas(seeds: range, only: list[str]) -> None:
-    print("| planted bug | seeds with replicas needed | named by |")
+    print("| planted bug | seeds with moves needed | named by |")
     print("|---|--:|---|")
     switches = {name: (lambda name=name: replicas.planted(name), False) for name in replicas.BUGS}
     if not only or any(name not in replicas.BUGS for name in only):

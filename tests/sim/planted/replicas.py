@@ -20,6 +20,7 @@ from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.runtime import changes_node
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.follower import Follower
+from tests.sim.struck import Cell
 
 Patch = pytest.MonkeyPatch
 
@@ -97,6 +98,17 @@ def _ends_are_counted_in_rows(patch: Patch) -> None:
     patch.setattr(changes_node, "_end", lambda told: original({**told, "records": told["end_offset"]}))
 
 
+def _what_is_not_durable_proves(patch: Patch) -> None:
+    """A target tells the end that it has appended, whether it is on its disk or not."""
+    original = ChangeNode._figures
+
+    def figures(self: Any, order: Any) -> dict[str, Any] | None:
+        known = original(self, order)
+        return None if known is None else {**known, "durable": True}
+
+    patch.setattr(ChangeNode, "_figures", figures)
+
+
 def _a_forgotten_copy_stays(patch: Patch) -> None:
     """What a target had received before it was restarted outlives its change."""
     patch.setattr(Follower, "_is_forgotten", lambda *_: False)
@@ -110,9 +122,12 @@ OWN: Final = (
     _the_first_fenced_is_chosen,
     _a_restart_opens_what_waits_for_an_owner,
     _ends_are_counted_in_rows,
+    _what_is_not_durable_proves,
     _a_forgotten_copy_stays,
 )
 BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
+SHOWN_BY: Final = {"what_is_not_durable_proves": Cell("committed", "target", "late", "short")}
+"""Cells of the crash matrix that show it, too."""
 
 
 @contextmanager
