@@ -93,6 +93,7 @@ class FakeNode:
         self.loads: dict[int, int] = {}
         self.generation = 10
         self.seen: list[wire.RequestHeader] = []
+        self.ways: list[bytes] = []  # of each of them the connection that it came over
         self._ids = itertools.count(100)
         self._epochs: dict[str, tuple[int, int]] = {}  # producer name -> id, epoch
         self._context = zmq.Context()
@@ -135,6 +136,7 @@ class FakeNode:
             identity, head, *rest = self._socket.recv_multipart()
             header, body = open_request(head), rest[0] if rest else b""
             assert (header.body_bytes, header.body_crc) == (len(body), crc32c(body) if body else 0)
+            self.ways.append(identity)
             self.seen.append(header)
             fault = self.hook(header) if self.hook is not None else None
             if fault == Drop(served=False):
