@@ -88,13 +88,28 @@ impl Engine {
             _ if is_here => return Ok(Step::Done(finished)),
             _ => {}
         }
+        self.wait_for_last(upto, at, what)
+    }
+
+    /// `when_last_durable` for what is of this store alone: no other replica is waited for.
+    fn when_here_durable(&mut self, number: u64, at: At, finished: Finished) -> Result<Step, Halt> {
+        let partition = &self.partitions[at];
+        if partition.last_group <= self.shards[usize::from(partition.shard)].durable_group() {
+            return Ok(Step::Done(finished));
+        }
+        self.wait_for_last(None, at, What::Order { number, finished, then: Then::Nothing })
+    }
+
+    fn wait_for_last(&mut self, shared: Option<Shared>, at: At, what: What) -> Result<Step, Halt> {
+        let partition = &self.partitions[at];
+        let (shard, group) = (usize::from(partition.shard), partition.last_group);
         match self.shards[shard].status() {
             Status::Failed(why) => {
                 Err(format!("shard {shard} failed, what is asked for may be on disk or not: {why}").into())
             }
             Status::DiskFull => Err(format!("shard {shard} finds no space for its last group; ask again").into()),
             Status::Serving => {
-                self.acks[shard].push(Due { group, partition: at, shared: upto, what });
+                self.acks[shard].push(Due { group, partition: at, shared, what });
                 Ok(Step::WhenDurable)
             }
         }
@@ -337,7 +352,8 @@ impl Engine {
         let partition = &self.partitions[at];
         let (start, to) = (partition.log.start_offset(), before_offset.min(partition.mark));
         if to <= start {
-            return Ok(Step::Done(Finished::Truncated { start_offset: start }));
+            // What moved it may be on its way to the disk still: a crash would show the rows again.
+            return self.when_here_durable(number, at, Finished::Truncated { start_offset: start });
         }
         let placed = self.move_start(at, to, pool)?;
         Ok(self.when_durable(number, at, &placed, Finished::Truncated { start_offset: to }, Then::Nothing))

@@ -207,6 +207,26 @@ fn truncation_moves_the_log_start_and_reading_below_it_says_where_it_is() {
     assert_eq!(append(&mut world, 3, 5).header.first_offset, 5, "a repeat is known although its row is gone");
 }
 
+/// A power cut behind the answer would show the rows again, and nobody would ask a third time.
+#[test]
+fn nobody_hears_that_rows_are_given_up_before_it_is_on_disk() {
+    let mut world = world();
+    append(&mut world, 3, 0);
+    append(&mut world, 3, 1);
+    world.is_held = true;
+    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+    let given_up = [truncate(2), truncate(2), truncate(1)].map(|order| world.order(order));
+    world.run();
+    let told = |world: &World, order: u64| {
+        let is_it = |outcome: &&Outcome| matches!(outcome, Outcome::Order { number, .. } if *number == order);
+        world.outcomes.iter().any(|outcome| is_it(&outcome))
+    };
+    assert_eq!(given_up.map(|order| told(&world, order)), [false; 3]);
+    world.release();
+    assert_eq!(given_up.map(|order| told(&world, order)), [true; 3]);
+    assert_eq!(world.ordered(truncate(1)), Ok(Finished::Truncated { start_offset: 2 }), "at once: nothing is owed");
+}
+
 #[test]
 fn a_dropped_partition_is_gone_and_its_waiting_readers_hear_it() {
     let mut world = world();
