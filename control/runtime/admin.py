@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringfence.control.machines.metadata import request_answer
-from ringfence.control.machines.rebalance_plans import drain_under_way
 from ringfence.control.machines.versions import condition_fault
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.ids import NodeId
@@ -98,12 +97,8 @@ class Admin:
         return await self._propose(last, Asked(asked.request, expects))
 
     async def drain_joined(self, node: NodeId, asked: Asked) -> Outcome | None:
-        """The drain of this node that is under way: whoever asks for it again, to wait for it, gets the same.
-
-        No entry is made, so no key is kept.
-        """
-        await self._proposer.fresh()
-        run = drain_under_way(self._proposer.state, node)
+        """The drain of this node that is under way. No entry is made for it, so no key is kept."""
+        run = await node_changes.joined_drain(self._proposer, node)
         if run is None:
             return None
         refusal = condition_fault(self._proposer.state, asked.expects)

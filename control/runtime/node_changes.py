@@ -11,14 +11,14 @@ from __future__ import annotations
 from typing import Final
 
 from ringfence.control.machines.holdings import replicas_of
-from ringfence.control.machines.rebalance_plans import preview
+from ringfence.control.machines.rebalance_plans import drain_under_way, preview
 from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.names import shown_topic_name
 from ringfence.control.model.node_commands import RemoveNode, SetNode
 from ringfence.control.model.nodes import Life, Vote
-from ringfence.control.model.rebalances import LEAVING, Action
+from ringfence.control.model.rebalances import LEAVING, Action, Run
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.words import counted, listed
 from ringfence.control.runtime.errors import RequestRefused
@@ -29,6 +29,12 @@ VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
 TOLD_MAX: Final = 3
 """Topics and partitions that a refusal names; it is one sentence."""
 NODE_CHANGES: Final = (*VOTES, "drain", "undrain", "remove")
+
+
+async def joined_drain(proposer: RaftProposer, node: NodeId) -> Run | None:
+    """The drain of this node that is under way, on the newest state; who asks for a drain then gets it."""
+    await proposer.fresh()
+    return drain_under_way(proposer.state, node)
 
 
 def _way_out(state: MetadataState, node: NodeId) -> str:

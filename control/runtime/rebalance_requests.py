@@ -17,7 +17,7 @@ from ringfence.control.machines.loads import Board
 from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.move_records import down
 from ringfence.control.machines.rebalance import waited_for
-from ringfence.control.machines.rebalance_plans import Chosen, Preview, drain_under_way, left_out, preview
+from ringfence.control.machines.rebalance_plans import Chosen, Preview, left_out, preview
 from ringfence.control.model.changes import Kept
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalance_commands import (
@@ -40,6 +40,7 @@ from ringfence.control.model.results import RebalanceStarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.node_changes import joined_drain
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.native.wire import Code
@@ -106,8 +107,7 @@ class Rebalances:
             ] or [Chosen(PartitionId(partition), ()) for partition in call.partitions]
             action, node = _action(call.action), NodeId(call.node)
             if call.verb == "start" and action is Action.DRAIN:
-                await self._proposer.fresh()
-                run = drain_under_way(self._proposer.state, node)
+                run = await joined_drain(self._proposer, node)
                 if run is not None:
                     return {"run": run.run}
             plan = await self.plan(action, node, chosen)
