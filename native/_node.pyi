@@ -67,8 +67,9 @@ class Node:
 
         They have these shapes:
 
-        ("request", connection: int, header: bytes, body: bytes, prefix: str)   a request the control plane
-        must answer, for topics whose full names begin with `prefix` only
+        ("request", connection: int, header: bytes, body: bytes, prefix: str, who: str)   a request the
+        control plane must answer, for topics whose full names begin with `prefix` only; `who` is the name of
+        the token that the connection presented
         ("order", number: int, error: str | None, result: dict)     an order ended
         ("quarantined", topic: int, partition: int, why: str)
         ("damaged", topic: int, partition: int, records: int, why: str)   known now; 0: all put right;

@@ -67,13 +67,14 @@ packages() {
 }
 
 install() {
+    built_from=$(tree) # before it: what is edited meanwhile is not in the build
     if command -v uv >/dev/null; then
         # Without uv's cache: an editable install links into build/, which a cached one would not make again.
         uv pip install -q --no-cache --python .venv/bin/python --no-build-isolation --no-deps --reinstall-package ringfence -e .
     else
         .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall -e .
     fi
-    tree >.venv/ringfence.tree
+    echo "$built_from" >.venv/ringfence.tree
 }
 
 same() { # output of a command, remembered file

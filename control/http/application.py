@@ -11,7 +11,6 @@ from starlette.types import ASGIApp
 
 from ringfence.control.http import changes, events, partitions, problems, reads, rebalance
 from ringfence.control.http.access import Access
-from ringfence.control.http.audit import Audit
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.limits import Limits
 from ringfence.control.http.refused import Refused
@@ -24,15 +23,15 @@ may carry `Idempotency-Key` (a repeat gives the first answer, also after the lea
 `If-Match`. What fails is told as `application/problem+json` (RFC 9457)."""
 
 
-def application(node: Node, audit: Audit, *, loopback: bool) -> ASGIApp:
+def application(node: Node, *, loopback: bool) -> ASGIApp:
     """The ASGI application. `loopback`: it is bound to an address that only this machine reaches."""
     app = FastAPI(
         title="ringfence", version=version("ringfence"), description=DESCRIPTION,
         docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
     )  # fmt: skip
     problems.install(app)
-    access = Access(lambda: node.proposer.state, Refused(audit), loopback=loopback)
-    desk = Desk(node, access, audit)
+    access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
+    desk = Desk(node, access)
     for router in (
         reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),

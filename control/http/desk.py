@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from starlette.responses import JSONResponse
 
 from ringfence.control.http.access import Access, principal
-from ringfence.control.http.audit import Audit, line_of
+from ringfence.control.http.lines import line_of
 from ringfence.control.http.problems import Problem, of_refusal
 from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.requests import Condition, RequestKey
@@ -30,8 +30,8 @@ Work = Callable[[Asked], Awaitable[Outcome]]
 class Desk:
     """One node's. `change` is the only way to a mutation."""
 
-    def __init__(self, node: Node, access: Access, audit: Audit) -> None:
-        self.node, self.access, self.audit = node, access, audit
+    def __init__(self, node: Node, access: Access) -> None:
+        self.node, self.access, self.audit = node, access, node.audit
 
     async def change(
         self,

@@ -16,7 +16,6 @@ import structlog
 import uvicorn
 
 from ringfence.control.http.application import application
-from ringfence.control.http.audit import Audit
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
 from ringfence.control.runtime.addresses import http_place, http_told, is_loopback
@@ -59,8 +58,7 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
     address = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
     if not loopback and not node.proposer.state.tokens:
         _LOG.warning("no tokens: only health is served until `ringfence token create` was called at loopback")
-    audit = Audit(node.settings.data_dir, node.here, node.health)
-    server = _Server(_config(application(node, audit, loopback=loopback)))
+    server = _Server(_config(application(node, loopback=loopback)))
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))
     watching = [
         asyncio.ensure_future(_watch(node)),
@@ -73,7 +71,6 @@ async def beside(node: Node) -> AsyncIterator[str | None]:
             task.cancel()
         server.should_exit = True
         await asyncio.gather(serving, *watching, return_exceptions=True)
-        await audit.close()
 
 
 def _config(app: object) -> uvicorn.Config:

@@ -17,40 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
-from ringfence.native.wire import RETRIABLE, Code
+from ringfence.control.runtime.statuses import status_of
+from ringfence.native.wire import RETRIABLE
 
 _LOG = structlog.get_logger("ringfence.http")
 TYPE_PREFIX: Final = "urn:ringfence:problem:"
 ERRORS_MAX: Final = 20
 """Faults of one body that are told; a body may hold thousands."""
 TEXT_MAX: Final = 500
-STATUS_OF: Final[dict[Code, int]] = {
-    Code.TOO_LARGE: 413,
-    Code.BAD_BODY: 422,
-    Code.UNSUPPORTED_TYPE: 422,
-    Code.WRONG_SCHEMA: 422,
-    Code.INVALID_ARGUMENT: 422,
-    Code.UNKNOWN_TOPIC: 404,
-    Code.UNKNOWN_PARTITION: 404,
-    Code.CONFLICT: 422,
-    Code.TOO_OLD: 412,
-    Code.ALREADY_EXISTS: 409,
-    Code.QUARANTINED: 409,
-    Code.TOO_FEW_REPLICAS: 409,
-    Code.HELD: 409,
-    Code.UNAUTHORIZED: 403,
-    Code.OVERLOADED: 429,
-    Code.NOT_SUPPORTED: 422,
-    Code.DISK_FULL: 507,
-    Code.STORAGE_FAILED: 503,
-    Code.STOPPING: 503,
-    Code.DEADLINE: 504,
-    Code.UNKNOWN_OUTCOME: 504,
-    Code.INTERNAL: 503,
-}
-"""Refusals of the runtime; one that is not here is a defect. 409 is for what the cluster's state forbids, 412
-for a change that was meant for another version, 422 for what no cluster takes. INTERNAL is what a node could
-not do for a reason outside of the request: another node does not answer, say."""
 
 
 class Problem(Exception):  # noqa: N818 - it is an answer, not a fault
@@ -94,9 +68,9 @@ def answer(problem: Problem, instance: str | None = None) -> Response:
 
 def of_refusal(refusal: RequestRefused) -> Problem:
     """A refusal of the runtime as a problem."""
+    status = status_of(refusal)
     if isinstance(refusal, NoMajorityError):
-        return Problem(503, "no-majority", refusal.message, headers={"Retry-After": "1"}, retriable=True)
-    status = STATUS_OF.get(refusal.code, 500)
+        return Problem(status, "no-majority", refusal.message, headers={"Retry-After": "1"}, retriable=True)
     if status >= 500:
         _LOG.warning("refused", code=refusal.code.name, why=refusal.message)
     headers = {}

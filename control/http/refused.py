@@ -13,9 +13,10 @@ from typing import Final
 
 from fastapi import Request
 
-from ringfence.control.http.audit import Audit, line_of
+from ringfence.control.http.lines import line_of
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Token
+from ringfence.control.runtime.audit import Audit
 
 LINES_MAX: Final = 30
 """At once for one token, and for all who show none that is known together: a mistake shows whole."""

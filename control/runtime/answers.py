@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
@@ -14,6 +15,7 @@ from ringfence.control.model.node_commands import RegisterNode
 from ringfence.control.model.nodes import WEIGHT_DEFAULT
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.runtime import calls, figures, node_changes, views
+from ringfence.control.runtime.audit import CONTROL, Audit, Line
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.driver import Driver
 from ringfence.control.runtime.errors import RequestRefused
@@ -31,6 +33,7 @@ from ringfence.control.transport.envelope import Envelope
 from ringfence.control.transport.hub import ANSWER_BYTES_MAX
 from ringfence.native.wire import Code
 
+T = TypeVar("T")
 _LOG = structlog.get_logger("ringfence.control")
 ANSWER_S: Final = 10.0
 """How long one question may take: an election, a commit and a group of orders. Then others get its place."""
@@ -75,16 +78,22 @@ class Answers:
         self._rebalancing: Rebalances | None = None
         self._partitions: Partitions | None = None
         self._inspections: Inspections | None = None
+        self._audit: Audit | None = None
 
     def serve_data(self, follower: Follower, driver: Driver, stages: StageChecks) -> None:
         """From now on orders are carried out here."""
         self._follower, self._driver, self._stages = follower, driver, stages
 
     def serve_changes(
-        self, node: ChangeNode, rebalances: Rebalances, partitions: Partitions, inspections: Inspections
+        self,
+        node: ChangeNode,
+        rebalances: Rebalances,
+        partitions: Partitions,
+        inspections: Inspections,
+        audit: Audit,
     ) -> None:
         """From now on orders of changes are obeyed here."""
-        self._inspections = inspections
+        self._inspections, self._audit = inspections, audit
         self._change_node, self._rebalancing, self._partitions = node, rebalances, partitions
 
     async def obey(self, term: int, order: Order) -> Answer:
@@ -183,9 +192,14 @@ class Answers:
 
     async def _change(self, node: NodeId, change: str) -> calls.Done:
         self._no_tokens("change nodes")
-        for command in await node_changes.commands(self._proposer, node, change):
-            await self._proposer.propose(command)
-        return calls.Done()
+
+        async def work() -> tuple[calls.Done, int]:
+            index = 0
+            for command in await node_changes.commands(self._proposer, node, change):
+                index = (await self._proposer.propose(command)).index
+            return calls.Done(), index
+
+        return await self._audited(f"node {change}", f"node/{node}", work())
 
     async def _settle(self, index: int) -> calls.Done:
         await self._proposer.reached(index)
@@ -215,9 +229,16 @@ class Answers:
     async def _steer(self, call: calls.ShowRebalance | calls.SteerRebalance) -> calls.Told:
         if isinstance(call, calls.ShowRebalance):
             return calls.Told(value=self._rebalances().here())
-        if call.verb not in {"show", "history", "preview"}:
-            self._no_tokens("start and steer rebalances")
-        return calls.Told(value=await self._rebalances().steer(call))
+        if call.verb in {"show", "history", "preview"}:
+            return calls.Told(value=await self._rebalances().steer(call))
+        self._no_tokens("start and steer rebalances")
+
+        async def work() -> tuple[calls.Told, int]:
+            told = await self._rebalances().steer(call)
+            return calls.Told(value=told), self._proposer.applied.index
+
+        what = f"{call.verb} {call.action}" if call.verb == "start" else call.verb
+        return await self._audited(f"rebalance {what}", "rebalance", work())
 
     async def _partition(
         self, call: calls.ShowPartition | calls.ForcePartition | calls.GiveUpPart
@@ -230,16 +251,35 @@ class Answers:
             return calls.Told(value=known)
         if isinstance(call, calls.GiveUpPart):
             self._no_tokens("give up what is lost")
-            entry = await self._partitions.lost_parts.give_up(number, call.scope, call.epoch)
-            applied = await self._proposer.propose(entry)
-            _LOG.warning("a part of a decided epoch was given up", command=repr(entry), index=applied.index)
-            return calls.Told(value={"index": applied.index})
-        self._no_tokens("force owners")
+            what, work = (
+                f"partition give-up {call.scope} {call.epoch}",
+                self._given_up(self._partitions, call),
+            )
+        else:
+            self._no_tokens("force owners")
+            what = f"partition {number} force-owner {call.owner} change {call.change}: {call.accepts}"
+            work = self._forced(self._partitions, call)
+        return await self._audited(what, f"partition/{number}", work)
+
+    async def _given_up(self, partitions: Partitions, call: calls.GiveUpPart) -> tuple[calls.Told, int]:
+        entry = await partitions.lost_parts.give_up(PartitionId(call.partition), call.scope, call.epoch)
+        applied = await self._proposer.propose(entry)
+        _LOG.warning("a part of a decided epoch was given up", command=repr(entry), index=applied.index)
+        return calls.Told(value={"index": applied.index}), applied.index
+
+    async def _forced(self, partitions: Partitions, call: calls.ForcePartition) -> tuple[calls.Told, int]:
         await self._proposer.fresh()
-        command = self._partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
+        number = PartitionId(call.partition)
+        command = partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
         applied = await self._proposer.propose(command)
         _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
-        return calls.Told(value={"index": applied.index})
+        return calls.Told(value={"index": applied.index}), applied.index
+
+    async def _audited(self, action: str, resource: str, work: Coroutine[Any, Any, tuple[T, int]]) -> T:
+        if self._audit is None:
+            work.close()
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return await self._audit.kept(Line("", "", "", CONTROL, resource, action), work)
 
     async def _inspect(self, call: calls.Inspect | calls.InspectAll) -> calls.Inspected | calls.Told:
         if self._inspections is None:

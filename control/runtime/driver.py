@@ -30,7 +30,7 @@ class Driver:
         self,
         node: Node,
         *,
-        on_request: Callable[[int, bytes, bytes, str], None],
+        on_request: Callable[[int, bytes, bytes, str, str], None],
         on_event: Callable[[tuple[Any, ...]], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
@@ -96,8 +96,8 @@ class Driver:
 
     def _take(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
-            case ("request", int(connection), header, body, prefix):
-                self._on_request(connection, header, body, prefix)
+            case ("request", int(connection), header, body, prefix, who):
+                self._on_request(connection, header, body, prefix, who)
             case ("order", int(number), error, result):
                 waiting = self._orders.pop(number, None)
                 if waiting is None or waiting.done():

@@ -28,6 +28,8 @@ from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime import addresses, descriptors, recovery
 from ringfence.control.runtime.admin import Admin
+from ringfence.control.runtime.audit import Audit
+from ringfence.control.runtime.audited_topics import AuditedTopics
 from ringfence.control.runtime.burials import Burials
 from ringfence.control.runtime.changes_left import ChangesLeft
 from ringfence.control.runtime.changes_node import ChangeNode
@@ -135,6 +137,7 @@ class Node:
             self.health.worsen(f"unread {name}", f"{directory.log / name} {why}")
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
+        self.audit = Audit(self.settings.data_dir, self.here, self.health)
         self.native = self._native(directory)
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
@@ -181,7 +184,9 @@ class Node:
         self.inspections = Inspections(
             self.proposer, self._cluster.others, self._cluster.members, self._driver
         )
-        self._cluster.answers.serve_changes(obeys, self.rebalances, self.partitions, self.inspections)
+        self._cluster.answers.serve_changes(
+            obeys, self.rebalances, self.partitions, self.inspections, self.audit
+        )
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
@@ -368,18 +373,19 @@ class Node:
         others = self._cluster.others
         topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
         self.admin = Admin(self.proposer, topics)
+        changed = AuditedTopics(topics, self.proposer, self.audit)
         producers = ProducerRequests(self.proposer, self._driver, others)
 
         async def status(_: None) -> messages.Message:
             return self.status()
 
         return {
-            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, topics.create),
+            Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changed.create),
             Opcode.TOPIC_LIST: Route(messages.TopicList, topics.list_topics),
             Opcode.TOPIC_DESCRIBE: Route(messages.TopicName, topics.describe),
-            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, topics.truncate),
-            Opcode.TOPIC_DELETE: Route(messages.TopicName, topics.delete),
-            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, topics.add_schema),
+            Opcode.TOPIC_TRUNCATE: Route(messages.TopicTruncate, changed.truncate),
+            Opcode.TOPIC_DELETE: Route(messages.TopicName, changed.delete),
+            Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changed.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
             Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self._scopes.begin),
@@ -398,8 +404,8 @@ class Node:
             self.happenings.applied(before, after, index)
             self._scopes.follow(after)
 
-    def _request(self, connection: int, header: bytes, body: bytes, prefix: str) -> None:
-        self._requests.take(connection, header, body, prefix)
+    def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
+        self._requests.take(connection, header, body, prefix, who)
 
     def _event(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
@@ -447,6 +453,8 @@ class Node:
         if hasattr(self, "_scopes"):
             await self._scopes.close()
         await self._cluster.close()
+        if hasattr(self, "audit"):
+            await self.audit.close()
         if self._store is not None:
             self._store.close()
         if hasattr(self, "_driver"):

@@ -34,6 +34,8 @@ REQUESTS_MAX: Final = 1_024
 """Control requests under way; bodies are below 1 MiB: 1 GiB in the worst case, a few MB in practice."""
 TOLD_AT: ContextVar[float | None] = ContextVar("TOLD_AT", default=None)
 """For a handler: who asked is answered by then, on the loop's clock. What only waits may end with it."""
+ASKED_BY: ContextVar[str] = ContextVar("ASKED_BY", default="")
+"""For a handler: the name of the token that the connection presented; empty without one."""
 TOLD_SHARE: Final = 0.95
 """Of a deadline: a handler that ends then says itself how far it came."""
 
@@ -73,10 +75,10 @@ class Requests:
         self._under_way: set[asyncio.Task[None]] = set()
         self.stopping = False
 
-    def take(self, connection: int, header: bytes, body: bytes, prefix: str = "") -> None:
+    def take(self, connection: int, header: bytes, body: bytes, prefix: str = "", who: str = "") -> None:
         """Begin to serve one request; returns at once.
 
-        It is good for topics whose full names begin with `prefix`.
+        It is good for topics whose full names begin with `prefix`. `who` is its token's name.
         """
         request = RequestHeader(*REQUEST_STRUCT.unpack(header))
         if len(self._under_way) >= REQUESTS_MAX:
@@ -85,7 +87,7 @@ class Requests:
             )
             self._refuse(connection, request, refusal)
             return
-        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix))
+        task = asyncio.get_running_loop().create_task(self._serve(connection, request, body, prefix, who))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -95,8 +97,11 @@ class Requests:
         if self._under_way:
             await asyncio.wait(self._under_way, timeout=timeout_s)
 
-    async def _serve(self, connection: int, request: RequestHeader, body: bytes, prefix: str) -> None:
+    async def _serve(
+        self, connection: int, request: RequestHeader, body: bytes, prefix: str, who: str
+    ) -> None:
         self._pulse()
+        ASKED_BY.set(who)  # of this task, and of those that it makes
         try:
             route, message = self._decoded(request, body)
             if prefix and message is not None:

@@ -7,8 +7,8 @@ use ringfence_node::{Finished, Outcome, PartitionStatus, RecoveryReport, SyncSta
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
     match outcome {
-        Outcome::Request { connection, header, body, prefix } => {
-            ("request", connection, PyBytes::new(py, header.as_slice()), PyBytes::new(py, &body), prefix)
+        Outcome::Request { connection, header, body, prefix, who } => {
+            ("request", connection, PyBytes::new(py, header.as_slice()), PyBytes::new(py, &body), prefix, who)
                 .into_pyobject(py)
         }
         Outcome::Order { number, result: Ok(finished) } => {

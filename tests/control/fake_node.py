@@ -193,7 +193,7 @@ class FakeNode:
         )  # fmt: skip
         sealed = bytearray(REQUEST_STRUCT.pack(*header))
         crc32c_seal(sealed)
-        self.tell(("request", 7, bytes(sealed), packed, self.prefix))
+        self.tell(("request", 7, bytes(sealed), packed, self.prefix, ""))
 
     def names(self) -> list[str]:
         return [order[0] for order in self.orders]

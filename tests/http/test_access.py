@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringfence.control.http import audit
-from ringfence.control.http.audit import Audit, Line
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime import happenings
+from ringfence.control.runtime import audit, happenings
+from ringfence.control.runtime.audit import Audit, Line
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from tests.control.commands import INIT, create, entry

@@ -303,7 +303,20 @@ def stranded_drain(three: Three) -> None:
     assert f"node {first} still has 4 replicas\n" in said
     assert "4 replicas left" in said
     assert cli("node", "undrain", first, *door).returncode == 0
+    assert cli("node", "remove", first, *door).returncode == Exit.REFUSED
+    told = audited(three.nodes[0])
+    assert [line["action"] for line in told] == ["rebalance start drain", "node undrain", "node remove"]
+    assert [line["status"] for line in told] == [200, 200, 422]
+    assert {line["who"] for line in told} == {""}
+    assert 0 < told[0]["index"] < told[1]["index"] > told[2]["index"] == 0
+    assert "replicas" in told[2]["detail"], "why not"
     assert "replicas" not in cli("rebalance", "status", *door).stdout, "nothing is to be moved any more"
+
+
+def audited(node: NodeProcess) -> list[dict[str, Any]]:
+    """Lines of its audit log: who asks at the control address has an answer when his is on disk."""
+    told = [json.loads(line) for line in (node.data / "audit" / "audit.log").read_text().splitlines()]
+    return [line for line in told if line["method"] == "CONTROL"]
 
 
 def life_of(three: Three, number: int) -> str:

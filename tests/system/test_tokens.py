@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import time
@@ -10,13 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import ringfence
 from ringfence.control.cli.exits import Exit
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role
 from ringfence.native import messages, wire
-from ringfence.native.errors import ConfigError, RingfenceError, UnauthorizedError
+from ringfence.native.errors import AlreadyExistsError, ConfigError, RingfenceError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode, Right, Status
 from tests.system.cluster import Three
 from tests.system.harness import (
@@ -115,6 +117,31 @@ def test_each_role_may_do_what_it_is_for_and_nothing_else(locked: Locked, role: 
             assert not caught.value.retriable
             assert role is None or f"--role {least}" in str(caught.value), (what, caught.value)
             assert role is None or f'has not the right "{right.name.lower()}"' in str(caught.value)
+
+
+def test_the_audit_log_tells_who_changed_a_topic_at_a_data_address(locked: Locked) -> None:
+    name, wider = "acme/hr/audited", SCHEMA.append(pa.field("more", pa.int32()))
+    with locked.connect("operator") as client:
+        for _ in range(2):  # the second one changes nothing, and leaves no line
+            client.create_topic(name, schema=SCHEMA, key=["id"], exist_ok=True)
+        with pytest.raises(AlreadyExistsError):
+            client.create_topic(name, schema=SCHEMA)
+        for _ in range(2):
+            client.add_schema(name, wider)
+        client.truncate(name)
+        client.delete_topic(name)
+    file = locked.node.data / "audit" / "audit.log"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    told = [line for line in lines if line["path"] == f"topic/{name}"]
+    assert [(line["action"], line["status"]) for line in told] == [
+        ("topic create", 200), ("topic create", 409), ("schema add", 200),
+        ("topic truncate", 200), ("topic delete", 200),
+    ]  # fmt: skip
+    assert {(line["method"], line["who"], line["role"]) for line in told} == {
+        ("DATA", "operator", "operator")
+    }
+    done = [line["index"] for line in told if line["status"] == 200]
+    assert sorted(set(done)) == done, "each behind the one before"
 
 
 def test_a_token_that_is_none_is_refused_at_once_and_told_nowhere(

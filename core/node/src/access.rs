@@ -199,10 +199,10 @@ impl Engine {
         if self.access.table.is_asked { self.judge().check(from, opcode, header.topic) } else { Ok(()) }
     }
 
-    /// For which topics the connection's requests are good; empty = all.
-    pub(crate) fn prefix_of(&self, from: Connection) -> String {
+    /// For which topics the connection's requests are good (empty = all), and the name of its token.
+    pub(crate) fn prefix_of(&self, from: Connection) -> (String, String) {
         let grant = self.access.grant(self.connections.pass(from)).filter(|_| self.access.table.is_asked);
-        grant.map_or_else(String::new, |grant| grant.prefix.clone())
+        grant.map(|grant| (grant.prefix.clone(), grant.name.clone())).unwrap_or_default()
     }
 
     /// What HELLO presented.

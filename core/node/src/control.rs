@@ -47,8 +47,8 @@ impl Engine {
         self.control.unanswered += 1;
         self.counters.control_requests += 1;
         let header = Box::new(header.seal());
-        let prefix = self.prefix_of(from);
-        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix });
+        let (prefix, who) = self.prefix_of(from);
+        effects.outcomes.push(Outcome::Request { connection: from.0, header, body: body.to_vec(), prefix, who });
     }
 
     pub(crate) fn control_answer(&mut self, to: Connection, header: [u8; 128], body: Box<[u8]>, effects: &mut Effects) {

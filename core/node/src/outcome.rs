@@ -55,6 +55,8 @@ pub enum Outcome {
         body: Vec<u8>,
         /// It is good for topics whose full names begin so, and for no others.
         prefix: String,
+        /// The name of the token that the connection presented; empty without one.
+        who: String,
     },
     /// The order with this number ended; the error is a sentence for a person.
     Order {

@@ -259,7 +259,8 @@ fn a_prefix_holds_for_topics_by_id_and_goes_up_with_the_rest() {
     let status = RequestHeader { topic: 0, ..world.request(Opcode::Status) };
     world.send(&status, &[]);
     let up = world.outcomes.pop();
-    assert!(matches!(&up, Some(Outcome::Request { prefix, .. }) if prefix == "acme/sales/"), "{up:?}");
+    let Some(Outcome::Request { prefix, who, .. }) = up else { panic!("{up:?}") };
+    assert_eq!((prefix.as_str(), who.as_str()), ("acme/sales/", "writer"));
     world.event(asked(vec![for_topics("acme/hr/")]));
     let reply = publish(&mut world, 1);
     assert!(code(&reply) == Some(Code::Unauthorized) && text(&reply).contains("acme/hr/"), "{}", text(&reply));

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
-from fastapi import Request
 
+from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.statuses import status_of
 
+T = TypeVar("T")
 _LOG = structlog.get_logger("ringfence.audit")
 FOLDER: Final = "audit"
 FILE: Final = "audit.log"
@@ -28,6 +31,10 @@ FILE_BYTES_MAX: Final = 4 << 20
 FILES_MAX: Final = 8
 TEXT_MAX: Final = 300
 UNWRITABLE: Final = "audit"
+CONTROL: Final = "CONTROL"
+"""A line's method where a change was asked for at the control address, by whoever reaches that."""
+DATA: Final = "DATA"
+"""As above, at a data address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +56,6 @@ class Line:
 
     def ended(self, status: int, detail: str, index: int = 0) -> Line:
         return replace(self, status=status, detail=detail[:TEXT_MAX], index=index)
-
-
-def line_of(request: Request, who: str, role: str, action: str) -> Line:
-    """The beginning of a request's line."""
-    peer = "" if request.client is None else f"{request.client.host}:{request.client.port}"
-    return Line(who, role, peer, request.method, request.url.path, action)
 
 
 class Audit:
@@ -84,6 +85,20 @@ class Audit:
         task = asyncio.get_running_loop().create_task(self.add(line))
         self._soon.add(task)
         task.add_done_callback(self._soon.discard)
+
+    async def kept(self, line: Line, work: Awaitable[tuple[T, int]]) -> T:
+        """Do a change, which gives its answer and its entry's index; 0: nothing was to be changed."""
+        try:
+            reply, index = await work
+        except RequestRefused as refusal:
+            await self.add(line.ended(status_of(refusal), refusal.message))
+            raise
+        except BaseException as error:
+            self.add_soon(line.ended(0, f"no answer was given: {type(error).__name__}"))
+            raise
+        if index:
+            await self.add(line.ended(200, "", index))
+        return reply
 
     async def close(self) -> None:
         if self._soon:
