@@ -260,7 +260,7 @@ fn a_prefix_holds_for_topics_by_id_and_goes_up_with_the_rest() {
     world.send(&status, &[]);
     let up = world.outcomes.pop();
     let Some(Outcome::Request { prefix, who, .. }) = up else { panic!("{up:?}") };
-    assert_eq!((prefix.as_str(), who.as_str()), ("acme/sales/", "writer"));
+    assert_eq!((prefix.as_str(), who.as_str()), ("acme/sales/", "holder of 3"));
     world.event(asked(vec![for_topics("acme/hr/")]));
     let reply = publish(&mut world, 1);
     assert!(code(&reply) == Some(Code::Unauthorized) && text(&reply).contains("acme/hr/"), "{}", text(&reply));
