@@ -283,7 +283,10 @@ class Stager:
             del error  # asked again with the layout that is there, until the deadline
             if layout is not None:
                 self._newest[batch.topic] = layout
-            self._ask(batch, redirects)
+            try:
+                self._ask(batch, redirects)
+            except ClosedError as closed:  # meanwhile: nobody else tells the end of the batch
+                self._ended(batch, closed)
 
         self._tables.fetch(batch.topic, fetched)
 

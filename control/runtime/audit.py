@@ -7,6 +7,7 @@ old lines, never the disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Awaitable
@@ -30,6 +31,8 @@ FILE_BYTES_MAX: Final = 4 << 20
 """Some ten thousand lines."""
 FILES_MAX: Final = 8
 TEXT_MAX: Final = 300
+WAITING_MAX: Final = 10_000
+"""Lines that wait for the disk, a few MB: who asked is answered or gone after seconds, a stalled disk lasts."""
 UNWRITABLE: Final = "audit"
 CONTROL: Final = "CONTROL"
 """A line's method where a change was asked for at the control address, by whoever reaches that."""
@@ -68,23 +71,33 @@ class Audit:
         self._soon: set[asyncio.Task[None]] = set()
 
     async def add(self, line: Line) -> None:
-        """Write a line; returns when it is durable. A disk that refuses makes the node degraded."""
+        """Write a line; returns when it is durable. It is written, too, if who waits is cancelled."""
+        await asyncio.shield(self.add_soon(line))
+
+    def add_soon(self, line: Line) -> asyncio.Task[None]:
+        """Write a line when nobody can wait for it any more."""
+        task = asyncio.get_running_loop().create_task(self._written(line))
+        self._soon.add(task)
+        task.add_done_callback(self._soon.discard)
+        return task
+
+    async def _written(self, line: Line) -> None:
+        """A disk that refuses makes the node degraded, and its log has the line then."""
         values = {"time_ms": time.time_ns() // 1_000_000, "node": self._node, **asdict(line)}
         values["path"] = line.path[:TEXT_MAX]
         data = msgspec.json.encode(values) + b"\n"
         try:
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
+            await self._in_turn(data)
         except OSError as error:
             self._health.worsen(UNWRITABLE, f"the audit log cannot be written: {error}; check the disk")
             _LOG.error("not audited", error=str(error), **values)
         else:
             self._health.mend(UNWRITABLE)
 
-    def add_soon(self, line: Line) -> None:
-        """Write a line when nobody can wait for it any more."""
-        task = asyncio.get_running_loop().create_task(self.add(line))
-        self._soon.add(task)
-        task.add_done_callback(self._soon.discard)
+    async def _in_turn(self, data: bytes) -> None:
+        if len(self._soon) > WAITING_MAX:
+            raise OSError(errno.EBUSY, f"{WAITING_MAX} lines wait for the disk")
+        await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
 
     async def kept(self, line: Line, work: Awaitable[tuple[T, int]]) -> T:
         """Do a change, which gives its answer and its entry's index; 0: nothing was to be changed."""
@@ -109,10 +122,9 @@ class Audit:
         self._path.parent.mkdir(exist_ok=True)
         if self._path.exists() and self._path.stat().st_size + len(data) > FILE_BYTES_MAX:
             self._rotate()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(descriptor, data)
-            os.fdatasync(descriptor)
+            _append(descriptor, data)
         finally:
             os.close(descriptor)
 
@@ -123,3 +135,19 @@ class Audit:
             newer = self._path if number == 1 else self._path.with_name(f"{FILE}.{number - 1}")
             if newer.exists():
                 newer.replace(older)
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    """All of it, durably, or nothing."""
+    before = os.fstat(descriptor).st_size
+    if before and os.pread(descriptor, 1, before - 1) != b"\n":
+        data = b"\n" + data  # a crash tore the last line: it must not spoil this one
+    written = 0
+    try:
+        written = os.write(descriptor, data)
+        os.fdatasync(descriptor)
+    finally:
+        if written < len(data):
+            os.ftruncate(descriptor, before)
+    if written < len(data):
+        raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were taken")

@@ -27,6 +27,8 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 """Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
+ADDITIONS_MAX: Final = 10
+"""Tries to add a schema: each that fails was overtaken by another schema, and topics have few."""
 
 
 class TopicRequests:
@@ -149,7 +151,17 @@ class TopicRequests:
         return last
 
     async def add_schema(self, request: messages.SchemaAdd) -> messages.SchemaAdded:
-        topic = await self.named_now(request.name)
+        for _ in range(ADDITIONS_MAX - 1):
+            topic = await self.named_now(request.name)
+            try:
+                return await self._add_schema(topic, request)
+            except RequestRefused:
+                # Another schema may have come first, maybe this very one.
+                if len((await self.named_now(request.name)).schemas) == len(topic.schemas):
+                    raise
+        return await self._add_schema(await self.named_now(request.name), request)
+
+    async def _add_schema(self, topic: Topic, request: messages.SchemaAdd) -> messages.SchemaAdded:
         columns = columns_of(request.schema)
         for schema_id, known in enumerate(topic.schemas):
             if known.columns == columns:

@@ -8,9 +8,10 @@ import ringfence
 from ringfence import ask
 from ringfence.native import cluster_messages as messages
 from ringfence.native.messages import Message
-from ringfence.native.wire import Code, Opcode, RequestHeader, Status
+from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader, Status
 from ringfence.scopes import Begun
-from tests.client.fake_node import Drop, FakeNode, Fault, Hook, Refuse
+from tests.client.fake_node import Drop, FakeNode, Fault, Hook, Redirect, Refuse
+from tests.client.helpers import SCHEMA, rows, until
 
 EARLY, LOST = Refuse(Code.DEADLINE, 20), Drop(served=False)
 
@@ -148,3 +149,22 @@ def test_a_block_of_unknown_outcome_asks_again() -> None:
         block.commit()
         with pytest.raises(ringfence.ClosedError):
             block.commit()
+
+
+def test_a_client_that_is_closed_while_rows_are_on_their_way_again_ends_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They were redirected; what would send them anew finds the link closed, on the link's own thread."""
+
+    def hook(header: RequestHeader) -> Fault:
+        return Redirect(RedirectReason.CLOSED) if header.opcode == Opcode.STAGE else None
+
+    with Decided(own=True, hook=hook) as node:
+        client = ringfence.connect(node.address, timeout_s=10)
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1)
+        for turn in range(5):
+            block = client.transaction("t", scope="s", epoch=turn + 1)
+            block.send(rows(0, 3))
+        until(lambda: len(node.sent(Opcode.STAGE)) > 8)
+        client.close()
+    assert not caplog.records, caplog.text

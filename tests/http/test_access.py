@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -245,6 +249,69 @@ def test_the_audit_log_is_rotated_and_a_disk_that_refuses_is_told(tmp_path: Path
         await log.add(line)
         assert health.state == "serving"
         await log.close()
+
+    asyncio.run(work())
+
+
+@contextmanager
+def audited(root: Path) -> Iterator[tuple[Audit, Health, Path]]:
+    """An audit log in use, and its file."""
+    health = Health()
+    health.phase = "serving"
+    yield Audit(root, 1, health), health, root / "audit" / "audit.log"
+
+
+def line_of(action: str) -> Line:
+    return Line("who", "admin", "peer", "POST", "/path", action).ended(200, "", 7)
+
+
+def actions_of(file: Path) -> list[str]:
+    return [json.loads(line)["action"] for line in file.read_text().splitlines()]
+
+
+def test_a_line_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work() -> None:
+        with audited(tmp_path) as (log, health, file):
+            await log.add(line_of("first"))
+            monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+            await log.add(line_of("of which the disk took two bytes"))
+            assert health.state == "degraded"
+            monkeypatch.undo()
+            assert actions_of(file) == ["first"]
+            await log.add(line_of("second"))
+            assert (health.state, actions_of(file)) == ("serving", ["first", "second"])
+            await log.close()
+
+    write = os.write
+    asyncio.run(work())
+
+
+def test_a_line_that_a_crash_tore_does_not_spoil_the_next(tmp_path: Path) -> None:
+    async def work() -> None:
+        with audited(tmp_path) as (log, _, file):
+            file.parent.mkdir()
+            file.write_text('{"time_ms": 17')
+            await log.add(line_of("whole"))
+            torn, whole = file.read_text().splitlines()
+            assert (torn, json.loads(whole)["action"]) == ('{"time_ms": 17', "whole")
+            await log.close()
+
+    asyncio.run(work())
+
+
+def test_a_line_is_written_though_nobody_waits_for_it_any_more(tmp_path: Path, monkeypatch: Patch) -> None:
+    async def work() -> None:
+        with audited(tmp_path) as (log, _, file):
+            stalls = Event()
+            monkeypatch.setattr(os, "fdatasync", lambda _: stalls.wait(20))
+            waits = [asyncio.ensure_future(log.add(line_of(action))) for action in ("one", "two")]
+            await asyncio.sleep(0.1)
+            for task in waits:
+                task.cancel()
+            await asyncio.wait(waits)
+            stalls.set()
+            await log.close()
+            assert actions_of(file) == ["one", "two"]
 
     asyncio.run(work())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -398,3 +400,22 @@ def test_listening_off_loopback_needs_insecure(tmp_path: Path) -> None:
     assert done.returncode not in (0, 1)
     assert "--insecure" in done.stderr
     assert not (tmp_path / "d").exists() or not list((tmp_path / "d").iterdir())
+
+
+def test_rivals_that_add_one_schema_at_once_all_have_it(node: NodeProcess) -> None:
+    """Producers do so when a column appears: one entry is made, and nobody is refused."""
+    wider = SCHEMA.append(pa.field("more", pa.int32()))
+    rivals = 12
+    gate = threading.Barrier(rivals)
+
+    def add(_: int) -> int:
+        with ringfence.connect(node.address, timeout_s=30) as client:
+            client.topic("rivals")
+            gate.wait(30)
+            return client.add_schema("rivals", wider)
+
+    with ringfence.connect(node.address, timeout_s=30) as client:
+        client.create_topic("rivals", schema=SCHEMA, key=["id"])
+        with ThreadPoolExecutor(rivals) as pool:
+            assert set(pool.map(add, range(rivals))) == {1}
+        assert len(client.topic("rivals").schemas) == 2

@@ -220,6 +220,11 @@ impl Engine {
             let what = format!("partition {}: {why}; the log begins at {start}", header.partition);
             Err(Refusal::new(Code::Truncated, what).with("start_offset", start).log_start(start).into())
         };
+        // The row before is of an epoch that this node has not heard of: another one owns the partition by now, and
+        // what this log lacks or has instead says nothing.
+        if offset > 0 && epoch > partition.gate.epoch() {
+            return Err(Stop::Redirect(RedirectReason::Closed));
+        }
         if offset < start {
             return truncated(format!("rows below {start} were given up, {offset} was asked for"));
         }

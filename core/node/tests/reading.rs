@@ -121,6 +121,20 @@ fn positions_that_are_not_in_the_log_are_told_so() {
     assert_eq!(code(&world.ask(&header, &[])), Code::Truncated, "epochs are known again after a crash");
 }
 
+/// An owner that has not heard yet of the next one has rows of its own in the place of those, or fewer.
+#[test]
+fn who_comes_with_rows_of_an_epoch_that_nobody_told_of_is_asked_to_look_elsewhere() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    for offset in [1, 5, 6, 99] {
+        let header = world.fetch_header(offset, world.epoch + 1, 0);
+        let reply = world.ask(&header, &[]);
+        assert_eq!(reply.header.status, Status::Redirect as u8, "offset {offset}: {:?}", reply.header);
+    }
+    let own = world.fetch_header(6, world.epoch, 0);
+    assert_eq!(code(&world.ask(&own, &[])), Code::Truncated, "of its own epoch it knows the end");
+}
+
 /// A new owner may have taken rows since: who comes from there was routed by an old table, and has lost nothing.
 #[test]
 fn a_position_beyond_the_end_of_a_held_partition_is_asked_for_elsewhere() {

@@ -117,9 +117,10 @@ impl Engine {
         }
     }
 
-    /// A replica has answered.
+    /// A replica has answered. Meanwhile the partition may be dropped, and its place empty.
     pub(super) fn after_answer(&mut self, at: At, now: Now, effects: &mut Effects) {
-        let Role::Owner(owner) = &mut self.partitions[at].role else { return };
+        let Some((partition, _)) = self.owner(at) else { return };
+        let Role::Owner(owner) = &mut partition.role else { return };
         if owner.confirms.round.is_empty() || !owner.is_heard(owner.confirms.since) {
             return;
         }

@@ -329,6 +329,11 @@ impl Engine {
 
     pub(super) fn copy_served(&mut self, serve: &Serve, end: ReadEnd, pool: &mut Pool, effects: &mut Effects) {
         let Serve { from, header, at } = serve;
+        // Its place may be empty by now, or another's.
+        if self.partitions.get(*at).is_none_or(|partition| partition.key() != (header.topic, header.partition)) {
+            let refusal = Refusal::new(Code::UnknownPartition, "dropped while it was read");
+            return self.refuse(*from, header, &refusal, effects);
+        }
         let refusal = match end.result {
             Ok(done) if done.records == 1 && done.next_record == header.sequence + 1 => {
                 self.counters.copies_served += 1;
