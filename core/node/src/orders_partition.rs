@@ -100,7 +100,7 @@ impl Engine {
         self.wait_for_last(None, at, What::Order { number, finished, then: Then::Nothing })
     }
 
-    fn wait_for_last(&mut self, shared: Option<Shared>, at: At, what: What) -> Result<Step, Halt> {
+    fn wait_for_last(&mut self, upto: Option<Shared>, at: At, what: What) -> Result<Step, Halt> {
         let partition = &self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         match self.shards[shard].status() {
@@ -109,7 +109,7 @@ impl Engine {
             }
             Status::DiskFull => Err(format!("shard {shard} finds no space for its last group; ask again").into()),
             Status::Serving => {
-                self.acks[shard].push(Due { group, partition: at, shared, what });
+                self.acks[shard].push(Due { group, partition: at, shared: upto, what });
                 Ok(Step::WhenDurable)
             }
         }
