@@ -48,6 +48,7 @@ class Core:
         "reads",
         "role",
         "snapshot_wanted",
+        "storage_full",
         "term",
         "trace",
         "tracker",
@@ -80,6 +81,8 @@ class Core:
         """May leave once all that is unstable now is durable; some are to this node itself."""
         self.snapshot_wanted = False
         """A follower needs a snapshot that storage does not have."""
+        self.storage_full = False
+        """Nothing is durable here until storage finds space: this node must not lead."""
         self.read_states: list[ReadState] = []
 
     def say(self, level: Level, text: str) -> None:
@@ -91,6 +94,8 @@ class Core:
         (self.after_append if message.type in AFTER_APPEND else self.messages).append(message)
 
     def is_promotable(self) -> bool:
-        """It may become leader: it is a voter, and has all of its log."""
+        """It may become leader: it is a voter, has all of its log, and space for more."""
         progress = self.tracker.progress.get(self.id)
-        return progress is not None and not progress.is_learner and self.log.unstable.snapshot is None
+        if progress is None or progress.is_learner or self.storage_full:
+            return False
+        return self.log.unstable.snapshot is None

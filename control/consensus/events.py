@@ -54,6 +54,17 @@ class Campaign(Struct, frozen=True, tag=True):
     """Try to become leader now."""
 
 
+class StorageFull(Struct, frozen=True, tag=True):
+    """Storage finds no space, or finds some again.
+
+    Who cannot write does not campaign. A leader hands over to a voter that can, if the others are a majority
+    without it; if nobody takes over within an election time-out, it steps down. Tell it again while it lasts:
+    they may be a majority later.
+    """
+
+    full: bool
+
+
 class ForgetLeader(Struct, frozen=True, tag=True):
     """The leader is known to be gone: vote for others without waiting for its lease."""
 
@@ -79,6 +90,7 @@ Event = (
     | Read
     | Transfer
     | Campaign
+    | StorageFull
     | ForgetLeader
     | Unreachable
     | SnapshotSent

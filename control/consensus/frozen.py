@@ -68,7 +68,8 @@ class FrozenNode(Struct, frozen=True, kw_only=True):
 
 _CORE: Final = (
     "election_elapsed_ticks", "election_timeout_ticks", "heartbeat_elapsed_ticks", "lead",
-    "pending_change_index", "role", "snapshot_wanted", "term", "transferee", "uncommitted_bytes", "vote",
+    "pending_change_index", "role", "snapshot_wanted", "storage_full", "term", "transferee",
+    "uncommitted_bytes", "vote",
 )  # fmt: skip
 _LOG: Final = ("applied", "applying", "applying_bytes", "applying_paused", "commit")
 _UNSTABLE: Final = ("handed", "offset", "snapshot_handed")
@@ -77,7 +78,15 @@ _PROGRESS: Final = (
     "snapshot_ticks", "state",
 )  # fmt: skip
 _FLAGS: Final = frozenset(
-    {"snapshot_wanted", "applying_paused", "snapshot_handed", "is_learner", "pause", "recent_active"}
+    {
+        "snapshot_wanted",
+        "storage_full",
+        "applying_paused",
+        "snapshot_handed",
+        "is_learner",
+        "pause",
+        "recent_active",
+    }
 )
 """Kept as numbers, given back as what they are."""
 

@@ -21,6 +21,9 @@ def on_tick(core: Core) -> None:
         core.election_elapsed_ticks = 0
         if options.check_quorum:
             check_quorum(core)
+        if core.storage_full and core.transferee != NOBODY and core.role is Role.LEADER:
+            core.say(Level.WARN, "stepped down to follower since its storage is full and nobody took over")
+            roles.become_follower(core, core.term, NOBODY)
         # Who was to take over has not; take proposals again.
         core.transferee = NOBODY
     if core.role is Role.LEADER and core.heartbeat_elapsed_ticks >= options.heartbeat_ticks:

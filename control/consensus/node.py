@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ringfence.control.consensus import changes, events, follower, leader, membership, roles, terms
+from ringfence.control.consensus import changes, events, follower, leader, membership, roles, terms, transfer
 from ringfence.control.consensus.changes import Change
 from ringfence.control.consensus.core import Core, Draw, Role
 from ringfence.control.consensus.errors import LocalMessageError, UnknownPeerError
@@ -103,6 +103,8 @@ class Node:
                 self._local(MessageType.TRANSFER, sender=to)
             case events.Campaign():
                 self._local(MessageType.HUP)
+            case events.StorageFull(full):
+                transfer.on_space(core, full=full)
             case events.ForgetLeader():
                 self._local(MessageType.FORGET_LEADER)
             case events.Unreachable(peer):

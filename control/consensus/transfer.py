@@ -5,10 +5,11 @@ Bring the other up to date, then tell it to campaign at once (Raft thesis, 3.10)
 
 from __future__ import annotations
 
-from ringfence.control.consensus import replication
-from ringfence.control.consensus.core import Core
+from ringfence.control.consensus import quorum, replication
+from ringfence.control.consensus.core import Core, Role
 from ringfence.control.consensus.messages import NOBODY, Message, MessageType
 from ringfence.control.consensus.progress import Progress
+from ringfence.control.consensus.quorum import VoteResult
 from ringfence.control.consensus.trace import Level
 
 
@@ -42,6 +43,34 @@ def start(core: Core, to: int, progress: Progress) -> None:
         )
     else:
         replication.send_append(core, to)
+
+
+def on_space(core: Core, *, full: bool) -> None:
+    """Storage finds no space, or some again: who cannot write does not lead."""
+    core.storage_full = full
+    if full and core.role is Role.LEADER and core.transferee == NOBODY:
+        _give_up(core)
+
+
+def _give_up(core: Core) -> None:
+    """Hand over to the voter that has the most of the log.
+
+    Nothing happens while the voters that are heard are no majority without this node: none of them could be
+    elected, and requests would find nobody at all.
+    """
+    configuration = core.tracker.configuration
+    heard = {
+        member: progress
+        for member, progress in core.tracker.progress.items()
+        if member != core.id and member in configuration.voters and progress.recent_active
+    }
+    votes = {voter: voter in heard for voter in configuration.voters}
+    if quorum.joint_vote(configuration.incoming, configuration.outgoing, votes) is not VoteResult.WON:
+        core.say(Level.WARN, "its storage is full, and it leads on: the others heard are no majority")
+        return
+    heirs = [member for member in sorted(heard) if member in configuration.incoming]
+    best = max(heirs, key=lambda member: heard[member].match)
+    start(core, best, heard[best])
 
 
 def on_match(core: Core, peer: int, progress: Progress) -> None:

@@ -293,9 +293,11 @@ class Replica:
                     raise StorageError(f"metadata journal: {error}; check the disk") from error
                 self.disk_full = True
                 _LOG.error("no space for metadata", error=str(error), tried_again_s=FULL_DISK_S)
+                # What a leader commits it applies behind this write: another one has to lead.
+                self.step(events.StorageFull(full=True))
                 await asyncio.sleep(FULL_DISK_S)
                 continue
-            self.disk_full = False
+            was_full, self.disk_full = self.disk_full, False
             self._recorder.add(Noted(sum(work.to == APPEND_THREAD for work in batch)))
             for _ in batch:
                 self._work.popleft()
@@ -309,6 +311,8 @@ class Replica:
                     self._applies_waiting -= 1
                     self._apply(work.entries)
                 self._respond(work)
+            if was_full:
+                self.step(events.StorageFull(full=False))
             self._pump()
 
     async def _installed(self, work: StorageMessage) -> None:

@@ -78,6 +78,55 @@ def test_leadership_goes_neither_to_a_learner_nor_to_a_stranger() -> None:
         assert lab.core.transferee == 0
 
 
+def test_a_leader_without_space_hands_over_to_the_voter_that_has_the_most() -> None:
+    lab = leader(learners=(4,))
+    lab.step(events.Propose((b"x",)))
+    lab.settle()
+    lab.acknowledge(3, 4)
+    lab.step(events.StorageFull(full=True))
+    assert [m.to for m in of_type(lab.settle(), MessageType.TIMEOUT_NOW)] == [3]
+    lab.step(events.StorageFull(full=True))
+    assert of_type(lab.settle(), MessageType.TIMEOUT_NOW) == [], "it is under way"
+
+
+def test_a_leader_without_space_that_nobody_takes_over_from_steps_down() -> None:
+    lab = leader(check_quorum=True)
+    lab.step(events.StorageFull(full=True))
+    for _ in range(lab.options.election_ticks):
+        assert lab.core.role is Role.LEADER
+        lab.step(events.Tick())
+    assert (lab.core.role, lab.core.lead) == (Role.FOLLOWER, 0)
+
+
+def test_a_leader_without_space_leads_on_while_the_others_are_no_majority() -> None:
+    pair = leader(voters=(1, 2))
+    pair.step(events.StorageFull(full=True))
+    assert pair.core.transferee == 0
+    lab = leader(check_quorum=True)
+    for _ in range(lab.options.election_ticks):
+        lab.step(events.Tick())  # from here on both count as silent until they are heard again
+    lab.step(lab.answer(3, MessageType.HEARTBEAT_ANSWER))
+    lab.step(events.StorageFull(full=True))
+    assert (lab.core.role, lab.core.transferee) == (Role.LEADER, 0)
+    lab.step(lab.answer(2, MessageType.HEARTBEAT_ANSWER))
+    lab.step(events.StorageFull(full=True))
+    assert lab.core.transferee in {2, 3}
+
+
+def test_who_has_no_space_does_not_campaign_and_does_so_with_some() -> None:
+    lab = Lab(2)
+    lab.step(events.StorageFull(full=True))
+    lab.step(heartbeat(lab, sender=1, term=1))
+    lab.step(Message(type=MessageType.TIMEOUT_NOW, sender=1, to=2, term=1))
+    for _ in range(5 * lab.options.election_ticks):
+        lab.step(events.Tick())
+    assert (lab.core.role, lab.core.term) == (Role.FOLLOWER, 1)
+    lab.step(events.StorageFull(full=False))
+    for _ in range(2 * lab.options.election_ticks):
+        lab.step(events.Tick())
+    assert lab.core.role is Role.CANDIDATE
+
+
 def test_who_is_told_to_campaign_is_heard_although_the_others_have_a_lease() -> None:
     lab = Lab(2, check_quorum=True, pre_vote=True)
     lab.step(heartbeat(lab, sender=1, term=1))

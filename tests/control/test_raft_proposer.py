@@ -24,7 +24,7 @@ from ringfence.control.model.state import digest
 from ringfence.control.runtime import raft_proposer
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import TICK_S, Replica
+from ringfence.control.runtime.replica import ELECTION_TICKS, TICK_S, Replica
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
@@ -218,6 +218,37 @@ def test_a_full_disk_refuses_new_commands_and_goes_on_later(
         assert net.members[1].failures == []
 
     run(tmp_path, 1, work)
+
+
+def test_a_leader_whose_disk_is_full_hands_over_and_follows_until_it_has_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ringfence.control.runtime.replica.FULL_DISK_S", 0.05)
+
+    async def work(net: Net) -> None:
+        leader = await net.leader()
+        journal, real = leader.store.journal, leader.store.journal.append
+
+        def append(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(journal, "append", append)
+        waiting = asyncio.ensure_future(leader.proposer.propose(SetConfig(values={"topics_max": 5})))
+        await until(lambda: not leader.replica.leads)
+        other = await net.leader()
+        assert other is not leader
+        await other.proposer.propose(SetConfig(values={"topics_max": 6}))
+        await asyncio.sleep(3 * ELECTION_TICKS * TICK_S)
+        assert other.replica.leads, "who has no space did not ask for votes"
+        assert not waiting.done()
+        monkeypatch.setattr(journal, "append", real)
+        await waiting
+        await leader.proposer.fresh()
+        assert leader.proposer.state.config == other.proposer.state.config
+        assert not leader.replica.node.core.storage_full
+        assert leader.failures == []
+
+    run(tmp_path, 3, work)
 
 
 def test_a_dead_journal_ends_the_node_and_nothing_is_applied(

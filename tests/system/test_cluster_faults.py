@@ -142,6 +142,40 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: World) -> None:
+    three = world.three
+
+    def third_leads() -> bool:
+        """Who leads is stopped until the one on the small disk wins an election."""
+        leads = three.leader()
+        if leads != 2:
+            three.nodes[leads].freeze()
+            try:
+                until(lambda: three.led_by_one_of(world.others(leads)), what="a leader among the others")
+            finally:
+                three.nodes[leads].wake()
+            three.until_whole()
+        return three.led_by_one_of([0, 1, 2]) and three.leader() == 2
+
+    until(third_leads, what="the third leads")
+    filler = world.disk.fill()
+    try:
+        for number in range(8):
+            three.create(0, f"led-full-{number}", partitions=1)
+        until(lambda: three.led_by_one_of([0, 1]), what="a leader among those with space")
+        term = three.listed(0)["term"]
+        until(lambda: says(world, 2, FULL), what="it says so")
+        time.sleep(STOP_S)
+        assert three.led_by_one_of([0, 1])
+        assert three.listed(0)["term"] == term, "who has no space does not ask for votes"
+        three.create(1, "led-by-another", partitions=1)
+    finally:
+        filler.unlink()
+    three.until_equal()
+    until(lambda: not says(world, 2, FULL), what="it is mended")
+
+
+@pytest.mark.timeout(120)
 def test_a_voter_that_starts_on_a_full_disk_waits_for_space_and_then_serves(world: World) -> None:
     three = world.three
     third = three.nodes[2]
