@@ -110,7 +110,10 @@ class TopicRequests:
         topic = await self.named_now(request.name)
         applied = await self._proposer.propose(await self.truncation(topic, request))
         await self._carried_out(
-            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
+            applied.index,
+            f"topic {request.name!r} is truncated in the metadata, not on disk",
+            topic,
+            late_is_fault=True,
         )
         return await self.info(await self.named(request.name))
 
@@ -167,11 +170,15 @@ class TopicRequests:
             topic=topic.topic, schema_id=len(topic.schemas), schema=schema, columns=columns_of(schema)
         )
 
-    async def carried_out(self, index: int, topic: Topic | None = None) -> list[str]:
+    async def carried_out(
+        self, index: int, topic: Topic | None = None, *, late_is_fault: bool = False
+    ) -> list[str]:
         """Wait until this node and the owners of `topic` have done what the entry asks for; what failed."""
         topic = topic or self._proposer.state.topics.get(TopicId(index))
         owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
-        return await self._follower.until(index) or await self._others.settle(owners, index)
+        return await self._follower.until(index) or await self._others.settle(
+            owners, index, late_is_fault=late_is_fault
+        )
 
     async def heard(self, index: int) -> None:
         """Wait until every live node has applied the entry; one that does not answer is not waited for."""
@@ -241,9 +248,9 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=partition)
         return [PartitionId(partition)]
 
-    async def _carried_out(self, index: int, but: str, topic: Topic) -> None:
+    async def _carried_out(self, index: int, but: str, topic: Topic, *, late_is_fault: bool = False) -> None:
         """Wait for this node's orders, and for those of the partitions' owners."""
-        faults = await self.carried_out(index, topic)
+        faults = await self.carried_out(index, topic, late_is_fault=late_is_fault)
         if faults:
             raise RequestRefused(Code.INTERNAL, f"{but}: {faults[0]}", retry_after_ms=1_000)
 
