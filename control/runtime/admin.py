@@ -72,7 +72,7 @@ class Admin:
             return known
 
     async def create_topic(self, request: messages.TopicCreate, asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(self._topics.creation(request), asked)
+        return await self._topics.placed_by(request, lambda command: self._propose(command, asked))
 
     async def add_schema(self, topic: Topic, schema: bytes, asked: Asked = NOTHING) -> Outcome:
         return await self._propose(self._topics.addition(topic, schema), asked, topic)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
+from ringfence.control.machines.metadata import validate
+from ringfence.control.machines.metadata_ring import eligible_fault
 from ringfence.control.machines.placement import TooFewNodesError, place_in
 from ringfence.control.machines.topic_checks import REPLICATIONS
 from ringfence.control.model import names
@@ -27,6 +30,9 @@ from ringfence.native.wire import CONTROL_BYTES_MAX, Code
 LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 """Topics of one TOPIC_LIST answer together; the rest of the body is its frame."""
 LIST_MAX: Final = 1_000
+PLACINGS_MAX: Final = 4
+"""Of one topic: each of them needs one more node that fails between its choice and the entry."""
+T = TypeVar("T")
 
 
 class TopicRequests:
@@ -41,7 +47,7 @@ class TopicRequests:
         if existing is not None and request.exist_ok:
             return await self._existing(existing, request)
         try:
-            applied = await self._proposer.propose(self.creation(request))
+            applied = await self.placed_by(request, self._proposer.propose)
         except RequestRefused as refusal:
             # Two may have asked at once; the loser finds what the winner made.
             raced = self._proposer.state.topic_named(name)
@@ -56,6 +62,32 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
         return await self.info(topic, created=True)
+
+    async def placed_by(
+        self, request: messages.TopicCreate, propose: Callable[[CreateTopic], Awaitable[T]]
+    ) -> T:
+        """Choose places for a new topic, and propose it; again if the log has taken a place away meanwhile.
+
+        Who asks has named no node, so it is not his to name others.
+        """
+        why = ""
+        for _ in range(PLACINGS_MAX):
+            command = self.creation(request)
+            try:
+                return await propose(command)
+            except RequestRefused as refusal:
+                if refusal.code != Code.INVALID_ARGUMENT or not self._is_overtaken(command):
+                    raise
+                why = refusal.message
+        message = f"nodes failed while they were chosen, {PLACINGS_MAX} times: {why}"
+        raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
+
+    def _is_overtaken(self, command: CreateTopic) -> bool:
+        """It was refused for what is no longer so, or for a node that was chosen here."""
+        state = self._proposer.state
+        if validate(state, command) is None:
+            return True
+        return any(eligible_fault(state, node) for node in set().union(*command.nodes))
 
     def creation(self, request: messages.TopicCreate) -> CreateTopic:
         """The command, with every decision that it carries."""
