@@ -72,7 +72,7 @@ class Admin:
             return known
 
     async def create_topic(self, request: messages.TopicCreate, asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(self._topics.creation(request), asked)
+        return await self._topics.placed_by(request, lambda command: self._propose(command, asked))
 
     async def add_schema(self, topic: Topic, schema: bytes, asked: Asked = NOTHING) -> Outcome:
         return await self._propose(self._topics.addition(topic, schema), asked, topic)
@@ -80,7 +80,9 @@ class Admin:
     async def truncate_topic(
         self, topic: Topic, request: messages.TopicTruncate, asked: Asked = NOTHING
     ) -> Outcome:
-        return await self._propose(await self._topics.truncation(topic, request), asked, topic)
+        # Who asks for it wants the space: an owner that does not get to it has given none back.
+        truncation = await self._topics.truncation(topic, request)
+        return await self._propose(truncation, asked, topic, late_is_fault=True)
 
     async def delete_topic(self, topic: Topic, asked: Asked = NOTHING) -> Outcome:
         return await self._propose(DeleteTopic(topic=topic.topic), asked, topic)
@@ -119,13 +121,15 @@ class Admin:
         """A command as it is."""
         return await self._propose(command, asked)
 
-    async def _propose(self, command: Command, asked: Asked, topic: Topic | None = None) -> Outcome:
+    async def _propose(
+        self, command: Command, asked: Asked, topic: Topic | None = None, *, late_is_fault: bool = False
+    ) -> Outcome:
         applied = await self._proposer.propose(command, request=asked.request, expects=asked.expects)
         index, faults = applied.index, tuple[str, ...]()
         if asked.request is not None and asked.request.key in self._proposer.state.requests:
             index = self._proposer.state.requests[asked.request.key].index
         if index == applied.index:
-            faults = tuple(await self._topics.carried_out(index, topic))
+            faults = tuple(await self._topics.carried_out(index, topic, late_is_fault=late_is_fault))
         return Outcome(index, applied.result, repeated=index != applied.index, faults=faults)
 
     def _known(self, request: RequestKey) -> Outcome | None:

@@ -21,6 +21,8 @@ from ringfence.native.wire import Code
 _LOG = structlog.get_logger("ringfence.others")
 SETTLE_S: Final = 3.0
 """How long a request waits for another node's orders: a few group commits, or a restart's first second."""
+SETTLES_MAX: Final = 3
+"""So often it waits for a node that gets on: within the shortest deadlines, 10 s."""
 FIGURES_S: Final = 1.0
 """How long a description waits for figures of others."""
 
@@ -52,10 +54,11 @@ class Others:
             raise RequestRefused(Code(reply.code), reply.message, retry_after_ms=reply.retry_after_ms)
         return reply
 
-    async def settle(self, nodes: Iterable[NodeId], index: int) -> list[str]:
+    async def settle(self, nodes: Iterable[NodeId], index: int, *, late_is_fault: bool = False) -> list[str]:
         """Wait until these nodes have carried out the entry at `index`; what of it failed.
 
-        One that does not answer is no fault: what is committed it carries out when it is back.
+        One that does not answer is no fault: what is committed it carries out when it is back. Nor is one
+        that is late, unless `late_is_fault`: it answers, but is not there and does not get on.
         """
         state = self._proposer.state
         others = sorted(
@@ -63,16 +66,36 @@ class Others:
             for node in set(nodes) - {self.here}
             if node in state.nodes and state.nodes[node].life is Life.LIVE
         )
-        replies = await asyncio.gather(*(self._settle(node, index) for node in others))
+        replies = await asyncio.gather(
+            *(self._settle(node, index, late_is_fault=late_is_fault) for node in others)
+        )
         return [fault for faults in replies for fault in faults]
 
-    async def _settle(self, node: NodeId, index: int) -> list[str]:
+    async def _settle(self, node: NodeId, index: int, *, late_is_fault: bool) -> list[str]:
+        before, why = -1, ""
+        for _ in range(SETTLES_MAX):
+            try:
+                reply = await self.ask(node, calls.Settle(index=index), SETTLE_S)
+            except RequestRefused as refusal:
+                why = refusal.message
+            else:
+                return list(reply.faults) if isinstance(reply, calls.Done) else []
+            at = await self._carried(node) if late_is_fault else None
+            if at is None:
+                _LOG.warning("not waited for", node=node, index=index, why=why)
+                return []
+            if at <= before:
+                break
+            before = at
+        return [f"node {node} has not carried out entry {index} yet, it is at {before}: {why}"]
+
+    async def _carried(self, node: NodeId) -> int | None:
+        """How far this node is: 0 for one that carries out nothing yet, None for one that is silent."""
         try:
-            reply = await self.ask(node, calls.Settle(index=index), SETTLE_S)
+            told = await self.ask(node, calls.Carried(), FIGURES_S)
         except RequestRefused as refusal:
-            _LOG.warning("not waited for", node=node, index=index, why=refusal.message)
-            return []
-        return list(reply.faults) if isinstance(reply, calls.Done) else []
+            return None if isinstance(refusal.__cause__, NoAnswerError) else 0
+        return told.index if isinstance(told, calls.HowFar) else 0
 
     async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
         """Figures of the partitions of a topic, or of all, that live nodes other than this one have.

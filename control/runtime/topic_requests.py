@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 
+from ringfence.control.machines.metadata import validate
+from ringfence.control.machines.metadata_ring import eligible_fault
 from ringfence.control.machines.placement import TooFewNodesError, place_in
 from ringfence.control.machines.topic_checks import REPLICATIONS
 from ringfence.control.model import names
@@ -29,6 +32,9 @@ LIST_BYTES_MAX: Final = CONTROL_BYTES_MAX - 4_096
 LIST_MAX: Final = 1_000
 ADDITIONS_MAX: Final = 10
 """Tries to add a schema: each that fails was overtaken by another schema, and topics have few."""
+PLACINGS_MAX: Final = 4
+"""Of one topic: each of them needs one more node that fails between its choice and the entry."""
+T = TypeVar("T")
 
 
 class TopicRequests:
@@ -43,7 +49,7 @@ class TopicRequests:
         if existing is not None and request.exist_ok:
             return await self._existing(existing, request)
         try:
-            applied = await self._proposer.propose(self.creation(request))
+            applied = await self.placed_by(request, self._proposer.propose)
         except RequestRefused as refusal:
             # Two may have asked at once; the loser finds what the winner made.
             raced = self._proposer.state.topic_named(name)
@@ -58,6 +64,32 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_TOPIC, message)
         await self._carried_out(applied.index, f"topic {request.name!r} is created, but not served", topic)
         return await self.info(topic, created=True)
+
+    async def placed_by(
+        self, request: messages.TopicCreate, propose: Callable[[CreateTopic], Awaitable[T]]
+    ) -> T:
+        """Choose places for a new topic, and propose it; again if the log has taken a place away meanwhile.
+
+        Who asks has named no node, so it is not his to name others.
+        """
+        why = ""
+        for _ in range(PLACINGS_MAX):
+            command = self.creation(request)
+            try:
+                return await propose(command)
+            except RequestRefused as refusal:
+                if refusal.code != Code.INVALID_ARGUMENT or not self._is_overtaken(command):
+                    raise
+                why = refusal.message
+        message = f"nodes failed while they were chosen, {PLACINGS_MAX} times: {why}"
+        raise RequestRefused(Code.TOO_FEW_REPLICAS, message, retry_after_ms=1_000)
+
+    def _is_overtaken(self, command: CreateTopic) -> bool:
+        """It was refused for what is no longer so, or for a node that was chosen here."""
+        state = self._proposer.state
+        if validate(state, command) is None:
+            return True
+        return any(eligible_fault(state, node) for node in set().union(*command.nodes))
 
     def creation(self, request: messages.TopicCreate) -> CreateTopic:
         """The command, with every decision that it carries."""
@@ -112,7 +144,10 @@ class TopicRequests:
         topic = await self.named_now(request.name)
         applied = await self._proposer.propose(await self.truncation(topic, request))
         await self._carried_out(
-            applied.index, f"topic {request.name!r} is truncated in the metadata, not on disk", topic
+            applied.index,
+            f"topic {request.name!r} is truncated in the metadata, not on disk",
+            topic,
+            late_is_fault=True,
         )
         return await self.info(await self.named(request.name))
 
@@ -179,11 +214,15 @@ class TopicRequests:
             topic=topic.topic, schema_id=len(topic.schemas), schema=schema, columns=columns_of(schema)
         )
 
-    async def carried_out(self, index: int, topic: Topic | None = None) -> list[str]:
+    async def carried_out(
+        self, index: int, topic: Topic | None = None, *, late_is_fault: bool = False
+    ) -> list[str]:
         """Wait until this node and the owners of `topic` have done what the entry asks for; what failed."""
         topic = topic or self._proposer.state.topics.get(TopicId(index))
         owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
-        return await self._follower.until(index) or await self._others.settle(owners, index)
+        return await self._follower.until(index) or await self._others.settle(
+            owners, index, late_is_fault=late_is_fault
+        )
 
     async def heard(self, index: int) -> None:
         """Wait until every live node has applied the entry; one that does not answer is not waited for."""
@@ -253,9 +292,9 @@ class TopicRequests:
             raise RequestRefused(Code.UNKNOWN_PARTITION, message, partition=partition)
         return [PartitionId(partition)]
 
-    async def _carried_out(self, index: int, but: str, topic: Topic) -> None:
+    async def _carried_out(self, index: int, but: str, topic: Topic, *, late_is_fault: bool = False) -> None:
         """Wait for this node's orders, and for those of the partitions' owners."""
-        faults = await self.carried_out(index, topic)
+        faults = await self.carried_out(index, topic, late_is_fault=late_is_fault)
         if faults:
             raise RequestRefused(Code.INTERNAL, f"{but}: {faults[0]}", retry_after_ms=1_000)
 

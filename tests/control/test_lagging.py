@@ -45,7 +45,7 @@ class Lagging:
         return SimpleNamespace(index=5, result=result)
 
 
-async def nothing(*_: object) -> Any:
+async def nothing(*_: object, **__: object) -> Any:
     return []
 
 
@@ -64,7 +64,7 @@ def test_what_is_asked_by_name_reaches_the_topic_that_has_it_now(kind: type[Comm
     lagging = Lagging()
     others = SimpleNamespace(settle=nothing, here=1, hosted=nothing)
     requests = TopicRequests(lagging, SimpleNamespace(until=nothing), None, others)  # type: ignore[arg-type]
-    requests.info = nothing  # type: ignore[assignment,method-assign]
+    requests.info = nothing  # type: ignore[method-assign]
     hosted = {(NEW, part): {"end_offset": 9} for part in lagging._now.topics[NEW].assignments}
     requests._hosted = lambda *_: asyncio.sleep(0, hosted)  # type: ignore[method-assign]
     asyncio.run(ASKED[kind](requests, "a"))

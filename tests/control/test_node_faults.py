@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ringfence.control.machines.placement import place_in
 from ringfence.control.model.commands import Command, DeleteTopic, RestartNode
+from ringfence.control.model.ids import NodeId
 from ringfence.control.model.results import TopicCreated
-from ringfence.control.runtime import retries
+from ringfence.control.model.state import MetadataState
+from ringfence.control.runtime import retries, topic_requests
 from ringfence.control.runtime.cluster import Cluster
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.proposals import Applied
@@ -113,6 +116,38 @@ def test_a_topic_that_is_deleted_before_its_creation_is_answered_is_told_of(
 
     async def work(bench: Bench) -> None:
         assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.UNKNOWN_TOPIC
+
+    run(tmp_path, monkeypatch, work)
+
+
+def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
+    tmp_path: Path, monkeypatch: Patch
+) -> None:
+    gone, tries = NodeId(99), list[int]()
+
+    def late(state: MetadataState, count: int, *args: Any, **options: Any) -> tuple[tuple[NodeId, ...], ...]:
+        tries.append(count)
+        return ((gone,),) * count if len(tries) < wanted else place_in(state, count, *args, **options)
+
+    monkeypatch.setattr(topic_requests, "place_in", late)
+    wanted = topic_requests.PLACINGS_MAX
+
+    async def work(bench: Bench) -> None:
+        nonlocal wanted
+        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+        assert len(tries) == topic_requests.PLACINGS_MAX
+        tries.clear()
+        wanted = topic_requests.PLACINGS_MAX + 1
+        other = replace(CREATE, name="other")
+        assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
+        assert len(tries) == topic_requests.PLACINGS_MAX
+        admin = bench.node.admin
+        with pytest.raises(RequestRefused) as refused:
+            await admin.create_topic(replace(other, partitions=0))
+        assert refused.value.code == Code.INVALID_ARGUMENT, "what was asked for stays wrong"
+        tries.clear()
+        wanted = 2
+        assert isinstance((await admin.create_topic(other)).result, TopicCreated)
 
     run(tmp_path, monkeypatch, work)
 

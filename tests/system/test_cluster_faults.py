@@ -142,6 +142,32 @@ def test_a_voter_whose_disk_is_full_waits_and_goes_on(world: World) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_a_truncate_is_not_done_while_an_owner_has_no_space_to_do_it(world: World) -> None:
+    three = world.three
+    three.create(0, "cut", partitions=6)
+    [mine, *_] = owned_by(world, "cut", 2)
+    with ringfence.connect(three.nodes[0].address, timeout_s=10) as client:
+        with client.producer("cut") as producer:
+            producer.send(batch(0, 600)).result(30)
+        assert client.end_offsets("cut")[mine].end > 0
+        filler = world.disk.fill()
+        try:
+            for number in range(8):
+                three.create(0, f"cut-{number}", partitions=1)
+            until(lambda: says(world, 2, FULL), what="it says so")
+            with pytest.raises(ringfence.RingfenceError):
+                client.truncate("cut", partition=mine, before_offset=1)
+            assert client.end_offsets("cut")[mine].start == 0
+        finally:
+            filler.unlink()
+        # It was committed: the owner carries it out when it can.
+        until(lambda: client.end_offsets("cut")[mine].start == 1, what="it is carried out")
+        client.truncate("cut", partition=mine, before_offset=2)
+        assert client.end_offsets("cut")[mine].start == 2
+    three.until_equal()
+
+
+@pytest.mark.timeout(120)
 def test_a_leader_whose_disk_is_full_hands_over_and_metadata_goes_on(world: World) -> None:
     three = world.three
 
