@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
+from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.rebalance import Rebalancer
 from ringfence.control.machines.rebalance_plans import Chosen, preview
@@ -69,6 +69,9 @@ def test_a_run_begins_and_ends_at_the_times_of_its_own_entries() -> None:
     cancel, finish = (kind(run=state.rebalance.run) for kind in (CancelRebalance, FinishRebalance))
     state, _ = apply(state, entry(lab.at + 2, cancel, time_ms=morning_ms + 1))
     state, _ = apply(state, entry(lab.at + 3, finish, time_ms=2 * morning_ms))
+    over = validate(state, cancel)
+    assert over is not None
+    assert over.message == f"rebalance {state.rebalance.run} is over: nothing to cancel"
     assert (state.rebalance.outcome, state.rebalance.ended_ms) == (Outcome.CANCELLED, 2 * morning_ms)
     late = entry(lab.at + 4, preview(state, Action.BALANCE).command, time_ms=morning_ms)
     assert apply(state, late)[0].rebalance.started_ms == 2 * morning_ms, "a slow clock turns no time back"
