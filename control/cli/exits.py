@@ -41,7 +41,7 @@ MEANINGS: dict[Exit, str] = {
     "or SIGTERM came",
     Exit.DAMAGE: "a stored record is damaged",
     Exit.STORAGE: "the data directory cannot be used: locked, not readable or writable, of a newer program, "
-    "or of another store",
+    "of another store, or of a node that was removed from its cluster",
     Exit.NODE_FAILED: "a running node failed; everything acknowledged is on disk",
     Exit.DEGRADED: "`status`: the node runs, but not all is well, or a member of its cluster FAILED; "
     "`--wait`: over, but not all was moved; `fsck --cluster`: not all could be proven; `topic`: counts are "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import select
 import shutil
 import signal
@@ -19,14 +21,30 @@ from typing import Final, Self
 
 import msgspec
 
+from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.local_ports import free_ports
 from ringfence.control.store.files import write_atomically
 from ringfence.native.errors import ConnectError, StorageError
 
+FIRST: Final = "node-1"
 START_S: Final = 60.0
 """A first start takes a second; a loaded machine may need longer."""
 STOP_S: Final = 30.0
 LOOK_S: Final = 0.5
+DRAWS_MAX: Final = 5
+"""Of a node's three ports, each free when it was drawn. One of 20,000 may be taken in the second until the
+node listens; five times in a row that is no chance, and another draw ends as the last one did."""
+
+
+class PortsTakenError(ConnectError):
+    """Whatever ports are drawn for a node, somebody has one when it starts: no log tells more than that."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"{name}: {DRAWS_MAX} times a port that was drawn for it was taken before it listened there; "
+            "the same command draws others"
+        )
+        self.name = name
 
 
 class _Local(msgspec.Struct):
@@ -93,13 +111,33 @@ class LocalCluster:
         return [self.nodes[node.name] for node in nodes]
 
     def add(self, number: int) -> Process:
-        """Start one node; a new one is waited for. Raises ConnectError."""
+        """Start one node; a new one is waited for, at other ports if somebody took one of those drawn.
+
+        Raises ConnectError.
+        """
         name = f"node-{number}"
-        local, is_new = _ports(self.root / f"{name}.json")
+        for _ in range(DRAWS_MAX):
+            node = self._begin(name)
+            if not node.is_new:
+                return node
+            try:
+                self._await_first_line(name)
+            except ConnectError:
+                if not self._lacks_port(name):
+                    raise
+                _ended(self._running.pop(name))
+                del self.nodes[name]
+                _ports_file(self.root, name).unlink()
+            else:
+                return self.nodes[name]
+        raise PortsTakenError(name)
+
+    def _begin(self, name: str) -> Process:
+        local, is_new = _ports(_ports_file(self.root, name))
         options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}",
                    "--http", f"127.0.0.1:{local.http}"]  # fmt: skip
-        if number > 1:
-            first, _ = _ports(self.root / "node-1.json")
+        if name != FIRST:
+            first, _ = _ports(_ports_file(self.root, FIRST))
             options += ["--join", f"tcp://127.0.0.1:{first.control}"]
         with self._log(name).open("ab") as log:
             # A group of its own: Ctrl-C reaches us first, and we stop it in order.
@@ -111,9 +149,7 @@ class LocalCluster:
         self._running[name] = process
         node = Process(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
         self.nodes[name] = node
-        if is_new:
-            self._await_first_line(name)
-        return self.nodes[name]
+        return node
 
     def serve_command(self, name: str) -> list[str]:
         """What starts a node that has ended, for people."""
@@ -152,9 +188,19 @@ class LocalCluster:
         return self.root / f"{name}.log"
 
     def _said(self, name: str) -> str:
-        log = self._log(name)
-        lines = log.read_text(errors="replace").strip().splitlines()
-        return f"its log: {log}; its last line: {lines[-1] if lines else 'it said nothing'}"
+        return f"its log: {self._log(name)}; its last line: {self._last_line(name)}"
+
+    def _last_line(self, name: str) -> str:
+        lines = self._log(name).read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def _lacks_port(self, name: str) -> bool:
+        """Whether a node ended because it could not listen where somebody else does, by its own word."""
+        try:
+            code = self._running[name].wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return code == Exit.USAGE and os.strerror(errno.EADDRINUSE) in self._last_line(name)
 
     def _await_first_line(self, name: str) -> None:
         process = self._running[name]
@@ -187,12 +233,18 @@ def temporary() -> Iterator[Folder]:
     folder = Folder(Path(tempfile.mkdtemp(prefix="ringfence-dev-")))
     try:
         yield folder
+    except PortsTakenError:
+        raise
     except ConnectError:
         folder.is_kept = True
         raise
     finally:
         if not folder.is_kept:
             shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def _ports_file(root: Path, name: str) -> Path:
+    return root / f"{name}.json"
 
 
 def _ports(path: Path) -> tuple[_Local, bool]:

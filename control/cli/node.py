@@ -26,8 +26,8 @@ COLUMNS = (
     "addresses", "control", "http",
 )  # fmt: skip
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
-SAID_AFTER = {"remove": "; now stop its process", "undrain": "; a drain of it that ran is cancelled"}
-"""What else there is to say of a change."""
+SAID = {"remove": "removed; now stop its process", "undrain": "undrain; a drain of it that ran is cancelled"}
+"""What is said of a change that was made; of the others their names."""
 
 
 @click.group(no_args_is_help=True)
@@ -104,7 +104,7 @@ def _change(name: str, text: str) -> None:
         if as_json:
             emit({"node": node, "change": name})
         else:
-            click.echo(f"node {node}: {name}{SAID_AFTER.get(name, '')}")
+            click.echo(f"node {node}: {SAID.get(name, name)}")
         return Exit.OK
 
 

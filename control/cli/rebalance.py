@@ -41,9 +41,12 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
     run = begin()
     if not wait:
-        waits = _waits(door, run)
+        known = _known(door, run)
+        waits = known["waits"] if known else []
         if as_json:
             emit({"run": run, "waits": waits})
+        elif known and not (known["moves"] or waits or known["held"]):
+            click.echo(f"rebalance {run}: nothing is to be moved")
         else:
             click.echo(f"rebalance {run} is under way; `ringfence rebalance status` tells how far it is")
             if waits:
@@ -65,14 +68,13 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
 
 
-def _waits(door: Door, run: int) -> list[str]:
-    """What a run that has just begun waits for. It has begun, whether or not somebody tells."""
+def _known(door: Door, run: int) -> dict[str, Any] | None:
+    """What is told of a run that has just begun. It has begun, whether or not somebody tells."""
     try:
         shown = door.show()
     except RingfenceError:
-        return []
-    waits: list[str] = shown["waits"] if shown["run"] == run else []
-    return waits
+        return None
+    return shown if shown["run"] == run else None
 
 
 def _waits_line(waits: list[str]) -> str:
@@ -289,7 +291,7 @@ def _show(told: dict[str, Any], *, as_json: bool) -> None:
         return
     rows = [[_shown(move[name]) for name in COLUMNS] for move in told["moves"]]
     show_table(f"rebalance {told['run']}: {told['action']}", COLUMNS, rows, ids=("partition", "from", "to"))
-    counts = ", ".join(f"{count} {state}" for state, count in told["counts"].items()) or "no moves"
+    counts = ", ".join(f"{count} {state}" for state, count in told["counts"].items()) or "nothing to move"
     outcome = f" ({told['outcome']})" if told["outcome"] else ""
     eta = f"; about {told['eta_s']:g} s left" if told["eta_s"] is not None else ""
     click.echo(f"{told['state']}{outcome}: {counts}{eta}")

@@ -61,7 +61,8 @@ def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
     refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
     if refusal is not None:
         return state, refusal
-    changed, result = _execute(state, proposal.command, entry.index)
+    # The time goes first: what a command begins or ends has that of its own entry, not of the one before.
+    changed, result = _execute(_timed(state, proposal.time_ms), proposal.command, entry.index)
     return _remembered(changed, proposal, entry.index, result), result
 
 
@@ -138,20 +139,24 @@ def _execute(state: MetadataState, command: Command, index: Index) -> tuple[Meta
     return metadata_topics.execute(state, command, index)
 
 
+def _timed(state: MetadataState, time_ms: int) -> MetadataState:
+    """The state at the proposer's time; proposers' clocks may differ, the state's time does not go back."""
+    return replace(state, time_ms=time_ms) if time_ms > state.time_ms else state
+
+
 def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
-    """The state with the proposer's time and, within a session or under a key, with the result."""
+    """The state with the result of an entry within a session or under a key."""
     if proposal.request is not None:
         answered = Answered(digest=proposal.request.digest, index=index, result=result)
         requests = {**state.requests, proposal.request.key: answered}
         while len(requests) > REQUESTS_MAX:
             del requests[min(requests, key=lambda key: requests[key].index)]
         state = replace(state, requests=requests)
-    time_ms = max(state.time_ms, proposal.time_ms)
     if proposal.session == 0:
-        return replace(state, time_ms=time_ms) if time_ms != state.time_ms else state
+        return state
     session = state.sessions[proposal.session]
     last = max(session.last, proposal.sequence)
     kept = {known: old for known, old in session.results.items() if known > last - SESSION_WINDOW}
     kept[proposal.sequence] = result
     renewed = Session(last=last, used=index, results=kept)
-    return replace(state, time_ms=time_ms, sessions={**state.sessions, proposal.session: renewed})
+    return replace(state, sessions={**state.sessions, proposal.session: renewed})

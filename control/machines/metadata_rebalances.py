@@ -347,7 +347,8 @@ def _steered(state: MetadataState, to: RunState) -> MetadataState:
 def _run_fault(state: MetadataState, number: int, states: set[RunState], what: str) -> Refused | None:
     run = state.rebalance
     if run.run != number or not run.is_active:
-        return conflict(f"rebalance {number} is over: nothing to {what}; the last one is {run.run}")
+        last = f"; the last one is {run.run}" if run.run != number else ""
+        return conflict(f"rebalance {number} is over: nothing to {what}{last}")
     if run.state not in states:
         return conflict(f"rebalance {number} is {run.state}; it cannot {what}")
     return None

@@ -19,7 +19,7 @@ from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
-from ringfence.control.runtime import calls
+from ringfence.control.runtime import calls, removal
 from ringfence.control.runtime.addresses import advertised
 from ringfence.control.runtime.answers import Answers
 from ringfence.control.runtime.changes_leader import ChangeLeader
@@ -90,6 +90,8 @@ class Cluster:
         self._answers: Answers | None = None
         self._changes: ChangeLeader | None = None
         self._seeds: dict[int, tuple[str, ...]] = {}
+        self._asked: tuple[str, ...] = ()  # control addresses of others, as far as they are known
+        self._removed_by: Index | None = None  # in the log here, committed or not
         self._is_started = False
         self._waits = Waits()
 
@@ -118,6 +120,9 @@ class Cluster:
         """Put everything together over an open store; nothing runs yet. Raises as `join`."""
         identity, known = directory.identity, store.end_state()
         here = Place(node=NodeId(identity.node), store=identity.store)
+        self._removed_by = removal.entry_of(known, here.node)
+        if here.node not in known.nodes:
+            self._check_member(store.end_state(committed=True), store.initial_state()[0].commit, here.node)
         self.hub.identify(identity.cluster, identity.node)
         before = known.nodes.get(here.node)
         if not self.hub.address:
@@ -133,6 +138,8 @@ class Cluster:
         peers.attach(replica)
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
+        others = [node.control[0] for node in known.nodes.values() if node.control and node is not before]
+        self._asked = tuple(dict.fromkeys((*self._settings.join, *others)))
         self._members = Members(
             self.proposer, peers, here, self._health, contested=self.hub.contested,
             silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
@@ -186,14 +193,28 @@ class Cluster:
         self._changes.start()
 
     async def catch_up(self) -> None:
-        """Wait until this node's state is what a majority has, for as long as it takes."""
+        """Wait until this node's state is what a majority has, for as long as it takes.
+
+        A majority listens to no node that was removed: whoever answers is asked meanwhile whether it was.
+
+        Raises:
+            StorageError: this node was removed from the cluster.
+        """
+        node = NodeId(self.hub.node)
         while True:
+            asking = asyncio.gather(*map(self._tells_removed, self._asked))
             try:
                 await self.proposer.fresh()
             except RequestRefused as refusal:
-                self._waits.tell("waiting for a majority", refusal.message)
+                if any(await asking):  # they have ended: JOIN_TRY_S is below what a read waits
+                    raise StorageError(removal.removed(node, self._removed_by)) from None
+                self._check_member(self.proposer.state, self.proposer.applied.index, node)
+                self._waits.tell("waiting for a majority", refusal.message + self._perhaps_removed())
             else:
+                self._check_member(self.proposer.state, self.proposer.applied.index, node)
                 return
+            finally:
+                asking.cancel()
 
     async def commit(self, command: Command) -> Applied:
         """Propose what a start needs; wait for space as the journal itself does, for as long as it takes.
@@ -312,8 +333,33 @@ class Cluster:
             except ForeignClusterError as error:
                 raise StorageError(str(error)) from error
             if isinstance(reply, calls.Nodes):
+                if removal.is_told_removed(reply, self.hub.node):
+                    raise StorageError(removal.removed(self.hub.node, self._removed_by))
                 peers.know((node.node, node.control) for node in reply.nodes)
                 return
+
+    async def _tells_removed(self, address: str) -> bool:
+        """Whether the node there says that this one is no member any more. Nobody there says nothing."""
+        question = calls.encode(calls.ListNodes())
+        try:
+            reply = calls.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
+        except (NoAnswerError, ForeignClusterError, msgspec.MsgspecError) as error:
+            _LOG.debug("not asked", why=str(error))
+            return False
+        return isinstance(reply, calls.Nodes) and removal.is_told_removed(reply, self.hub.node)
+
+    def _check_member(self, state: MetadataState, index: int, node: NodeId) -> None:
+        if removal.is_removed(state, node, index):
+            raise StorageError(removal.removed(node, removal.entry_of(state, node)))
+
+    def _perhaps_removed(self) -> str:
+        """What a wait may be in vain for."""
+        if self._removed_by is None:
+            return ""
+        return (
+            f"; entry {self._removed_by} of the metadata here removes node {self.hub.node} from the cluster, "
+            "but whether it was committed only another node can tell, and none that is known here answers"
+        )
 
     def _own_start(self) -> None:
         """This process has started the node: another one that starts it by a later entry takes it over."""

@@ -27,6 +27,7 @@ from ringfence.control.machines.voters import ChangeVoters, TransferLeadership, 
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.topics import Replica as Place
+from ringfence.control.runtime import removal
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.peers import Peers
@@ -191,13 +192,9 @@ class Members:
         for sender in [one for one, heard in self._strangers.items() if _now_ms() - heard > STRANGER_MS]:
             self._forget_stranger(sender)
         self._tell_contests()
-        gone = state.removed.get(self._here.node)
+        gone = removal.entry_of(state, self._here.node)
         if gone is not None:
-            self._health.worsen(
-                "removed",
-                f"node {self._here.node} was removed from the cluster by entry {gone.removed} of the "
-                "metadata: stop this process; an empty directory and --join make a new node",
-            )
+            self._health.worsen("removed", removal.removed(self._here.node, gone))
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if loads is not None:
             self.board.hear(self._here.node, loads, _now_ms())

@@ -186,14 +186,15 @@ class RaftStore:
     def wants_compaction(self) -> bool:
         return self.journal.size_bytes > (self._journal_bytes_max or JOURNAL_BYTES_MAX)
 
-    def end_state(self) -> MetadataState:
+    def end_state(self, *, committed: bool = False) -> MetadataState:
         """The state if all entries were committed: for checks of a stopped node, and to find the others.
 
-        RecordError where an entry is none that this program knows.
+        `committed`: only those that are known to be. RecordError where an entry is none that this program
+        knows.
         """
-        state = self.state
+        state, end = self.state, self._hard.commit if committed else self.recovered.index
         for payload in self.journal.entries if self._continues(self.base) else ():
-            if payload.index > self.base.index and payload.kind == records.ENTRY and payload.data:
+            if self.base.index < payload.index <= end and payload.kind == records.ENTRY and payload.data:
                 state, _ = apply(state, metadata_entry(_entry(payload), str(self.journal.path)))
         return state
 

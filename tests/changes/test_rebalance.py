@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ringfence.control.machines.metadata import apply, validate
 from ringfence.control.machines.metadata_rebalances import gaps_of
 from ringfence.control.machines.rebalance import Rebalancer
 from ringfence.control.machines.rebalance_plans import Chosen, preview
@@ -37,10 +38,11 @@ from ringfence.control.model.rebalances import (
     Outcome,
     RunState,
 )
-from ringfence.control.model.results import Refused
+from ringfence.control.model.results import RebalanceStarted, Refused
 from ringfence.native.wire import Code
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, confirm_all, loads, next_step, started
+from tests.control.commands import entry
 
 
 def test_a_balance_evens_what_stands_on_one_node_and_a_second_one_moves_nothing() -> None:
@@ -54,6 +56,25 @@ def test_a_balance_evens_what_stands_on_one_node_and_a_second_one_moves_nothing(
     again = started(lab, Action.BALANCE)
     assert again.moves == ()
     Leader(lab).until_over()
+
+
+def test_a_run_begins_and_ends_at_the_times_of_its_own_entries() -> None:
+    lab = Lab(4, partitions=12)
+    evening_ms, morning_ms = 1_000_000, 40_000_000
+    lab.state = replace(lab.state, time_ms=evening_ms)  # nothing was committed for a night
+    start = preview(lab.state, Action.BALANCE).command
+    state, result = apply(lab.state, entry(lab.at + 1, start, time_ms=morning_ms))
+    assert result == RebalanceStarted(run=Index(lab.at + 1))
+    assert state.rebalance.started_ms == morning_ms
+    cancel, finish = (kind(run=state.rebalance.run) for kind in (CancelRebalance, FinishRebalance))
+    state, _ = apply(state, entry(lab.at + 2, cancel, time_ms=morning_ms + 1))
+    state, _ = apply(state, entry(lab.at + 3, finish, time_ms=2 * morning_ms))
+    over = validate(state, cancel)
+    assert over is not None
+    assert over.message == f"rebalance {state.rebalance.run} is over: nothing to cancel"
+    assert (state.rebalance.outcome, state.rebalance.ended_ms) == (Outcome.CANCELLED, 2 * morning_ms)
+    late = entry(lab.at + 4, preview(state, Action.BALANCE).command, time_ms=morning_ms)
+    assert apply(state, late)[0].rebalance.started_ms == 2 * morning_ms, "a slow clock turns no time back"
 
 
 @pytest.mark.parametrize("replication", [1, 3])

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import secrets
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from ringfence.control.cli import local_ports
+from ringfence.control.cli import local_cluster, local_ports
+from ringfence.control.cli.local_cluster import LocalCluster, PortsTakenError, temporary
+
+free = local_ports.free_ports
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -59,3 +63,30 @@ def test_the_range_is_the_systems(
     monkeypatch.setattr(local_ports, "_RANGE_FILE", file)
     monkeypatch.setattr(secrets, "randbelow", lambda count: count - 1)
     assert local_ports.free_ports(1) == [end - 1]
+
+
+def test_ports_that_somebody_took_meanwhile_are_drawn_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        draws = iter([[taken.getsockname()[1], *free(2)], free(3)])
+        monkeypatch.setattr(local_cluster, "free_ports", lambda _: next(draws))
+        with LocalCluster(tmp_path, threading.Event()) as cluster:
+            (node,) = cluster.start(1)
+            assert node.node == 1
+            assert node.address != f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+            assert list(cluster.nodes) == ["node-1"]
+        (node,) = cluster.nodes.values()
+    assert (tmp_path / "node-1.json").read_text().startswith(f'{{"port":{node.address.rpartition(":")[2]},')
+
+
+def test_draws_end_and_the_folder_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(local_cluster, "free_ports", lambda _: [*free(2), taken.getsockname()[1]])
+        with (
+            pytest.raises(PortsTakenError, match="5 times a port that was drawn for it was taken"),
+            temporary() as folder,
+            LocalCluster(folder.path, threading.Event()) as cluster,
+        ):
+            cluster.start(1)
+    assert not folder.path.exists()

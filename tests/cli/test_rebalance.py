@@ -85,6 +85,16 @@ def test_what_a_run_waits_for_is_told_at_once_where_it_is_known(
     assert (first.startswith("rebalance 7 is under way"), more) == (True, [line] if line else [])
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "IDLE"])
+def test_a_run_that_moves_nothing_says_so(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    door: Any = Told(shown(state, action="balance"))
+    assert rebalance.started(door, lambda: 7, as_json=False, wait=False) == Exit.OK
+    assert capsys.readouterr().out == "rebalance 7: nothing is to be moved\n"
+    door = Told(shown("IDLE", outcome="DONE"))
+    assert rebalance.started(door, lambda: 7, as_json=False, wait=True) == Exit.OK
+    assert "IDLE (DONE): nothing to move\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -133,7 +143,7 @@ def test_who_took_a_node_out_is_told_to_stop_it(
 ) -> None:
     monkeypatch.setattr(node, "Admin", Agrees)
     assert run(["node", "remove", "6"]) == Exit.OK
-    assert capsys.readouterr().out == "node 6: remove; now stop its process\n"
+    assert capsys.readouterr().out == "node 6: removed; now stop its process\n"
 
 
 def test_ids_are_shown_as_options_take_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,9 +21,10 @@ from ringfence.control.consensus.messages import (
     Snapshot,
     StorageMessage,
 )
-from ringfence.control.model.commands import InitCluster
+from ringfence.control.model.commands import Command, InitCluster
 from ringfence.control.model.entries import Proposal, encode_proposal
 from ringfence.control.model.ids import NodeId, SessionId
+from ringfence.control.model.node_commands import RemoveNode
 from ringfence.control.model.state import MetadataState, digest
 from ringfence.control.store import installing, raft_store, records
 from ringfence.control.store import snapshot as snapshots
@@ -32,6 +33,7 @@ from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import Journal, Payload, Position
 from ringfence.control.store.raft_store import FIRST_CONFIGURATION, RaftStore
 from ringfence.native.errors import RecordError
+from tests.control.commands import INIT, entry, register
 
 THREE = ConfigurationState(voters=(1, 4, 5), learners=(7,))
 
@@ -323,6 +325,23 @@ def test_a_directory_of_the_first_version_is_the_first_node_with_all_committed(t
     assert configuration == FIRST_CONFIGURATION
     assert entries == [Entry(5, 1, EntryType.NORMAL, encode_proposal(proposal))]
     assert store.end_state().nodes[NodeId(1)].store == identity.store
+
+
+def test_the_state_of_what_is_committed_leaves_out_what_may_not_be(tmp_path: Path) -> None:
+    root = tmp_path / "d"
+    log: list[Command] = [INIT, register(2), RemoveNode(node=NodeId(2))]
+    entries = [
+        Entry(1, index, EntryType.NORMAL, encode_proposal(entry(index, command).proposal))
+        for index, command in enumerate(log, start=1)
+    ]
+    persisted(root, [work(*entries, term=1, vote=1, commit=2)]).close()
+    store = opened(root)
+    assert store.end_state().removed.keys() == {2}
+    known = store.end_state(committed=True)
+    assert known.nodes.keys() == {1, 2}
+    assert not known.removed
+    store.persist([work(term=2, vote=1, commit=3)])
+    assert store.end_state(committed=True) == store.end_state()
 
 
 @pytest.mark.parametrize("kind", ["journal", "snapshot"])

@@ -19,8 +19,9 @@ import ringfence
 from ringfence.control.cli.exits import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
-from tests.system.cluster import THREE_VOTERS, Three, names
+from tests.system.cluster import MEMORY, THREE_VOTERS, Three, names
 from tests.system.harness import (
+    PROGRAM,
     SCHEMA,
     NodeProcess,
     batch,
@@ -30,6 +31,9 @@ from tests.system.harness import (
     read_ids,
     until,
 )
+
+REMOVED = "was removed from the cluster by entry "
+WAITS = "but whether it was committed only another node can tell"
 
 
 @pytest.fixture
@@ -182,6 +186,42 @@ def test_a_node_is_demoted_promoted_and_removed(three: Three) -> None:
     three.nodes[2].stop()
     until(lambda: health() == 0, what="and tells no more when it is stopped")
     assert cli("node", "remove", "77", "--control", three.controls[0]).returncode == Exit.REFUSED
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
+    """Two nodes, of which the second was removed, runs still, and says so."""
+    controls = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
+    first = NodeProcess(tmp_path / "a", options=("--control", controls[0], *MEMORY))
+    second = NodeProcess(tmp_path / "b", options=("--control", controls[1], "--join", controls[0], *MEMORY))
+    with first, second:
+        number = str(second.ready["node"])
+        drained = cli("node", "drain", number, "--wait", "--control", controls[0])
+        assert drained.returncode == 0, drained.stderr
+        removed = cli("node", "remove", number, "--control", controls[0])
+        assert removed.returncode == 0, removed.stderr
+        until(lambda: REMOVED in cli("status", "--address", second.address).stdout, what="it knows")
+        yield first, second
+
+
+def test_a_removed_node_that_is_started_again_says_so_and_ends(
+    two: tuple[NodeProcess, NodeProcess],
+) -> None:
+    first, second = two
+    said = next(line for line in cli("status", "--address", second.address).stdout.splitlines()
+                if REMOVED in line).removeprefix("! ")  # fmt: skip
+    second.stop()
+    serve = ("serve", "--data", str(second.data), "--listen", second.address)
+    for options in (second.options, second.options[:2], ()):
+        again = cli(*serve, *options, timeout_s=20)
+        assert (again.returncode, again.stdout) == (Exit.STORAGE, "")
+        assert said in again.stderr
+    first.kill()  # nobody is left who can tell whether the entry was committed
+    with second.log.open("wb") as log, subprocess.Popen([PROGRAM, *serve], stderr=log) as waiting:
+        until(lambda: WAITS in second.log.read_text(), what="why it waits")
+        first.start()
+        assert waiting.wait(30) == Exit.STORAGE
+    assert said in second.log.read_text()
 
 
 def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> None:
