@@ -32,7 +32,7 @@ FILE_BYTES_MAX: Final = 4 << 20
 FILES_MAX: Final = 8
 TEXT_MAX: Final = 300
 WAITING_MAX: Final = 10_000
-"""Lines that wait for the disk, a few MB: who asked is answered or gone after seconds, a stalled disk lasts."""
+"""Lines that wait for the disk, a few MB: who asked is answered or gone by then, a stalled disk stays."""
 UNWRITABLE: Final = "audit"
 CONTROL: Final = "CONTROL"
 """A line's method where a change was asked for at the control address, by whoever reaches that."""
