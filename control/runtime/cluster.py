@@ -195,26 +195,23 @@ class Cluster:
     async def catch_up(self) -> None:
         """Wait until this node's state is what a majority has, for as long as it takes.
 
-        A majority listens to no node that was removed: whoever answers is asked meanwhile whether it was.
+        A majority listens to no node that was removed: whoever answers then is asked whether it was.
 
         Raises:
             StorageError: this node was removed from the cluster.
         """
         node = NodeId(self.hub.node)
         while True:
-            asking = asyncio.gather(*map(self._tells_removed, self._asked))
             try:
                 await self.proposer.fresh()
             except RequestRefused as refusal:
-                if any(await asking):  # they have ended: JOIN_TRY_S is below what a read waits
+                if any(await asyncio.gather(*map(self._tells_removed, self._asked))):
                     raise StorageError(removal.removed(node, self._removed_by)) from None
                 self._check_member(self.proposer.state, self.proposer.applied.index, node)
                 self._waits.tell("waiting for a majority", refusal.message + self._perhaps_removed())
             else:
                 self._check_member(self.proposer.state, self.proposer.applied.index, node)
                 return
-            finally:
-                asking.cancel()
 
     async def commit(self, command: Command) -> Applied:
         """Propose what a start needs; wait for space as the journal itself does, for as long as it takes.

@@ -70,6 +70,10 @@ class Network:
             _run(*prefix, "nft", "flush", "ruleset")
 
     def __exit__(self, *_: object) -> None:
+        # First: a link goes behind its namespace some time later, and the next network has the same names.
+        for place in range(len(self._spaces)):
+            port = f"{self._bridge}p{place}"
+            subprocess.run(["ip", "link", "delete", port], capture_output=True, check=False)
         for space in self._spaces:
             subprocess.run(["ip", "netns", "delete", space], capture_output=True, check=False)
         subprocess.run(["ip", "link", "delete", self._bridge], capture_output=True, check=False)
