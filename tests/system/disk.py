@@ -7,6 +7,7 @@ import fcntl
 import os
 import struct
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,12 +21,20 @@ AUTOCLEAR = 4  # LO_FLAGS_AUTOCLEAR: detached when the last user is gone, also w
 LOOP_CONFIG = struct.Struct("=IIQQQQQIIII64s64s32sQQ64x")  # struct loop_config of linux/loop.h
 TRIES = 50
 """Others take free loop devices, too."""
+LAST = """
+import subprocess, sys
+sys.stdin.read()
+subprocess.run(["umount", "-q", "-l", sys.argv[1]], check=False, capture_output=True)
+"""
+"""Its input ends with the process that made the disk, however that one ends."""
 
 
 class Disk:
     """An ext4 file system, mounted; needs root for the loop mount.
 
     Its image has no name, and its loop device clears itself: both are gone with the mount and this process.
+    A process of its own ends the mount where this one is killed: a folder that stays mounted can be removed
+    by nobody, also by no later run.
     """
 
     def __init__(self, folder: Path, size_mb: int = 1024) -> None:
@@ -36,6 +45,11 @@ class Disk:
         subprocess.run(["mkfs.ext4", "-q", "-F", str(path)], check=True, capture_output=True)
         path.unlink()
         self.mount_point.mkdir()
+        self._last = subprocess.Popen(
+            [sys.executable, "-S", "-c", LAST, str(self.mount_point)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         self.mount()
 
     def mount(self) -> None:
@@ -68,7 +82,7 @@ class Disk:
 
     def release(self) -> None:
         """Unmount, whoever still uses it, and give the image up."""
-        subprocess.run(["umount", "-l", str(self.mount_point)], check=False, capture_output=True)
+        self._last.communicate()
         if self._image >= 0:
             os.close(self._image)
             self._image = -1

@@ -5,19 +5,22 @@ Needs root for a loop mount; where that is not to be had the test fails: durabil
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ringfence
 from tests.system.disk import Disk
-from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, read_ids
+from tests.system.harness import SCHEMA, NodeProcess, check_identity, cli, read_ids, until
 from tests.system.load import Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 CUTS = 4
 
@@ -56,3 +59,29 @@ def test_acknowledged_rows_survive_power_cuts(disk: Disk, soak: int) -> None:
     assert node.stop() == 0
     report = cli("fsck", "--data", str(disk.mount_point / "data"), "--json")
     assert report.returncode == 0, report.stdout
+
+
+MADE = """
+import sys, time
+from pathlib import Path
+from tests.system.disk import Disk
+disk = Disk(Path(sys.argv[1]), 64)
+print(flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_run_that_is_killed_leaves_no_disk(tmp_path: Path) -> None:
+    """Its mount would be in the way of every later run that shares its temporary folder."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", MADE, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.curdir},
+    )
+    with run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == b"\n"
+        assert os.path.ismount(tmp_path / "disk")
+        run.kill()
+    until(lambda: not os.path.ismount(tmp_path / "disk"), 30, "its disk is unmounted")
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
