@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -198,13 +197,12 @@ def test_an_unknown_outcome_is_settled_by_the_named_producer_and_says_so(tmp_pat
         client.create_topic("asked", schema=SCHEMA, key=["id"], partitions=3)
         first = client.producer("asked", name="loader", timeout_s=2)
         first.send(rows(0, 5), number=1).result(30)
-        assert node.process is not None
-        node.process.send_signal(signal.SIGSTOP)  # the rows wait in the socket and are stored afterwards
+        node.freeze()  # the rows wait in the socket and are stored afterwards
         try:
             with pytest.raises(ringfence.UnknownOutcomeError, match="same number") as caught:
                 first.send(rows(100, 50), number=2).result(30)
         finally:
-            node.process.send_signal(signal.SIGCONT)
+            node.wake()
         assert "may be sent again" not in str(caught.value)
         with client.producer("asked", name="loader") as second:
             second.send(rows(100, 50), number=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -140,8 +141,12 @@ class NodeProcess:
         return self.process.pid
 
     def freeze(self) -> None:
-        """SIGSTOP: it holds its sockets and files and does nothing."""
+        """SIGSTOP: it holds its sockets and files and does nothing.
+
+        One of its threads is told, and tells the others once a core is free for it: till then they go on.
+        """
         os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: _standing(self.pid), what=f"process {self.pid} stands still")
 
     def wake(self) -> None:
         """SIGCONT."""
@@ -244,6 +249,15 @@ def check_identity(
         assert not lost, (
             f"I5: {len(lost)} acknowledged rows of producer {producer} are lost, first {lost[:5]}"
         )
+
+
+def _standing(pid: int) -> bool:
+    """Whether no thread of the process does anything: stopped, stopped by a tracer, or gone."""
+    states = set()
+    for thread in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            states.add(thread.read_text().rpartition(")")[2].split()[0])
+    return states <= set("TtZX")
 
 
 def until(condition: Any, timeout_s: float = 60, what: str = "condition") -> None:
