@@ -94,6 +94,7 @@ class Admin:
                 "a control request is above its limit", bytes=len(body), bytes_max=wire.CONTROL_BYTES_MAX
             )
         ask = Ask(opcode, body, deadline or time.monotonic() + self._timeout_s, topic=topic)
+        ask.once = isinstance(message, messages.TopicTruncate) and message.before_offset is None
         if isinstance(message, messages.ProducerOpen):
             ask.harmless_late = message.name is None  # else a late one would fence the producer
         return ask

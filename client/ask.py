@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 from ringfence.connection import Pending
 from ringfence.native import wire
-from ringfence.native.errors import ConnectError, DeadlineError, ProtocolError, RetriableError, RingfenceError
+from ringfence.native.errors import (
+    ConnectError,
+    DeadlineError,
+    ProtocolError,
+    RetriableError,
+    RingfenceError,
+    UnknownOutcomeError,
+)
 from ringfence.retry import Backoff, deadline_ms
 
 if TYPE_CHECKING:
@@ -83,6 +90,7 @@ class Ask:
         self.layout: Layout | None = None  # by which it goes to the owner of `partition`; None: to any node
         self.partition = 0
         self.harmless_late = opcode in HARMLESS_LATE
+        self.once = False  # it says "now": a repeat of what may be served would be another request
         self.fields = fields or {}
         if body and opcode != wire.Opcode.STAGE:
             self.fields["flags"] = wire.RequestFlags.CONTROL
@@ -160,6 +168,15 @@ class AskPending(Pending):
 
     def lost(self) -> None:
         self.ask.tries_lost += 1
+        if self.ask.once:
+            self.ask.future.set_exception(
+                UnknownOutcomeError(
+                    f"{self.ask.opcode.name} got no answer: it may be carried out or not, and once more it "
+                    "would take what came since; look, and name offsets",
+                    topic=self.ask.topic,
+                )
+            )
+            return
         self._link.enqueue(self.ask)
 
 

@@ -213,6 +213,10 @@ class Client:
             name: of the topic.
             partition: only this one; None: each.
             before_offset: rows below it; None: all that can be read now.
+
+        Raises:
+            UnknownOutcomeError: it is decided, but an owner has not carried it out yet (and will), or no
+            answer came. With `before_offset` it can be asked for again; without, that would take newer rows.
         """
         self._admin.truncate(name, partition, before_offset)
 

@@ -104,7 +104,7 @@ class Audit:
         try:
             reply, index = await work
         except RequestRefused as refusal:
-            await self.add(line.ended(status_of(refusal), refusal.message))
+            await self.add(line.ended(status_of(refusal), refusal.message, refusal.index))
             raise
         except BaseException as error:
             self.add_soon(line.ended(0, f"no answer was given: {type(error).__name__}"))

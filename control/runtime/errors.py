@@ -8,12 +8,14 @@ from ringfence.native.wire import Code
 
 
 class RequestRefused(Exception):  # noqa: N818 - it is an answer, not a fault
-    """A control request is refused; nothing was changed."""
+    """A control request is refused; nothing was changed, unless `index` names the entry that did it."""
 
-    def __init__(self, code: Code, message: str, *, retry_after_ms: int = 0, **details: Any) -> None:
+    def __init__(
+        self, code: Code, message: str, *, retry_after_ms: int = 0, index: int = 0, **details: Any
+    ) -> None:
         super().__init__(message)
         self.code, self.message, self.details = code, message, details
-        self.retry_after_ms = retry_after_ms
+        self.retry_after_ms, self.index = retry_after_ms, index
 
 
 class NoMajorityError(RequestRefused):

@@ -296,7 +296,9 @@ class TopicRequests:
         """Wait for this node's orders, and for those of the partitions' owners."""
         faults = await self.carried_out(index, topic, late_is_fault=late_is_fault)
         if faults:
-            raise RequestRefused(Code.INTERNAL, f"{but}: {faults[0]}", retry_after_ms=1_000)
+            # Who is late carries it out: a repeat, with what is true by then, would be another one.
+            code = Code.UNKNOWN_OUTCOME if late_is_fault else Code.INTERNAL
+            raise RequestRefused(code, f"{but}: {faults[0]}", retry_after_ms=1_000, index=index)
 
     async def info(self, topic: Topic, *, created: bool = False) -> messages.TopicInfo:
         """The topic with the figures of its partitions, as far as their owners tell them."""

@@ -127,6 +127,20 @@ def test_a_create_whose_answer_was_lost_is_not_taken_for_a_taken_name() -> None:
         assert client.topic("t").key == ["id"]
 
 
+def test_a_truncate_up_to_now_whose_answer_was_lost_is_not_asked_for_again() -> None:
+    """Once more it would take the rows that came since."""
+    with (
+        FakeNode() as node,
+        Proxy(node.address) as proxy,
+        ringfence.connect(proxy.address, timeout_s=20) as client,
+    ):
+        client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
+        proxy.cut_answers()
+        with pytest.raises(ringfence.UnknownOutcomeError, match="take what came since"):
+            client.truncate("t")
+        assert [header.opcode for header in node.seen].count(Opcode.TOPIC_TRUNCATE) == 1
+
+
 def test_connections_that_break_lose_and_double_nothing() -> None:
     with (
         FakeNode() as node,

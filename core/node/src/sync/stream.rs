@@ -68,6 +68,11 @@ impl Engine {
         let at = self.partitions.find(header.topic, header.partition)?;
         let Role::Owner(owner) = &mut self.partitions[at].role else { return None };
         let number = header.record_number;
+        // Appended before this role: what it has on disk is told with the last group of that time, and this is an
+        // earlier one. Who lacks it copies it.
+        if number >= owner.durable.record {
+            return None;
+        }
         let mut news = false;
         for sync in &mut owner.syncs {
             // A copy that has come up to this very record goes on from memory.
