@@ -88,6 +88,8 @@ def command(
             cluster.start(count)
         if asked.is_set():
             return Exit.OK
+        if stories:
+            _interrupt_at(asked)
         if demo_pipeline:
             code = _pipeline(cluster, root, scale, as_json=as_json)
         elif stories:
@@ -100,6 +102,18 @@ def command(
             code = Exit.OK if asked.is_set() else Exit.NODE_FAILED
         folder.is_kept = code != Exit.OK
     return code
+
+
+def _interrupt_at(asked: threading.Event) -> None:
+    """From here on the first signal ends what is done; those behind it leave the cleaning up alone."""
+
+    def interrupt(*_: object) -> None:
+        if not asked.is_set():
+            asked.set()
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, interrupt)
 
 
 def _check_pipeline(file: Path | None) -> None:

@@ -13,10 +13,6 @@ from ringfence.control.cli.exits import Exit
 from tests.system.harness import PROGRAM, until
 
 
-def started(log: Path) -> bool:
-    return "Python writes" in log.read_text()
-
-
 def children(folder: Path) -> list[str]:
     """Processes with a path below the folder among their arguments."""
     found = []
@@ -30,17 +26,27 @@ def children(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_a_demo_with_its_node_and_its_folders(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "begun", "number"),
+    [
+        ("demo --scale 0.3 --no-spark", "Python writes", signal.SIGTERM),
+        ("demo --scale 0.3 --no-spark", "Python writes", signal.SIGINT),
+        ("dev --demo-cluster --scale 0.01", "undisturbed", signal.SIGTERM),
+        ("dev --demo-pipeline --scale 0.01", "two topics", signal.SIGINT),
+    ],
+)
+def test_a_signal_ends_a_demo_with_its_nodes_and_its_folders(
+    command: str, begun: str, number: signal.Signals, tmp_path: Path
+) -> None:
     folder, log = tmp_path / "tmp", tmp_path / "log"
     folder.mkdir()
     with log.open("wb") as said:
         demo = subprocess.Popen(
-            [PROGRAM, "demo", "--scale", "0.3", "--no-spark"], stdout=subprocess.DEVNULL, stderr=said,
+            [PROGRAM, *command.split()], stdout=subprocess.DEVNULL, stderr=said,
             env={**os.environ, "TMPDIR": str(folder)},
         )  # fmt: skip
     try:
-        until(lambda: started(log), what="rows on their way", timeout_s=120)
+        until(lambda: begun in log.read_text(), what="rows on their way", timeout_s=120)
         assert children(folder), "its node runs there"
         demo.send_signal(number)
         assert demo.wait(60) == Exit.INTERRUPTED, log.read_text()
