@@ -46,11 +46,11 @@ def test_a_signal_ends_a_demo_with_its_nodes_and_its_folders(
             env={**os.environ, "TMPDIR": str(folder)},
         )  # fmt: skip
     try:
-        until(lambda: begun in log.read_text(), what="rows on their way", timeout_s=120)
+        until(lambda: begun in log.read_text(), what="rows on their way", timeout_s=240)
         assert children(folder), "its node runs there"
         demo.send_signal(number)
-        assert demo.wait(60) == Exit.INTERRUPTED, log.read_text()
+        assert demo.wait(120) == Exit.INTERRUPTED, log.read_text()
     finally:
         demo.kill()
-    until(lambda: not children(folder), what="nobody runs there any more", timeout_s=30)
+    until(lambda: not children(folder), what="nobody runs there any more", timeout_s=60)
     assert list(folder.iterdir()) == []
