@@ -281,14 +281,7 @@ impl Node {
     }
 
     #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
-    fn truncate(
-        &self,
-        py: Python<'_>,
-        topic: u64,
-        partition: u64,
-        before_offset: u64,
-        epoch: u64,
-    ) -> PyResult<u64> {
+    fn truncate(&self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64, epoch: u64) -> PyResult<u64> {
         self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
     }
 

@@ -134,9 +134,10 @@ mod tests {
     #[test]
     fn rows_of_later_epochs_begin_where_the_first_of_them_was_opened() {
         let epochs = made(&[(0, 5, 0), (10, 8, 3), (10, 9, 4), (25, 12, 7)]);
-        assert_eq!([4, 5, 7, 8, 9, 11, 12, 99].map(|bound| epochs.rows_upto(bound)), [
-            0, 10, 10, 10, 25, 25, u64::MAX, u64::MAX
-        ]);
+        assert_eq!(
+            [4, 5, 7, 8, 9, 11, 12, 99].map(|bound| epochs.rows_upto(bound)),
+            [0, 10, 10, 10, 25, 25, u64::MAX, u64::MAX]
+        );
     }
 
     #[test]
