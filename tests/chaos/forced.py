@@ -26,10 +26,12 @@ class Forcer:
 
     def __init__(self, fleet: Fleet, seed: int) -> None:
         self.topic, self._fleet, self._seed = "forced", fleet, seed
+        self.partition = 0
 
     def run(self) -> History:
         """The history of the topic, with its final read."""
         partition, nodes = self._make()
+        self.partition = partition
         writer = PlainWriter(self._fleet.addresses, self.topic, self._seed, WRITER)
         asker = EndAsker(self._fleet.addresses, self.topic, self._seed)
         writer.start()

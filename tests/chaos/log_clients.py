@@ -230,9 +230,13 @@ class Follower(Witness):
     def _live(self, client: ringfence.Client) -> None:
         self._session += 1
         begun = time.monotonic()
-        reader = client.read(
-            self._topic, partition=self._partitions, start=self._start, follow=True, timeout_s=TIMEOUT_S
-        )
+        try:
+            reader = client.read(
+                self._topic, partition=self._partitions, start=self._start, follow=True, timeout_s=TIMEOUT_S
+            )
+        except RingfenceError:
+            self.retries += 1
+            return
         try:
             while not self._stop.is_set() and time.monotonic() - begun < SESSION_S:
                 batch = reader.try_next()

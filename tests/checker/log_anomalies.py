@@ -89,7 +89,7 @@ class _View:
         return self.outcomes.get(send.transaction, Outcome.UNKNOWN)
 
     def in_final(self, values: Values) -> NDArray[np.bool_]:
-        return np.isin(values, self.final_sorted, assume_unique=False)
+        return _within(values, self.final_sorted)
 
     def forced_after(self, partition: int, moment: float) -> bool:
         """Whether a loss was accepted in the partition that may cost what was acknowledged at `moment`."""
@@ -109,6 +109,15 @@ def _final_starts(history: History, final: list[Read]) -> dict[int, int]:
 
 def _joined(parts: list[Values]) -> Values:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _within(values: Values, known: Values) -> NDArray[np.bool_]:
+    """Which of `values` are in `known`, a sorted array."""
+    if not len(known):
+        return np.zeros(len(values), np.bool_)
+    place = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    found: NDArray[np.bool_] = known[place] == values
+    return found
 
 
 def _values_of(send: Send) -> Values:
@@ -140,10 +149,10 @@ def _first_places(view: _View) -> dict[int, tuple[int, int]]:
     """(partition, offset) of rows of transactions, as readers saw them, where something was truncated."""
     if not any(view.starts.values()):
         return {}
-    wanted = _joined([_values_of(send) for send in view.history.sends if send.transaction])
+    wanted = np.unique(_joined([_values_of(send) for send in view.history.sends if send.transaction]))
     found: dict[int, tuple[int, int]] = {}
     for read in view.history.reads:
-        for place in np.flatnonzero(np.isin(read.values, wanted)):
+        for place in np.flatnonzero(_within(read.values, wanted)):
             found[int(read.values[place])] = (read.partition, read.offset + int(place))
     return found
 
@@ -160,9 +169,9 @@ def _duplicates(view: _View) -> Iterator[Anomaly]:
 
 
 def _invented(view: _View) -> Iterator[Anomaly]:
-    sent = _joined([_values_of(send) for send in view.history.sends])
+    sent = np.unique(_joined([_values_of(send) for send in view.history.sends]))
     for read in view.history.reads:
-        strange = read.values[~np.isin(read.values, sent)]
+        strange = read.values[~_within(read.values, sent)]
         if len(strange):
             text = f"{shown(int(strange[0]))} was read in partition {read.partition}, and was never sent"
             yield Anomaly("invented", text, len(strange))
@@ -170,9 +179,9 @@ def _invented(view: _View) -> Iterator[Anomaly]:
 
 def _aborted(view: _View) -> Iterator[Anomaly]:
     refused = [send for send in view.history.sends if view.decided(send) is Outcome.REFUSED]
-    values = _joined([_values_of(send) for send in refused])
+    values = np.unique(_joined([_values_of(send) for send in refused]))
     for read in view.history.reads:
-        found = read.values[np.isin(read.values, values)]
+        found = read.values[_within(read.values, values)]
         if len(found):
             text = f"{shown(int(found[0]))} was refused or aborted, and read in partition {read.partition}"
             yield Anomaly("aborted read", text, len(found))
