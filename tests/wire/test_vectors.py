@@ -62,7 +62,9 @@ def test_document_shows_four_messages_and_names_every_opcode_and_code() -> None:
 
 
 def test_every_opcode_has_a_worked_message() -> None:
-    assert {vector["opcode"] for vector in VECTORS.values()} == {opcode.name.lower() for opcode in wire.Opcode}
+    assert {vector["opcode"] for vector in VECTORS.values()} == {
+        opcode.name.lower() for opcode in wire.Opcode
+    }
 
 
 @pytest.mark.parametrize("name", sorted(VECTORS))
