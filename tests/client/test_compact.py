@@ -147,7 +147,7 @@ def test_rows_with_views_at_any_depth_are_sorted_like_others_and_keep_their_type
     assert pq.read_schema(path).field("text").type == word
 
 
-@pytest.mark.parametrize("step", range(0, 17, 2))
+@pytest.mark.parametrize("step", range(0, 15, 2))
 def test_a_run_that_dies_at_any_step_is_finished_by_the_next(
     step: int, client: ringfence.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
