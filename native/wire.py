@@ -262,7 +262,7 @@ class AnswerHeader(NamedTuple):
     first_offset: int = 0  # PUBLISH: offset of the first row; FETCH: offset of the first row in the body; END_OFFSETS: log start
     end_offset: int = 0  # the mark as an offset: rows below it may be read
     sequence: int = 0  # echo; REDIRECT(sealed): this producer's sealed last sequence
-    send: int = 0  # greatest `send` stored of this producer in this partition
+    send: int = 0  # greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known
     generation: int = 0  # metadata index that the node's routing is current for
     credit_bytes: int = 0  # body bytes that this connection may have unanswered
     rows: int = 0  # rows stored, or rows in the body

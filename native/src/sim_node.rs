@@ -394,8 +394,16 @@ impl SimNode {
         self.order(py, Order::Drop { topic, partition })
     }
 
-    fn truncate(&mut self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset })
+    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
+    fn truncate(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        before_offset: u64,
+        epoch: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
     }
 
     fn open_producer(

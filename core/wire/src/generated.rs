@@ -911,7 +911,7 @@ pub struct AnswerHeader {
     pub end_offset: u64,
     /// Echo; REDIRECT(sealed): this producer's sealed last sequence.
     pub sequence: u64,
-    /// Greatest `send` stored of this producer in this partition.
+    /// Greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known.
     pub send: u64,
     /// Metadata index that the node's routing is current for.
     pub generation: u64,
