@@ -149,7 +149,7 @@ class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
 
 
 class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
-    """Programs and levels of the nodes, as this one knows them: asked of the leader, which hears all."""
+    """Programs and levels of the nodes as this one knows them, and the newest level of its own program."""
 
 
 class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
