@@ -50,7 +50,7 @@ class Asked:
         return self.told("partition", "show", str(part), "--control", self._four.controls[place])
 
     def force(self, part: int, place: int, *nodes: int) -> dict[str, Any]:
-        """The first of these nodes becomes the owner, and all of them the replicas; it is asked at `place`."""
+        """The first of these nodes becomes the owner, all of them the replicas. `place` is asked."""
 
         def answered() -> bool:
             change = self.shown(part, place)["change"] or {"candidates": []}
