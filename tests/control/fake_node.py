@@ -26,6 +26,7 @@ class FakeNode:
         if "data" in settings:
             Path(settings["data"], "LOCK").touch()  # as every engine does, before anything else
         self.orders: list[tuple[Any, ...]] = []
+        self.levels: list[int] = []
         self.refuses: dict[str, str] = {}
         self.holds: set[str] = set()
         self.held: list[int] = []
@@ -98,6 +99,13 @@ class FakeNode:
             self.held.append(self._number)
         else:
             self.tell(("order", self._number, self.refuses.get(name), result or {}))
+        return self._number
+
+    def set_level(self, level: int) -> int:
+        """Not among `orders`: it comes before all others at each start."""
+        self.levels.append(level)
+        self._number += 1
+        self.tell(("order", self._number, None, {}))
         return self._number
 
     def install_topic(
