@@ -10,7 +10,7 @@ from msgspec import field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.change_commands import ChangeCommand
-from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.rebalance_commands import RebalanceCommand
@@ -129,6 +129,25 @@ class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_
     name: str
 
 
+class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_named_producer"):
+    """An open of this name wrote its epoch into every partition: one without an entry has lost it since."""
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
+class ForgetNamedProducer(CommandBase, frozen=True, kw_only=True, tag="forget_named_producer"):
+    """Give a name back: the next open of it draws a new id, so that no entry of the old one is taken for it.
+
+    Compare-and-set on `epoch`, which was written into every partition before: it fences the last holder.
+    """
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
 class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
     """Change limits of the cluster; `values` are keyed by the names in `machines.config`."""
 
@@ -154,7 +173,7 @@ class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
 ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
-ProducerCommand = OpenProducers | OpenNamedProducer
+ProducerCommand = OpenProducers | OpenNamedProducer | ConfirmNamedProducer | ForgetNamedProducer
 Command = (
     ClusterCommand
     | NodeCommand

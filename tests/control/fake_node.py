@@ -33,6 +33,7 @@ class FakeNode:
         self.answers: dict[int, tuple[AnswerHeader, bytes]] = {}
         self.found: list[dict[str, Any]] = []
         self.resume: dict[int, dict[str, Any]] = {}
+        self.forgets_producers: set[int] = set()
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.staged = 0
         self.broken: str | None = None
@@ -100,6 +101,13 @@ class FakeNode:
             self.tell(("order", self._number, self.refuses.get(name), result or {}))
         return self._number
 
+    def set_level(self, level: int) -> int:
+        """Not among `orders`: each node is given it once, before all others."""
+        self._number += 1
+        self.level = level
+        self.tell(("order", self._number, None, {}))
+        return self._number
+
     def install_topic(
         self, topic: int, schemas: list[bytes], key_columns: tuple[int, ...], size: int, age: int
     ) -> int:
@@ -154,9 +162,17 @@ class FakeNode:
         return self._order("truncate", topic, partition, before_offset)
 
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int:
         values = (topic, partition, producer_id, producer_epoch, name)
+        if previous_epoch and partition in self.forgets_producers:
+            return self._order("open_producer", *values, result={"forgotten": True})
         return self._order("open_producer", *values, result=self.resume.get(partition))
 
     def install_scopes(self, rules: list[Any], gone: int | None) -> int:
