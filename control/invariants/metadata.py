@@ -42,6 +42,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     assert before.cluster in {b"", after.cluster}, "a cluster changed its id"
     assert before.history in {b"", after.history}, "a history changed its id"
     assert after.time_ms >= before.time_ms, "time went back"
+    assert after.level >= before.level, "the level went back"
     for number in set(after.topics) - set(before.topics):
         assert number == index, f"I2: topic {number} appeared at entry {index}"
     for number, topic in after.topics.items():

@@ -40,6 +40,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
     `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. Compare-and-set on
     `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
+    `level` is the newest one that the program knows; one below the cluster's is refused.
     """
 
     node: NodeId
@@ -51,6 +52,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     zone: str | None = None
     labels: dict[str, str] | None = None
     after: Index | None = None
+    level: int = 0
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
@@ -64,6 +66,16 @@ class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
 
 class OpenSession(CommandBase, frozen=True, kw_only=True, tag="open_session"):
     """A proposer's session: within it a retried command applies once."""
+
+
+class RaiseLevel(CommandBase, frozen=True, kw_only=True, tag="raise_level"):
+    """All programs of the cluster know `level` now, and all stores of `nodes` refuse older ones.
+
+    Compare-and-set on the members: one that has come meanwhile was not asked.
+    """
+
+    level: int
+    nodes: tuple[NodeId, ...]
 
 
 class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
@@ -170,7 +182,7 @@ class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
     name: str
 
 
-ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
+ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig | RaiseLevel
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer | ConfirmNamedProducer | ForgetNamedProducer

@@ -35,6 +35,7 @@ from ringfence.control.model.commands import (
     OpenProducers,
     OpenSession,
     PurgeTopic,
+    RaiseLevel,
     RestartNode,
     SetAddresses,
     SetConfig,
@@ -212,6 +213,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         ),
         st.builds(SetAddresses, node=st.just(NODE), addresses=st.sampled_from([(), ("",), ("ipc://x",)])),
         st.just(OpenSession()),
+        st.builds(RaiseLevel, level=st.integers(0, 2), nodes=st.sampled_from([(NODE,), tuple(state.nodes)])),
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
         ),

@@ -26,6 +26,7 @@ class FakeNode:
         if "data" in settings:
             Path(settings["data"], "LOCK").touch()  # as every engine does, before anything else
         self.orders: list[tuple[Any, ...]] = []
+        self.levels: list[int] = []
         self.refuses: dict[str, str] = {}
         self.holds: set[str] = set()
         self.held: list[int] = []
@@ -102,9 +103,9 @@ class FakeNode:
         return self._number
 
     def set_level(self, level: int) -> int:
-        """Not among `orders`: each node is given it once, before all others."""
+        """Not among `orders`: it comes before all others at each start."""
+        self.levels.append(level)
         self._number += 1
-        self.level = level
         self.tell(("order", self._number, None, {}))
         return self._number
 

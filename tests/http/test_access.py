@@ -65,6 +65,8 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/fsck", None, "viewer"),
     ("POST", "/admin/partitions/7/force-owner", FORCE, "admin"),
     ("POST", "/admin/partitions/7/give-up", {"scope": 1, "epoch": 1, "accepts": "rows since noon"}, "admin"),
+    ("GET", "/admin/versions", None, "viewer"),
+    ("POST", "/admin/finalize", None, "admin"),
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
