@@ -118,13 +118,17 @@ def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
             "a schema that does not extend the one before"
         )
     assert set(topic.starts) <= set(ids), "a log start of no partition"
+    assert all(topic.start_epoch(part) <= topic.assignments[part].epoch for part in topic.starts), (
+        "a log start of an epoch of the future"
+    )
 
 
 def _check_topic_step(before: Topic, after: Topic) -> None:
     assert after.layout.version >= before.layout.version, "I2: a version went back"
     assert after.schemas[: len(before.schemas)] == before.schemas, "a schema changed its id"
     for partition, start in before.starts.items():
-        assert after.starts[partition] >= start, "I14: a log start went back"
+        moved = after.start_epoch(partition), after.starts[partition]
+        assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
             assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"

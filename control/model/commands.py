@@ -6,7 +6,7 @@ applying it needs neither a clock nor a library. Added fields have defaults. Tag
 
 from __future__ import annotations
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.change_commands import ChangeCommand
@@ -102,10 +102,14 @@ class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
 
 
 class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"):
-    """Move log starts up; a lower one than ordered before is no change and no error."""
+    """Move log starts up; a lower one than ordered before is no change and no error.
+
+    `epochs` are the owner epochs whose logs the starts are about; programs of level 0 gave none.
+    """
 
     topic: TopicId
     starts: dict[PartitionId, int]
+    epochs: dict[PartitionId, Epoch] | UnsetType = UNSET
 
 
 class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
@@ -194,6 +195,8 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
             TruncateTopic,
             topic=topics,
             starts=st.dictionaries(st.sampled_from(partitions), st.integers(-1, 1 << 40), max_size=3),
+            epochs=st.just(UNSET)
+            | st.dictionaries(st.sampled_from(partitions), st.integers(0, 1 << 10).map(Epoch), max_size=3),
         ),
         st.builds(DeleteTopic, topic=topics),
         st.builds(ConfirmDropped, topic=dead, store=stores),

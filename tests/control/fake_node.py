@@ -159,8 +159,10 @@ class FakeNode:
     def close(self, topic: int, partition: int) -> int:
         return self._order("close", topic, partition)
 
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int:
-        return self._order("truncate", topic, partition, before_offset)
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int) -> int:
+        if "truncate" not in self.refuses and (topic, partition) in self.hosted:
+            self.hosted[topic, partition]["start_offset"] = before_offset
+        return self._order("truncate", topic, partition, before_offset, epoch)
 
     def open_producer(
         self,
