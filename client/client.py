@@ -252,6 +252,7 @@ class Client:
         linger_ms: float = 0.0,
         batch_bytes: int = BATCH_BYTES,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        accept_fresh_start: bool = False,
     ) -> Producer:
         """A producer of one topic.
 
@@ -264,13 +265,19 @@ class Client:
             linger_ms: how long small sends wait for company; 0 sends at once.
             batch_bytes: company this large does not wait any longer; bytes.
             bytes_in_flight_max: encoded rows that have no outcome yet; bytes. The producer's memory.
+            accept_fresh_start: of a name: open it also where partitions forgot it. They have no resume point
+                then, so a row that was sent before is stored again if it is sent again.
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
+            ResumeUnknownError: partitions forgot this name, for example after `producer_expiry_ms` without
+                a send. Nothing is sent; find out what is stored, then pass `accept_fresh_start=True`.
         """
         options = Options(on_full, timeout_s, linger_ms, batch_bytes, bytes_in_flight_max).check()
         link = self._link
-        opened = self._admin.open_producer(topic, name)
+        if accept_fresh_start and name is None:
+            raise InvalidArgumentError("accept_fresh_start is for a producer with a name: give `name`, too")
+        opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
             link,

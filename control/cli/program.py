@@ -30,7 +30,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show a partition; force an owner where a majority is lost.",
     ),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
+    "cluster": (
+        "ringfence.control.cli.cluster",
+        "Show programs and levels of the nodes; finalize an upgrade.",
+    ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
+    "producer": ("ringfence.control.cli.producer", "List named producers of a topic, give names back."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),

@@ -181,7 +181,13 @@ def _publish(
     """One file. RingfenceError; UsageError where it cannot be read, or not to its end."""
     with Source(file, batch_rows=options["batch_rows"]) as source:
         batches = _begun(client, topic, source, options, first=first)
-        producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
+        # All rows of the files are sent, whatever an earlier run stored: no resume point is looked at.
+        producer = client.producer(
+            topic,
+            name=options["name"],
+            timeout_s=options["timeout_s"],
+            accept_fresh_start=options["name"] is not None,
+        )
         with producer, progress(file, source.rows, quiet=sent.as_json) as bar:
             try:
                 _send(producer, batches, sent, bar)

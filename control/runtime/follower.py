@@ -262,9 +262,9 @@ class Follower:
                 return f"closing partition {partition} of topic {topic}", partial(
                     node.close, topic, partition
                 )
-            case TruncatePartition(topic, partition, before):
+            case TruncatePartition(topic, partition, before, epoch):
                 name = f"truncating partition {partition} of topic {topic}"
-                return name, partial(node.truncate, topic, partition, before)
+                return name, partial(node.truncate, topic, partition, before, epoch)
             case StopSync() | Adopt() | Discard() | Release():
                 return self._step_call(order)
             case InstallTable(topic):
