@@ -16,7 +16,7 @@ from ringfence.client import connect
 from ringfence.spark.options import check_scope, check_timeout
 from ringfence.spark.routing import routed
 from ringfence.spark.schema import use_this_python
-from ringfence.spark.staging import target
+from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
 from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def write(
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
-        scope: a job of this topic, with `epoch`: a run whose epoch was committed before writes nothing.
+        scope: a job of this topic, with `epoch`: a run whose epoch was committed before writes nothing. In
+            `foreachBatch` it is one of the streaming query, too: a new checkpoint has new scopes.
         epoch: from 1, ascending within the scope.
         repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
             for the price of the shuffle.
@@ -128,9 +129,13 @@ def write(
         key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
-    begun = place.begin(scope, "spark-write")
+    query = _query_of(df)
+    begun = place.begin(scope, "spark-write", query=query)
     number = 1 if epoch is None else epoch
+    if query is not None and scope is not None:
+        check_newest(place.topic, scope, number, begun)
     if number <= begun.committed:
+        tell_left_out(place.topic, scope, number, begun)
         return WriteResult(place.topic, (), already=True)
     if repartition:
         with connect(place.address, token_file=token_file) as client:
@@ -149,6 +154,17 @@ def write(
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
     return WriteResult(place.topic, tuple(written), already=not fresh)
+
+
+def _query_of(df: DataFrame) -> str | None:
+    """Id of the streaming query whose `foreachBatch` this is."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
+
+    try:
+        found = df.sparkSession.sparkContext.getLocalProperty(QUERY)
+    except PySparkException:  # Spark Connect has no context
+        return None
+    return str(found) if found else None
 
 
 def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, epoch: int) -> pa.RecordBatch:
