@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from ringfence.native import _node
 from tests.sim import birth, simulation
@@ -20,6 +20,8 @@ MACHINES: Final = 3
 SECONDS: Final = 12
 LOOK_US: Final = 100_000
 ROWS_MIN: Final = 40
+LEVEL_US: Final = 1_000_000
+"""Replicas have what was sent before, and know that a majority has it."""
 BACK_US: Final = 5_000_000
 """How much later the other one is back: the two that are there have chosen an owner by then."""
 
@@ -38,13 +40,18 @@ class Missed(Simulation):
     def __init__(self, plan: Plan, native: ModuleType) -> None:
         super().__init__(plan, native)
         self._away: Machine | None = None
-        self._is_asked = self._is_restarted = False
+        self._is_still = self._is_asked = self._is_restarted = False
+        self._still_us = 0
 
     def act(self) -> None:
         """The next step, when the last one has happened."""
         if not self.healed:
             self._next()
             self.agenda.after(LOOK_US, self.act)
+
+    def _again(self, mean_us: int, call: Any) -> None:
+        """Producers send nothing while all logs shall be equal."""
+        super()._again(mean_us, lambda: None if self._is_still else call())
 
     def settled(self) -> None:
         if not self._is_restarted:
@@ -54,8 +61,14 @@ class Missed(Simulation):
         owner, part = self._owner(), next(iter(self.ledger.partitions.values()), None)
         if owner is None or part is None or self._is_restarted or self._acknowledged() < ROWS_MIN:
             return
-        if self._away is None:
-            self._away = next(machine for machine in self.machines if machine is not owner)
+        if not self._is_still:
+            self._is_still, self._still_us = True, self.agenda.now_us
+        elif self.agenda.now_us < self._still_us + LEVEL_US:
+            return
+        elif self._away is None:
+            # Equal logs: either of the two may be chosen when the owner is gone.
+            others = [machine for machine in self.machines if machine is not owner]
+            self._away = others[self.plan.seed % 2]
             self._away.crash(power=True)
         elif not self._is_asked:
             self._is_asked = True
@@ -75,6 +88,10 @@ class Missed(Simulation):
             if machine is not away:
                 machine.crash(power=True)
             self.boot_later(machine, BACK_US if machine is owner else LOOK_US)
+        self.agenda.after(BACK_US, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_still = False
 
     def _owner(self) -> Machine | None:
         """Where rows are taken now."""

@@ -1,4 +1,4 @@
-"""Rows that a truncate gave up stay so in simulated clusters, and the fault that brought them back is found."""
+"""Rows that a truncate gave up stay so in simulated clusters; the fault that brought them back is found."""
 
 from __future__ import annotations
 
