@@ -20,7 +20,7 @@ from ringfence.link import Link
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Start, chosen, ends_or_silence, offsets_at, spans
+from ringfence.places import Ends, LogPoint, Start, chosen, ends_or_silence, log_points, offsets_at, spans
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -392,6 +392,17 @@ class Client:
         layout = self._tables.get(topic, self._deadline)
         asked = ends_or_silence(link, self._tables, layout, chosen(layout, partition), self._deadline)
         return {found.partition: found for found in asked}
+
+    def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
+        """Epoch and time of the row before each offset, by partition.
+
+        Keep them with an offset: at a later time they prove that the log is still the same. Each offset is
+        above the log start and at most the mark. Raises TruncatedError where it is not.
+        """
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        chosen(layout, offsets)
+        return log_points(link, self._tables, layout, offsets, self._deadline)
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""

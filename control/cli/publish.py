@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
-from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
+from ringfence.control.cli.exits import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
@@ -86,7 +86,7 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
                 _publish(client, topic, file, sent, options, first=place == 0)
     except (RingfenceError, click.UsageError) as error:
         sent.tell_early(topic)
-        if sent.rows and isinstance(error, RingfenceError) and exit_of(error) is Exit.UNREACHABLE:
+        if sent.rows and options["scope"] is None and not isinstance(error, UnknownOutcomeError):
             raise sent.partly(error) from error
         if isinstance(error, NotFoundError) and not (options["create"] or sent.rows):
             source = "what comes" if files[0] == "-" else files[0]
@@ -306,10 +306,11 @@ class _Sent:
         if stored:
             self._count(appended, stored, size * stored // rows)
 
-    def partly(self, error: RingfenceError) -> PartlyStoredError:
-        """Not "try again": that would store these rows twice."""
+    def partly(self, error: RingfenceError | click.UsageError) -> PartlyStoredError:
+        """Neither "try again" nor a refusal alone: the same command would store these rows twice."""
+        why = error.format_message().rstrip(".") if isinstance(error, click.UsageError) else error.message
         return PartlyStoredError(
-            f"{self._stored()}, the others are not ({error.message}); {_AGAIN}",
+            f"{self._stored()}, the others are not ({why}); {_AGAIN}",
             rows=self.rows,
             partitions=sorted(self._partitions),
         )
