@@ -298,3 +298,14 @@ def undecodable(record: bytes) -> bytes:
     body = record[begin : begin + 8] + bytes(4) + record[begin + 12 : end]
     head = wire.RECORD_STRUCT.pack(*header._replace(body_crc=crc32c(body)))
     return head[:4] + struct.pack("<I", crc32c(head[8:])) + head[8:] + body + record[end:]
+
+
+def test_a_second_query_of_a_reader_at_its_end_is_refused() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3))
+        reader = client.read("t")
+        assert pa.table(reader).num_rows == 3
+        with pytest.raises(ringfence.ClosedError, match="gives each row once"):
+            pa.table(reader)
+        assert list(reader) == []
