@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test lint types clippy rust compiled python waiting demo demo-dev demo-cluster demo-pipeline bench soak chaos sim lock wheel clean
+.PHONY: help setup test lint types clippy rust compiled python waiting test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -62,6 +62,11 @@ python: setup  ## pytest, without what `waiting` runs
 waiting: setup  ## pytest: Spark, real processes
 	$(PYTEST) -n $(WAITING) $(WAITS)
 
+# A machine of users or of CI is rarely idle. What fails here waits for a time instead of a state, or is a defect.
+test-under-load: setup  ## the tests with real processes beside four busy loops
+	@for loop in 1 2 3 4; do sh -c 'while kill -0 $$PPID 2>/dev/null; do :; done' & done; \
+	$(PYTEST) -n $(WAITING) tests/system
+
 demo: setup  ## a node, TPC-H lineitem through Spark into it and back, a table of what happened
 	$(BIN)/ringfence demo
 
@@ -77,11 +82,15 @@ demo-pipeline: setup  ## Spark streams orders and lineitem in, joins and compact
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks
 
-soak: setup  ## the long form of crash, fault and load tests: SOAK times as long
+soak: setup  ## the long form of crash, fault and load tests: SOAK times as long; half an hour of log-check (root)
 	$(PYTHON_IN_VENV) -m pytest -q tests/system --soak $(SOAK) --timeout 0
+	$(PYTHON_IN_VENV) -m tests.chaos.log_check --minutes 30 --seed $(FROM)
 
 chaos: setup  ## four nodes in namespaces of their own are harmed for MINUTES while partitions move, then every row is proven (root)
 	$(PYTHON_IN_VENV) -m tests.chaos --minutes $(MINUTES) --seed $(FROM)
+
+log-check: setup  ## what clients of a harmed cluster saw for MINUTES is judged as a history (root)
+	$(PYTHON_IN_VENV) -m tests.chaos.log_check --minutes $(MINUTES) --seed $(FROM)
 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink

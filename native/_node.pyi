@@ -49,6 +49,7 @@ class Node:
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
+        level: int = 1,  # the cluster's: what is written has the form that programs of this level read
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:
@@ -93,6 +94,8 @@ class Node:
         `credential` is what this node presents to other nodes; empty: nothing.
         """
     # orders: each returns the order's number
+    def set_level(self, level: int) -> int:
+        """The cluster's level was raised; a lower one changes nothing."""
     def install_topic(
         self,
         topic: int,
@@ -184,8 +187,11 @@ class Node:
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int:
         """Forget the partition and give its space back: only for one whose topic a command deleted."""
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int:
-        """Move the log start up to `before_offset`; u64 max means up to the mark."""
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int:
+        """Move the log start up to `before_offset`, as far as the mark is now and then as it moves.
+
+        Rows of owner epochs above `epoch` stay; 0: none of them does. u64 max means up to the mark, once.
+        """
     def open_producer(
         self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
     ) -> int:
@@ -324,6 +330,7 @@ class SimNode:
         producers_max: int = 65_536,
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 0,
+        level: int = 1,
     ) -> Self: ...
     def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
         """Open the store, as `Node.recover`; also after `crash`. With `calls` the power goes in the middle.
@@ -396,6 +403,7 @@ class SimNode:
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
+    def set_level(self, level: int) -> int: ...
     def install_topic(
         self,
         topic: int,
@@ -456,7 +464,7 @@ class SimNode:
     def discard(self, change: int, attempt: int) -> int: ...
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int: ...
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int: ...
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int: ...
     def open_producer(
         self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
     ) -> int: ...

@@ -12,7 +12,8 @@ PROTOCOL_VERSION: Final = 1  # newest protocol version spoken here
 PROTOCOL_VERSION_MIN: Final = 1  # oldest protocol version still served
 RECORD_MAGIC: Final = 1129468486  # b'FRRC' read as a little-endian u32; first four bytes of every log record
 FILE_MAGIC: Final = 1162626642  # b'RFLE' read as a little-endian u32; first four bytes of every segment file
-LOG_FORMAT_VERSION: Final = 1  # format of segment files; a newer one is refused and left untouched
+LEVEL_NEWEST: Final = 1  # newest cluster level whose formats this program writes; programs without levels count as 0
+LOG_FORMAT_VERSION: Final = 2  # newest format of segment files; 1 is written at level 0. A newer one is refused and left untouched
 SLOT_COUNT: Final = 65536  # key slots: xxhash64(key columns, seed 42) >> 48
 SCOPE_EPOCH_MAX: Final = 9223372036854775807  # largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1
 SLOT_SEED: Final = 42  # seed of Spark SQL's xxhash64
@@ -261,7 +262,7 @@ class AnswerHeader(NamedTuple):
     first_offset: int = 0  # PUBLISH: offset of the first row; FETCH: offset of the first row in the body; END_OFFSETS: log start
     end_offset: int = 0  # the mark as an offset: rows below it may be read
     sequence: int = 0  # echo; REDIRECT(sealed): this producer's sealed last sequence
-    send: int = 0  # greatest `send` stored of this producer in this partition
+    send: int = 0  # greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known
     generation: int = 0  # metadata index that the node's routing is current for
     credit_bytes: int = 0  # body bytes that this connection may have unanswered
     rows: int = 0  # rows stored, or rows in the body

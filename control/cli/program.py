@@ -29,6 +29,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show a partition; force an owner where a majority is lost.",
     ),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
+    "cluster": (
+        "ringfence.control.cli.cluster",
+        "Show programs and levels of the nodes; finalize an upgrade.",
+    ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),

@@ -6,11 +6,11 @@ applying it needs neither a clock nor a library. Added fields have defaults. Tag
 
 from __future__ import annotations
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.change_commands import ChangeCommand
-from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.rebalance_commands import RebalanceCommand
@@ -22,7 +22,8 @@ from ringfence.control.model.tokens import Role
 class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
     """The first entry of a history: names the cluster and its first node, and opens that node's session.
 
-    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes.
+    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes. `level` is the
+    newest one of the program that begins the cluster; programs without levels gave none.
     """
 
     cluster: bytes
@@ -30,6 +31,7 @@ class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
     node: NodeId
     store: bytes
     nodes_min: int = 1
+    level: int = 0
 
 
 class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
@@ -38,6 +40,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
     `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. Compare-and-set on
     `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
+    `level` is the newest one that the program knows; one below the cluster's is refused.
     """
 
     node: NodeId
@@ -49,6 +52,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     zone: str | None = None
     labels: dict[str, str] | None = None
     after: Index | None = None
+    level: int = 0
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
@@ -62,6 +66,16 @@ class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
 
 class OpenSession(CommandBase, frozen=True, kw_only=True, tag="open_session"):
     """A proposer's session: within it a retried command applies once."""
+
+
+class RaiseLevel(CommandBase, frozen=True, kw_only=True, tag="raise_level"):
+    """All programs of the cluster know `level` now, and all stores of `nodes` refuse older ones.
+
+    Compare-and-set on the members: one that has come meanwhile was not asked.
+    """
+
+    level: int
+    nodes: tuple[NodeId, ...]
 
 
 class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
@@ -88,10 +102,14 @@ class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
 
 
 class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"):
-    """Move log starts up; a lower one than ordered before is no change and no error."""
+    """Move log starts up; a lower one than ordered before is no change and no error.
+
+    `epochs` are the owner epochs whose logs the starts are about; programs of level 0 gave none.
+    """
 
     topic: TopicId
     starts: dict[PartitionId, int]
+    epochs: dict[PartitionId, Epoch] | UnsetType = UNSET
 
 
 class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):
@@ -149,7 +167,7 @@ class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
     name: str
 
 
-ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
+ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig | RaiseLevel
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
 ProducerCommand = OpenProducers | OpenNamedProducer

@@ -25,7 +25,8 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     """A store asks to be a node.
 
     `weight` 0: a usual node's. `body_bytes` is the largest body that it takes of clients, `stored_bytes` the
-    largest that it has room for as a replica; 0 where it does not tell (an older program).
+    largest that it has room for as a replica; 0 where it does not tell (an older program). `level` is the
+    newest one that the program knows.
     """
 
     store: Id
@@ -36,6 +37,7 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     weight: Number = 0
     body_bytes: Number = 0
     stored_bytes: Number = 0
+    level: Number = 0
 
 
 class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
@@ -146,6 +148,16 @@ class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
     """Whether the cluster keeps its invariants: this node asks all."""
 
 
+class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
+    """Programs and levels of the nodes, as this one knows them: asked of the leader, which hears all."""
+
+
+class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
+    """Refuse programs below `level` from now on, durably: the cluster is about to raise its level to it."""
+
+    level: Number
+
+
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
@@ -168,6 +180,8 @@ Call = (
     | GiveUpPart
     | Inspect
     | InspectAll
+    | ShowVersions
+    | PromiseLevel
 )
 
 
@@ -182,12 +196,13 @@ class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
-    """Who the store is from now on; `peers` are the members' control addresses."""
+    """Who the store is from now on; `peers` are the members' control addresses, `level` is the cluster's."""
 
     cluster: Id
     history: Id
     node: Number
     peers: dict[int, Addresses]
+    level: Number = 0
 
 
 class NodeInfo(Struct, frozen=True, kw_only=True):

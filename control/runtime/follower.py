@@ -25,6 +25,7 @@ from ringfence.control.machines.orders import (
     OpenPartition,
     Order,
     RemoveTopic,
+    SetLevel,
     TruncatePartition,
 )
 from ringfence.control.model.ids import TopicId
@@ -242,6 +243,8 @@ class Follower:
         """The name of an order in reasons, and the call that gives it."""
         node = self._driver.node
         match order:
+            case SetLevel(level):
+                return f"raising the level to {level}", partial(node.set_level, level)
             case InstallTopic(topic):
                 return f"installing topic {topic.name}", partial(
                     node.install_topic,
@@ -259,9 +262,9 @@ class Follower:
                 return f"closing partition {partition} of topic {topic}", partial(
                     node.close, topic, partition
                 )
-            case TruncatePartition(topic, partition, before):
+            case TruncatePartition(topic, partition, before, epoch):
                 name = f"truncating partition {partition} of topic {topic}"
-                return name, partial(node.truncate, topic, partition, before)
+                return name, partial(node.truncate, topic, partition, before, epoch)
             case StopSync() | Adopt() | Discard() | Release():
                 return self._step_call(order)
             case InstallTable(topic):

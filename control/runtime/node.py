@@ -26,7 +26,7 @@ from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import addresses, descriptors, recovery
+from ringfence.control.runtime import addresses, descriptors, recovery, upgrades
 from ringfence.control.runtime.admin import Admin
 from ringfence.control.runtime.audit import Audit
 from ringfence.control.runtime.audited_topics import AuditedTopics
@@ -62,7 +62,13 @@ from ringfence.control.store.directory import (
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, cluster_messages, messages
 from ringfence.native.errors import StorageError
-from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+from ringfence.native.wire import (
+    DEDUPE_WINDOW,
+    LEVEL_NEWEST,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    Opcode,
+)
 
 _LOG = structlog.get_logger("ringfence.node")
 HEARTBEAT_MS: Final = 10_000
@@ -138,7 +144,7 @@ class Node:
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory)
+        self.native = self._native(directory, upgrades.known_level(directory, store))
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
@@ -199,6 +205,10 @@ class Node:
     @property
     def here(self) -> NodeId:
         return self._here.node
+
+    @property
+    def upgrades(self) -> upgrades.Upgrades:
+        return self._cluster.upgrades
 
     @property
     def digest(self) -> tuple[Index, bytes]:
@@ -267,7 +277,8 @@ class Node:
         assert isinstance(self._directory, DataDirectory), "the node is not started"
         return self._directory.identity
 
-    def _native(self, directory: DataDirectory) -> _node.Node:
+    def _native(self, directory: DataDirectory, level: int) -> _node.Node:
+        """`level`: what is known before the log is read on; an order raises it."""
         settings, identity = self.settings, directory.identity
         directory.log.mkdir(exist_ok=True)
         return _node.Node(
@@ -287,6 +298,7 @@ class Node:
             producers_max=settings.producers_max,
             producer_expiry_ms=settings.producer_expiry_ms,
             scrub_bytes_per_s=settings.scrub_bytes_s,
+            level=level,
             faults=settings.faults,
         )
 
@@ -298,26 +310,23 @@ class Node:
         )
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
-            await self._cluster.commit(
-                InitCluster(
-                    cluster=identity.cluster,
-                    history=identity.history,
-                    node=NodeId(identity.node),
-                    store=identity.store,
-                    nodes_min=self.settings.nodes_min,
-                )
-            )
+            begin = InitCluster(
+                cluster=identity.cluster, history=identity.history, node=NodeId(identity.node),
+                store=identity.store, nodes_min=self.settings.nodes_min, level=identity.level,
+            )  # fmt: skip
+            await self._cluster.commit(begin)
         restarted = await self._cluster.commit_start(
             RestartNode(
                 node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
                 control=self._cluster.control, zone=self.settings.zone or None,
-                http=self._http(),
+                http=self._http(), level=LEVEL_NEWEST,
             )
         )  # fmt: skip
         self.proposer.use_session(restarted.session)
         weight = self.settings.weight
         if weight not in (None, self.proposer.state.nodes[self._here.node].weight):
             await self._cluster.commit(SetNode(node=self._here.node, weight=weight))
+        await self._cluster.finalize_alone()
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index

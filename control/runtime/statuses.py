@@ -24,6 +24,7 @@ STATUS_OF: Final[dict[Code, int]] = {
     Code.UNAUTHORIZED: 403,
     Code.OVERLOADED: 429,
     Code.NOT_SUPPORTED: 422,
+    Code.UNSUPPORTED_VERSION: 409,
     Code.DISK_FULL: 507,
     Code.STORAGE_FAILED: 503,
     Code.STOPPING: 503,

@@ -47,7 +47,7 @@ impl SimNode {
     #[pyo3(signature = (
         disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
         message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
-        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0
+        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 1
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -65,6 +65,7 @@ impl SimNode {
         producers_max: usize,
         producer_expiry_ms: u64,
         scrub_bytes_per_s: u64,
+        level: u16,
     ) -> PyResult<Self> {
         let config = Config {
             cluster: identity(py, "cluster", cluster)?,
@@ -79,6 +80,7 @@ impl SimNode {
             producers_max,
             producer_expiry_ms,
             scrub_bytes_per_s,
+            level,
             ..Config::new("the simulated disk".into())
         };
         let stepped = Stepped::new(config, disk.disk.clone()).map_err(|error| of_node(py, &error))?;
@@ -246,6 +248,10 @@ impl SimNode {
         self.work(py, |node| node.set_access(table))
     }
 
+    fn set_level(&mut self, py: Python<'_>, level: u16) -> PyResult<u64> {
+        self.order(py, Order::SetLevel { level })
+    }
+
     fn install_topic(
         &mut self,
         py: Python<'_>,
@@ -388,8 +394,16 @@ impl SimNode {
         self.order(py, Order::Drop { topic, partition })
     }
 
-    fn truncate(&mut self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset })
+    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
+    fn truncate(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        before_offset: u64,
+        epoch: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
     }
 
     fn open_producer(

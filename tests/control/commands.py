@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
@@ -33,6 +34,7 @@ from ringfence.control.model.commands import (
     OpenProducers,
     OpenSession,
     PurgeTopic,
+    RaiseLevel,
     RestartNode,
     SetAddresses,
     SetConfig,
@@ -190,6 +192,8 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
             TruncateTopic,
             topic=topics,
             starts=st.dictionaries(st.sampled_from(partitions), st.integers(-1, 1 << 40), max_size=3),
+            epochs=st.just(UNSET)
+            | st.dictionaries(st.sampled_from(partitions), st.integers(0, 1 << 10).map(Epoch), max_size=3),
         ),
         st.builds(DeleteTopic, topic=topics),
         st.builds(ConfirmDropped, topic=dead, store=stores),
@@ -205,6 +209,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         ),
         st.builds(SetAddresses, node=st.just(NODE), addresses=st.sampled_from([(), ("",), ("ipc://x",)])),
         st.just(OpenSession()),
+        st.builds(RaiseLevel, level=st.integers(0, 2), nodes=st.sampled_from([(NODE,), tuple(state.nodes)])),
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
         ),

@@ -158,7 +158,7 @@ def test_a_damaged_identity_ends_the_start(tmp_path: Path, text: str) -> None:
 
 def test_a_newer_identity_is_refused_untouched(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
-    newer = (tmp_path / "store.toml").read_text().replace("format = 1", "format = 2")
+    newer = (tmp_path / "store.toml").read_text().replace("format = 2", "format = 3")
     (tmp_path / "store.toml").write_text(newer)
     before = tree(tmp_path)
     with pytest.raises(NewerFormatError):
@@ -239,7 +239,7 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 ) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
+    monkeypatch.setattr(snapshot, "format_of", lambda _: STATE_FORMAT + 1)
     snapshot.write(path, Snapshot(Position(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()

@@ -49,14 +49,22 @@ def test_vectors_and_document_are_fresh() -> None:
     assert vectors.filled(document, built) == document, "run python -m tests.wire.vectors"
 
 
-def test_document_shows_every_vector_opcode_and_code() -> None:
+def test_document_shows_four_messages_and_names_every_opcode_and_code() -> None:
     document = vectors.DOCUMENT.read_text()
-    shown = {line.split()[2] for line in document.splitlines() if line.startswith("<!-- vector: ")}
-    assert shown == set(VECTORS)
+    shown = [line.split()[2] for line in document.splitlines() if line.startswith("<!-- vector: ")]
+    assert shown == ["hello", "publish", "publish_ok", "fetch_ok"]
+    pages = document + vectors.NODES_DOCUMENT.read_text()
     for opcode in wire.Opcode:
-        assert str(int(opcode)) in document
+        number, name = int(opcode), opcode.name
+        assert f"| {number} | {name} |" in pages or f"{name} {number}" in pages, opcode
     for code in wire.Code:
         assert f"| {int(code)} | `{code.name.lower()}` |" in document
+
+
+def test_every_opcode_has_a_worked_message() -> None:
+    assert {vector["opcode"] for vector in VECTORS.values()} == {
+        opcode.name.lower() for opcode in wire.Opcode
+    }
 
 
 @pytest.mark.parametrize("name", sorted(VECTORS))

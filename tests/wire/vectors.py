@@ -1,7 +1,8 @@
 """Worked messages of the protocol, built from native/wire.py alone, with a CRC of their own.
 
-`python -m tests.wire.vectors` writes tests/wire/vectors.json and the hex in docs/protocol.md. The Rust,
-Cython and Python codecs are tested against the JSON; a test fails when JSON or document are stale.
+`python -m tests.wire.vectors` writes docs/vectors.json, which has all of them, and the hex of those that
+docs/protocol.md shows. The Rust, Cython and Python codecs are tested against the JSON; a test fails when JSON or
+document are stale.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from ringfence.native import wire
 from tests.wire.catalogue import all_vectors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-JSON = ROOT / "tests" / "wire" / "vectors.json"
+JSON = ROOT / "docs" / "vectors.json"
 DOCUMENT = ROOT / "docs" / "protocol.md"
+NODES_DOCUMENT = ROOT / "docs" / "protocol_nodes.md"
 
 
 def build() -> dict[str, dict[str, Any]]:

@@ -24,6 +24,10 @@ pub struct Place {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// The cluster's level was raised to this; a lower one than the engine's changes nothing.
+    SetLevel {
+        level: u16,
+    },
     /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 =
     /// keep. Repeated with more schemas when one was added.
     InstallTopic {
@@ -128,11 +132,14 @@ pub enum Order {
         topic: u64,
         partition: u64,
     },
-    /// `u64::MAX` = up to the mark.
+    /// The log start that is wanted from now on, in the place of the one wanted before: it is carried out as the mark
+    /// moves, and the outcome says how far it is now. Rows of owner epochs above `epoch` stay; 0 = none of them does.
+    /// `before_offset` = `u64::MAX`: up to the mark, now and once.
     Truncate {
         topic: u64,
         partition: u64,
         before_offset: u64,
+        epoch: u64,
     },
     OpenProducer {
         topic: u64,

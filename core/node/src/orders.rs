@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ringfence_buffer::Pool;
 use ringfence_log::Refusal as LogRefusal;
-use ringfence_log::Retention;
+use ringfence_log::{Retention, log_format_of};
 use ringfence_routing::{Entry, Install, Table};
-use ringfence_wire::{Code, crc_of};
+use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
 
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
@@ -16,6 +16,7 @@ use crate::order::{Order, TablePartition};
 use crate::outcome::{Finished, Outcome};
 use crate::pack;
 use crate::refusal::Refusal;
+use crate::starts::WantedStart;
 use crate::sync::Role;
 use crate::topic::{RedirectBody, Routing, Topic};
 
@@ -110,6 +111,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
         match order {
+            Order::SetLevel { level } => self.set_level(level),
             Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
                 self.install_topic(topic, schemas, &key_columns, retention)
@@ -135,8 +137,8 @@ impl Engine {
             Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, pool),
             Order::Close { topic, partition } => self.close((topic, partition)),
             Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), pool, effects),
-            Order::Truncate { topic, partition, before_offset } => {
-                self.truncate(number, (topic, partition), before_offset, pool)
+            Order::Truncate { topic, partition, before_offset, epoch } => {
+                self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, pool)
             }
             Order::OpenProducer { topic, partition, producer_id, producer_epoch, name } => {
                 self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
@@ -178,6 +180,19 @@ impl Engine {
             Order::Discard { change, attempt } => self.discard(number, (change, attempt), pool, effects),
             other => Err(format!("{other:?} is no order about replicas").into()),
         }
+    }
+
+    fn set_level(&mut self, level: u16) -> Result<Step, Halt> {
+        if level > LEVEL_NEWEST {
+            return Err(format!("level {level}: this program knows up to {LEVEL_NEWEST}; use a newer one").into());
+        }
+        if level > self.settings.level {
+            self.settings.level = level;
+            for shard in &mut self.shards {
+                shard.set_format(log_format_of(level));
+            }
+        }
+        Ok(Step::Done(Finished::Done))
     }
 
     fn install_topic(
@@ -260,6 +275,7 @@ impl Engine {
     fn remove_topic(&mut self, topic: u64, effects: &mut Effects) {
         let version = self.tables.remove(topic).map_or(0, |table| table.version);
         self.topics.remove(&topic);
+        self.partitions.forget_starts_of(topic);
         let mut tickets = Vec::new();
         for at in 0..self.partitions.places() {
             if self.partitions.get(at).is_some_and(|partition| partition.log.topic == topic) {

@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// `when_last_durable` for what is of this store alone: no other replica is waited for.
-    fn when_here_durable(&mut self, number: u64, at: At, finished: Finished) -> Result<Step, Halt> {
+    pub(crate) fn when_here_durable(&mut self, number: u64, at: At, finished: Finished) -> Result<Step, Halt> {
         let partition = &self.partitions[at];
         if partition.last_group <= self.shards[usize::from(partition.shard)].durable_group() {
             return Ok(Step::Done(finished));
@@ -305,6 +305,7 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        self.partitions.forget_start(key);
         if let Some(at) = self.partitions.find(key.0, key.1).filter(|at| self.is_going(*at)) {
             return self.when_last_durable(number, at, Finished::Done, Then::Nothing);
         }
@@ -339,24 +340,6 @@ impl Engine {
             }
         }
         Ok(placed)
-    }
-
-    pub(crate) fn truncate(
-        &mut self,
-        number: u64,
-        key: Key,
-        before_offset: u64,
-        pool: &mut Pool,
-    ) -> Result<Step, Halt> {
-        let at = self.hosted(key)?;
-        let partition = &self.partitions[at];
-        let (start, to) = (partition.log.start_offset(), before_offset.min(partition.mark));
-        if to <= start {
-            // What moved it may be on its way to the disk still: a crash would show the rows again.
-            return self.when_here_durable(number, at, Finished::Truncated { start_offset: start });
-        }
-        let placed = self.move_start(at, to, pool)?;
-        Ok(self.when_durable(number, at, &placed, Finished::Truncated { start_offset: to }, Then::Nothing))
     }
 
     /// Give up the rows below `to`.
@@ -425,7 +408,7 @@ impl Engine {
             return Ok(Step::Done(Finished::Done));
         }
         let mut bytes = Vec::new();
-        blob::write(partition, &mut bytes);
+        blob::write(partition, self.settings.level, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
         partition.damage = None;

@@ -19,7 +19,7 @@ pub enum Finished {
         /// This store lost a torn tail since it was last level with an owner.
         cut: bool,
     },
-    /// TRUNCATE: the log start now.
+    /// TRUNCATE: the log start now. Below the one that was ordered, the rest follows as the mark moves.
     Truncated {
         start_offset: u64,
     },

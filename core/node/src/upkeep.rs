@@ -121,6 +121,8 @@ impl Engine {
         if partition.is_quarantined() {
             return;
         }
+        self.reach_wanted_start(at, pool);
+        let partition = &self.partitions[at];
         let Some(topic) = self.topics.get(&partition.log.topic) else { return };
         let retention = topic.retention;
         if retention.bytes_max == 0 && retention.age_ms_max == 0 {
@@ -184,7 +186,7 @@ impl Engine {
                 continue;
             }
             scratch.clear();
-            blob::write(partition, &mut scratch);
+            blob::write(partition, self.settings.level, &mut scratch);
             let shard = usize::from(partition.shard);
             let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
                 // No room: `retain` will name it again.

@@ -148,7 +148,7 @@ fn orders_about_what_is_not_here_say_so() {
     for order in [
         Order::Close { topic: TOPIC, partition: 77 },
         Order::Drop { topic: TOPIC, partition: 77 },
-        Order::Truncate { topic: TOPIC, partition: 77, before_offset: 0 },
+        Order::Truncate { topic: TOPIC, partition: 77, before_offset: u64::MAX, epoch: 0 },
         Order::ReleaseQuarantine { topic: TOPIC, partition: 77 },
     ] {
         assert!(world.ordered(order).unwrap_err().contains("partition 77 of topic 7 is not on this store"));
@@ -192,7 +192,7 @@ fn truncation_moves_the_log_start_and_reading_below_it_says_where_it_is() {
     for sequence in 0..6 {
         append(&mut world, 3, sequence);
     }
-    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 };
     assert_eq!(world.ordered(truncate(4)), Ok(Finished::Truncated { start_offset: 4 }));
     assert_eq!(world.ordered(truncate(2)), Ok(Finished::Truncated { start_offset: 4 }));
     let header = world.fetch_header(3, 0, 0);
@@ -214,7 +214,7 @@ fn nobody_hears_that_rows_are_given_up_before_it_is_on_disk() {
     append(&mut world, 3, 0);
     append(&mut world, 3, 1);
     world.is_held = true;
-    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 };
     let given_up = [truncate(2), truncate(2), truncate(1)].map(|order| world.order(order));
     world.run();
     let told = |world: &World, order: u64| {

@@ -266,7 +266,7 @@ fn an_order_that_finds_no_room_waits_and_those_behind_it_too() {
         world.run();
         sequence += 1;
     }
-    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX };
+    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX, epoch: 0 };
     let producer = |id| Order::OpenProducer {
         topic: TOPIC,
         partition: PARTITION,

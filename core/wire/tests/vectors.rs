@@ -8,8 +8,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn vectors() -> serde_json::Map<String, Value> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/wire/vectors.json");
-    let text = std::fs::read_to_string(path).expect("tests/wire/vectors.json is committed");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/vectors.json");
+    let text = std::fs::read_to_string(path).expect("docs/vectors.json is committed");
     serde_json::from_str::<Value>(&text).unwrap().as_object().unwrap().clone()
 }
 

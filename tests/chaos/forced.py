@@ -1,0 +1,134 @@
+"""One accepted loss: two of three replicas are down, an operator makes the third one the owner.
+
+A topic of its own with one partition and one writer. What is acknowledged after the choice must stay, also
+when the two others come back: a log start that was made under the lost history must not remove it.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import ringfence
+from ringfence.control.runtime import calls
+from ringfence.native.errors import RingfenceError
+from tests.chaos.fleet import NODES, Fleet
+from tests.chaos.log_clients import SCHEMA, EndAsker, PlainWriter, final_read
+from tests.checker.log_history import Forced, History, Outcome, Truncate
+from tests.system.harness import until
+
+WORK_S: Final = 3.0
+WRITER: Final = 300_000
+
+
+class Forcer:
+    """Runs when the other faults are over: it takes two nodes away at the same time."""
+
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        self.topic, self._fleet, self._seed = "forced", fleet, seed
+        self.partition = 0
+
+    def run(self) -> History:
+        """The history of the topic, with its final read."""
+        partition, nodes = self._make()
+        self.partition = partition
+        writer = PlainWriter(self._fleet.addresses, self.topic, self._seed, WRITER)
+        asker = EndAsker(self._fleet.addresses, self.topic, self._seed)
+        writer.start()
+        asker.start()
+        time.sleep(WORK_S)
+        history = History()
+        self._truncate(history, partition)
+        time.sleep(WORK_S)
+        history.forced.append(self._force(partition, nodes))
+        time.sleep(2 * WORK_S)
+        writer.finish()
+        asker.finish()
+        for failure in (*writer.failure, *asker.failure):
+            raise failure
+        history.extend(writer.history)
+        history.extend(asker.history)
+        history.extend(final_read(self._fleet.addresses, self.topic))
+        return history
+
+    def _make(self) -> tuple[int, list[int]]:
+        """A partition with a replica on the node that does not vote.
+
+        With it and one voter down the metadata still has a leader.
+        """
+        learner = self._learner()
+        for _ in range(20):
+            with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
+                made = client.create_topic(
+                    self.topic, schema=SCHEMA, key=["key"], partitions=1, replication=3
+                )
+                partition = made.partitions[0].partition
+                nodes = [replica["node"] for replica in self._shown(partition)["replicas"]]
+                if learner in nodes:
+                    return partition, sorted(nodes, key=lambda node: node != learner)
+                client.delete_topic(self.topic)
+        raise AssertionError(f"no partition came to node {learner}")
+
+    def _learner(self) -> int:
+        told = self._fleet.listed()
+        assert told is not None
+        return next(node.node for node in told.nodes if node.role == "learner")
+
+    def _truncate(self, history: History, partition: int) -> None:
+        begun = time.monotonic()
+        with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
+            ends = client.end_offsets(self.topic)[partition]
+            before = ends.end // 2
+            client.truncate(self.topic, partition=partition, before_offset=before)
+        history.truncates.append(Truncate(partition, before, begun, time.monotonic(), Outcome.DONE))
+
+    def _force(self, partition: int, nodes: list[int]) -> Forced:
+        """`nodes`: the one that does not vote, then two voters."""
+        begun, places = time.monotonic(), {self._fleet.id(place): place for place in range(NODES)}
+        owner = self._shown(partition)["owner"]
+        second = owner if owner in nodes[1:] else nodes[1]
+        left = next(node for node in nodes[1:] if node != second)
+        spare = next(node for node in places if node not in nodes)
+        down = [places[nodes[0]], places[second]]
+        for place in down:
+            self._fleet.nodes[place].kill()
+        until(lambda: self._candidate(partition, left) is not None, 60, "the replica that is left to answer")
+        until(lambda: self._forced(partition, left, (left, spare, second)), 60, "a forced owner")
+        for place in down:
+            self._fleet.nodes[place].start()
+        self._fleet.until_whole()
+        until(lambda: self._shown(partition)["change"] is None, 120, "an open owner")
+        return Forced(partition, begun, time.monotonic())
+
+    def _forced(self, partition: int, left: int, replicas: tuple[int, ...]) -> bool:
+        candidate = self._candidate(partition, left)
+        if candidate is None:
+            return False
+        change = self._shown(partition)["change"]["change"]
+        call = calls.ForcePartition(
+            partition=partition,
+            change=change,
+            owner=left,
+            accepts=candidate["may_lose"][:1_000],
+            replicas=replicas,
+        )
+        try:
+            self._fleet.told(call)
+        except RingfenceError:
+            return False
+        return True
+
+    def _candidate(self, partition: int, node: int) -> dict[str, Any] | None:
+        change = self._shown(partition)["change"] or {}
+        known = (one for one in change.get("candidates", ()) if one["node"] == node)
+        return next((one for one in known if one["records"] is not None), None)
+
+    def _shown(self, partition: int) -> dict[str, Any]:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return self._fleet.asked(calls.ShowPartition(partition=partition))
+            except RingfenceError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
