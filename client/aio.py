@@ -133,6 +133,10 @@ class Client(Local):
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
         return await asyncio.to_thread(self._client.offsets_at, topic, time)
 
+    async def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
+        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
+        return await asyncio.to_thread(self._client.positions_at, topic, time)
+
     def producer(self, topic: str, **options: Any) -> Opening[Producer]:
         """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
         make = partial(self._client.producer, topic, **options)

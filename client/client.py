@@ -22,7 +22,7 @@ from ringfence.local import Local
 from ringfence.native.errors import RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Start, chosen, ends_or_silence, offsets_at, spans
+from ringfence.places import Ends, Position, Start, chosen, ends_or_silence, offsets_at, spans
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -111,7 +111,14 @@ class Client(Local):
         """
         link, found = self._link, Future[Unanswered | None]()
         link.check_outside("unanswered")
-        link.call(lambda: found.set_result(unanswered(link)))
+
+        def look() -> None:
+            try:
+                found.set_result(unanswered(link))
+            except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
+                found.set_exception(error)
+
+        link.call(look)
         return found.result()
 
     def close(self) -> None:
@@ -395,10 +402,14 @@ class Client(Local):
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        return {position.partition: position.offset for position in self.positions_at(topic, time)}
+
+    def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
+        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         found = offsets_at(link, self._tables, layout, chosen(layout, None), time, self._deadline)
-        return {partition: position.offset for partition, position in found.items()}
+        return list(found.values())
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Rows that can be read now. Raises ConnectError as `end_offsets`."""

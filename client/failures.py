@@ -63,8 +63,8 @@ def hole_error(topic: str | None, partition: int) -> ClosedError:
 
 def defect_error(topic: str, why: Exception) -> ClosedError:
     error = ClosedError(
-        f"the producer ended by a defect of this program ({type(why).__name__}: {why}); make a new one, and "
-        "please report it with the log",
+        f"what was sent ended by a defect of this program ({type(why).__name__}: {why}); make a new "
+        "producer, and please report it with the log",
         topic=topic,
     )
     error.__cause__ = why

@@ -242,9 +242,13 @@ class Link:
 
     def enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
         """As `enqueue`, for the node that a layout names."""
-        entry = layout.partitions.get(partition)
         ask.layout, ask.partition = layout, partition
-        ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        try:
+            entry = layout.partitions.get(partition)
+            ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        except Exception as error:  # noqa: BLE001  # of this request alone
+            ask.failed(error)
+            return
         self.enqueue(ask)
 
     def peer_of(self, layout: Layout, node: int) -> Peer:

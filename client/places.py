@@ -46,11 +46,16 @@ class Position(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Rows `start` .. `end - 1` of a partition can be read now."""
+    """Rows `start` .. `end - 1` of a partition can be read now.
+
+    `epoch` is that of the row before `end`, 0 where the node does not tell: `Position(partition, end, epoch)`
+    is a place to go on from, which proves that the log is still the same.
+    """
 
     partition: int
     start: int
     end: int
+    epoch: int = 0
 
     @property
     def rows(self) -> int:
@@ -103,7 +108,7 @@ def ends(
 ) -> list[Ends]:
     """Log start and mark of each partition, asked for at once."""
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
-    return [Ends(one, header.first_offset, header.end_offset) for one, header in found.items()]
+    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in found.items()]
 
 
 def ends_or_silence(
@@ -115,7 +120,7 @@ def ends_or_silence(
         ConnectError: another node says that an owner tells it nothing, either.
     """
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
-    return [Ends(one, header.first_offset, header.end_offset) for one, header in found.items()]
+    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in found.items()]
 
 
 def spans(
@@ -153,7 +158,7 @@ def _positions(
     if start is None or start == "earliest":
         return {}
     if start == "latest":
-        return {mark.partition: Position(mark.partition, mark.end) for mark in marks}
+        return {mark.partition: Position(mark.partition, mark.end, mark.epoch) for mark in marks}
     if isinstance(start, dt.datetime):
         return offsets_at(link, tables, layout, [mark.partition for mark in marks], start, deadline)
     if _is_whole(start):
@@ -233,7 +238,10 @@ def offsets_at(
         )
     time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
     found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
-    return {partition: Position(partition, header.first_offset) for partition, header in found.items()}
+    return {
+        partition: Position(partition, header.first_offset, header.send)
+        for partition, header in found.items()
+    }
 
 
 def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:

@@ -333,7 +333,7 @@ class Reader(Local):
         except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
-        except RingfenceError:  # the next call tries again: a partition never ends because of an error
+        except Exception:  # the next call tries again: a partition never ends because of an error
             self._to_fetch.append(cursor)
             raise
         cursor.redirects = 0

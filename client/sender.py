@@ -358,5 +358,7 @@ class Sender:
             self._run(self._inflight.die(topic_gone_error(self.layout, error)))
         except RingfenceError as error:
             self._run(self._inflight.die(error))
+        except Exception as error:  # noqa: BLE001  # of this producer alone
+            self.failed(error)
         else:
             self._run(self._inflight.opened(Identity(opened.producer_id, opened.producer_epoch)))

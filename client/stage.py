@@ -13,6 +13,7 @@ from ringfence.ask import Ask
 from ringfence.batches import each_batch
 from ringfence.budget import Budget
 from ringfence.encode import EXTENSION_ITEM, TopicEncoder
+from ringfence.failures import defect_error
 from ringfence.local import Local
 from ringfence.locks import holds
 from ringfence.native import wire
@@ -283,6 +284,8 @@ class Stager(Local):
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
         except RingfenceError as error:
             self._ended(batch, error)
+        except Exception as error:  # noqa: BLE001  # of this attempt alone
+            self._ended(batch, defect_error(batch.name, error))
         else:
             if answer.header.status == wire.Status.ALREADY_COMMITTED:
                 self._already = True

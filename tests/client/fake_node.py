@@ -218,7 +218,13 @@ class FakeNode:
         if header.opcode == Op.PUBLISH:
             return self._publish(topic, log, header, body)
         if header.opcode == Op.END_OFFSETS:
-            return self._answer(header, Status.OK, first_offset=log.start, end_offset=log.end)
+            return self._answer(
+                header,
+                Status.OK,
+                first_offset=log.start,
+                end_offset=log.end,
+                send=log.epoch if log.end else 0,
+            )
         assert header.opcode == Op.FETCH, header
         return self._fetch(log, header)
 
