@@ -22,7 +22,17 @@ from ringfence.local import Local
 from ringfence.native.errors import RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Position, Start, chosen, ends_or_silence, offsets_at, spans
+from ringfence.places import (
+    Ends,
+    LogPoint,
+    Position,
+    Start,
+    chosen,
+    ends_or_silence,
+    log_points,
+    offsets_at,
+    spans,
+)
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -265,6 +275,7 @@ class Client(Local):
         linger_ms: float = 0.0,
         batch_bytes: int = BATCH_BYTES,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        accept_fresh_start: bool = False,
     ) -> Producer:
         """A producer of one topic.
 
@@ -277,13 +288,19 @@ class Client(Local):
             linger_ms: how long small sends wait for company; 0 sends at once.
             batch_bytes: company this large does not wait any longer; bytes.
             bytes_in_flight_max: encoded rows that have no outcome yet; bytes. The producer's memory.
+            accept_fresh_start: of a name: open it also where partitions forgot it. They have no resume point
+                then, so a row that was sent before is stored again if it is sent again.
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
+            ResumeUnknownError: partitions forgot this name, for example after `producer_expiry_ms` without
+                a send. Nothing is sent; find out what is stored, then pass `accept_fresh_start=True`.
         """
         options = Options(on_full, timeout_s, linger_ms, batch_bytes, bytes_in_flight_max).check()
         link = self._link
-        opened = self._admin.open_producer(topic, name)
+        if accept_fresh_start and name is None:
+            raise InvalidArgumentError("accept_fresh_start is for a producer with a name: give `name`, too")
+        opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
             link,
@@ -399,6 +416,17 @@ class Client(Local):
         layout = self._tables.get(topic, self._deadline)
         asked = ends_or_silence(link, self._tables, layout, chosen(layout, partition), self._deadline)
         return {found.partition: found for found in asked}
+
+    def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
+        """Epoch and time of the row before each offset, by partition.
+
+        Keep them with an offset: at a later time they prove that the log is still the same. Each offset is
+        above the log start and at most the mark. Raises TruncatedError where it is not.
+        """
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        chosen(layout, offsets)
+        return log_points(link, self._tables, layout, offsets, self._deadline)
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ringfence.arguments import NUMBER_MAX, whole
 from ringfence.ask import Ask, owner_silent
 from ringfence.native import wire
+from ringfence.native._node import RecordReader
 from ringfence.native.errors import (
     ConnectError,
     InvalidArgumentError,
     NotFoundError,
+    ProtocolError,
     RerouteError,
     RetriableError,
     RingfenceError,
@@ -43,6 +45,18 @@ class Position(NamedTuple):
     partition: int
     offset: int
     epoch: int = 0
+
+
+class LogPoint(NamedTuple):
+    """A place between two rows, with the epoch and the time of the row before it.
+
+    Two logs that have the same point at an offset have the same rows below it.
+    """
+
+    partition: int
+    offset: int
+    epoch: int
+    time_ms: int
 
 
 class Ends(NamedTuple):
@@ -108,7 +122,7 @@ def ends(
 ) -> list[Ends]:
     """Log start and mark of each partition, asked for at once."""
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
-    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in found.items()]
+    return _ends(found)
 
 
 def ends_or_silence(
@@ -120,7 +134,38 @@ def ends_or_silence(
         ConnectError: another node says that an owner tells it nothing, either.
     """
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
-    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in found.items()]
+    return _ends(found)
+
+
+def _ends(found: Mapping[int, Answer]) -> list[Ends]:
+    headers = {one: answer.header for one, answer in found.items()}
+    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
+
+
+def log_points(
+    link: Link, tables: Tables, layout: Layout, offsets: Mapping[int, int], deadline: float
+) -> list[LogPoint]:
+    """The points of a log at `offsets`, by partition. The row before each must be in the log.
+
+    Raises:
+        TruncatedError: it is not.
+    """
+    rows = {partition: offset - 1 for partition, offset in offsets.items()}
+    found = _asked(link, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
+    points = []
+    for partition, answer in found.items():
+        record = _record_with(answer, rows[partition])
+        points.append(LogPoint(partition, offsets[partition], record.owner_epoch, record.time_ms))
+    return points
+
+
+def _record_with(answer: Answer, offset: int) -> wire.RecordHeader:
+    """Raises ProtocolError where the answer to a FETCH of a row does not have the row."""
+    for packed, _, _ in RecordReader(answer.body):
+        header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
+        if header.first_offset <= offset < header.first_offset + header.rows:
+            return header
+    raise ProtocolError("the node's answer does not have the row that was asked for", offset=offset)
 
 
 def spans(
@@ -239,8 +284,7 @@ def offsets_at(
     time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
     found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
     return {
-        partition: Position(partition, header.first_offset, header.send)
-        for partition, header in found.items()
+        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in found.items()
     }
 
 
@@ -250,24 +294,27 @@ def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> fl
 
 
 def _asked(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode, sequence: int,
-    deadline: float, *, heeds_others: bool = False,
-) -> dict[int, wire.AnswerHeader]:  # fmt: skip
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode,
+    sequence: int | Mapping[int, int], deadline: float, *, heeds_others: bool = False,
+) -> dict[int, Answer]:  # fmt: skip
     """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline.
 
     `heeds_others`: or until others say that it is dead.
     """
     wanted = list(partitions)
-    found: dict[int, wire.AnswerHeader] = {}
+    found: dict[int, Answer] = {}
     last: RerouteError | RetriableError | None
     left, redirects = wanted, 0
     try_s = COUNT_TRY_S if heeds_others else TRY_S
     while left:
-        asked = [(one, _ask(link, layout, one, opcode, sequence, deadline, try_s)) for one in left]
+        asked = []
+        for one in left:
+            number = sequence if isinstance(sequence, int) else sequence[one]
+            asked.append((one, _ask(link, layout, one, opcode, number, deadline, try_s)))
         left, last = [], None
         for one, future in asked:
             try:
-                found[one] = future.result().header
+                found[one] = future.result()
             except (RerouteError, RetriableError) as error:
                 left.append(one)
                 last = error
@@ -301,11 +348,12 @@ def _ask(
     link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float,
     try_s: float,
 ) -> Future[Answer]:  # fmt: skip
+    rows = 1 if opcode == wire.Opcode.FETCH else 0
     ask = Ask(
         opcode,
         b"",
         min(deadline, time.monotonic() + try_s),
         topic=layout.name,
-        fields={"topic": layout.topic, "partition": partition, "sequence": sequence},
+        fields={"topic": layout.topic, "partition": partition, "sequence": sequence, "rows": rows},
     )
     return link.ask_owner(ask, layout, partition)

@@ -193,9 +193,19 @@ class Node:
         Rows of owner epochs above `epoch` stay; 0: none of them does. u64 max means up to the mark, once.
         """
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int:
-        """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}."""
+        """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}.
+
+        With `previous_epoch` an earlier epoch was opened here: {forgotten: True}, and nothing is written, if
+        the partition does not know the producer any more.
+        """
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
@@ -466,7 +476,13 @@ class SimNode:
     def drop(self, topic: int, partition: int) -> int: ...
     def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int: ...
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(

@@ -9,7 +9,16 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
-from ringfence.control.http import changes, cluster, events, partitions, problems, reads, rebalance
+from ringfence.control.http import (
+    changes,
+    cluster,
+    events,
+    partitions,
+    problems,
+    producers,
+    reads,
+    rebalance,
+)
 from ringfence.control.http.access import Access
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.limits import Limits
@@ -36,7 +45,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
         changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
-        partitions.router(desk), cluster.router(desk),
+        partitions.router(desk), producers.router(desk), cluster.router(desk),
     ):  # fmt: skip
         app.include_router(router)
     _describe(app)

@@ -141,6 +141,9 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
 def _check_producers(state: MetadataState, index: int) -> None:
     ids = [known.producer for names in state.producers.values() for known in names.values()]
     assert len(set(ids)) == len(ids), "two names share a producer id"
+    for topic, waiting in state.unopened.items():
+        assert waiting, "no name of a topic is unopened, and it stands there"
+        assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name is not there"
     for names in state.producers.values():
         for known in names.values():
             assert drawn_at(known.producer) <= known.epoch <= index, (

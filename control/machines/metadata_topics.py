@@ -216,6 +216,7 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
         topics={number: known for number, known in state.topics.items() if number != topic.topic},
         names={name: number for name, number in state.names.items() if number != topic.topic},
         producers={number: known for number, known in state.producers.items() if number != topic.topic},
+        unopened={number: known for number, known in state.unopened.items() if number != topic.topic},
         tombstones={**state.tombstones, topic.topic: tombstone},
     )
     return deleted, Done()

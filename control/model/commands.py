@@ -145,6 +145,25 @@ class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_
     name: str
 
 
+class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_named_producer"):
+    """An open of this name wrote its epoch into every partition: one without an entry has lost it since."""
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
+class ForgetNamedProducer(CommandBase, frozen=True, kw_only=True, tag="forget_named_producer"):
+    """Give a name back: the next open of it draws a new id, so that no entry of the old one is taken for it.
+
+    Compare-and-set on `epoch`, which was written into every partition before: it fences the last holder.
+    """
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
 class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
     """Change limits of the cluster; `values` are keyed by the names in `machines.config`."""
 
@@ -170,7 +189,7 @@ class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
 ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig | RaiseLevel
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
-ProducerCommand = OpenProducers | OpenNamedProducer
+ProducerCommand = OpenProducers | OpenNamedProducer | ConfirmNamedProducer | ForgetNamedProducer
 Command = (
     ClusterCommand
     | NodeCommand

@@ -68,13 +68,18 @@ class Hosted(_Call, frozen=True, kw_only=True, tag="hosted"):
 
 
 class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
-    """Write a named producer's epoch into one partition that is owned here."""
+    """Write a named producer's epoch into one partition that is owned here.
+
+    `previous` is an earlier epoch that reached all partitions, 0 where none is known or a fresh start is
+    accepted. Programs of level 0 do not look at it; below level 1 it is 0.
+    """
 
     topic: Number
     partition: Number
     producer: Number
     epoch: Number
     name: Annotated[bytes, Meta(max_length=1_024)]
+    previous: Number = 0
 
 
 class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
@@ -149,7 +154,7 @@ class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
 
 
 class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
-    """Programs and levels of the nodes, as this one knows them: asked of the leader, which hears all."""
+    """Programs and levels of the nodes as this one knows them, and the newest level of its own program."""
 
 
 class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):

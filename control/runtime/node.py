@@ -41,11 +41,11 @@ from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.lost_parts import LostParts
 from ringfence.control.runtime.partition_requests import Partitions
-from ringfence.control.runtime.prefixes import narrowed
+from ringfence.control.runtime.prefixes import narrowed, narrowed_status
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
-from ringfence.control.runtime.requests import Requests, Route
+from ringfence.control.runtime.requests import ASKED_WITHIN, Requests, Route
 from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.stage_checks import StageChecks
@@ -383,10 +383,10 @@ class Node:
         topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
         self.admin = Admin(self.proposer, topics)
         changed = AuditedTopics(topics, self.proposer, self.audit)
-        producers = ProducerRequests(self.proposer, self._driver, others)
+        producers = self.producers = ProducerRequests(self.proposer, self._driver, others)
 
         async def status(_: None) -> messages.Message:
-            return self.status()
+            return narrowed_status(self.proposer.state, ASKED_WITHIN.get(), self.status())
 
         return {
             Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changed.create),

@@ -12,8 +12,6 @@ import asyncio
 import time
 from typing import Any, Final
 
-import structlog
-
 from ringfence.control.machines.loads import Board
 from ringfence.control.model.commands import RaiseLevel
 from ringfence.control.model.ids import NodeId
@@ -28,7 +26,6 @@ from ringfence.control.store.raft_store import RaftStore
 from ringfence.native.errors import NewerFormatError, StorageError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 
-_LOG = structlog.get_logger("ringfence.upgrades")
 ASK_S: Final = 3.0
 """How long another node may take to tell, or to write its promise: one small file and its sync."""
 
@@ -42,19 +39,23 @@ class Upgrades:
         self._proposer, self._others, self._board, self._directory = proposer, others, board, directory
 
     async def versions(self) -> dict[str, Any]:
-        """As the leader knows them, which hears all nodes; or else as this node does."""
-        leader = self._proposer.replica.leader
-        if leader in (0, self._others.here):
-            return self.here()
+        """As the nodes say themselves; of one that does not answer, its level is unknown."""
+        state = self._proposer.state
+        others = [node for node in sorted(state.nodes) if node != self._others.here]
+        levels = await asyncio.gather(*map(self._asked, others))
+        return self.here(dict(zip(others, levels, strict=True)))
+
+    async def _asked(self, node: NodeId) -> int | None:
+        """The newest level that a node's program knows."""
         try:
-            reply = await self._others.ask(NodeId(leader), calls.ShowVersions(), ASK_S)
+            reply = await self._others.ask(node, calls.ShowVersions(), ASK_S)
         except RequestRefused as refusal:
             # A program without levels does not know the question.
-            return self.here({NodeId(leader): 0} if refusal.code == Code.BAD_BODY else {})
-        return reply.value if isinstance(reply, calls.Told) else self.here()
+            return 0 if refusal.code == Code.BAD_BODY else None
+        return int(reply.value["newest"]) if isinstance(reply, calls.Told) else None
 
-    def here(self, told: dict[NodeId, int] | None = None) -> dict[str, Any]:
-        """As this node knows them: `told`, and what heartbeats said. `level` of a node is None if unknown."""
+    def here(self, told: dict[NodeId, int | None] | None = None) -> dict[str, Any]:
+        """As this node knows them: by heartbeats, or what is `told`. `level` of a node is None if unknown."""
         state = self._proposer.state
         heard = {node: told.level for node, told in self._board.by_node(time.monotonic_ns() // 10**6).items()}
         known = {**heard, **(told or {}), self._others.here: LEVEL_NEWEST}

@@ -97,6 +97,7 @@ class FakeNode:
         self.ways: list[bytes] = []  # of each of them the connection that it came over
         self._ids = itertools.count(100)
         self._epochs: dict[str, tuple[int, int]] = {}  # producer name -> id, epoch
+        self.forgotten_names: set[str | None] = set()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
@@ -273,6 +274,12 @@ class FakeNode:
         )
 
     def _open(self, header: wire.RequestHeader, asked: messages.ProducerOpen) -> list[bytes]:
+        if asked.name in self.forgotten_names and not asked.accept_fresh_start:
+            parts = sorted(self.topic_of(asked.topic).logs)
+            told = messages.Refused(
+                message="forgotten", details={"producer": asked.name, "partitions": parts}
+            )
+            return self._reply(header, told, Status.REFUSED, code=wire.Code.RESUME_UNKNOWN)
         epoch = next(self._ids)
         producer, _ = self._epochs.get(asked.name or "", (next(self._ids), 0))
         resume = []

@@ -46,6 +46,21 @@ def test_a_send_that_is_repeated_under_its_number_is_stored_once() -> None:
         assert sorted(ids_of(client)) == list(range(40))
 
 
+def test_a_forgotten_name_is_told_and_opened_only_by_a_caller_that_accepts_a_fresh_start() -> None:
+    with node_with_topic() as (node, client):
+        client.producer("t", name="loader").close()
+        node.forgotten_names = {"loader"}
+        with pytest.raises(ringfence.ResumeUnknownError) as caught:
+            client.producer("t", name="loader")
+        assert (caught.value.topic, caught.value.producer) == ("t", "loader")
+        assert caught.value.partitions == sorted(node.topic_of("t").logs)
+        assert not caught.value.retriable
+        with client.producer("t", name="loader", accept_fresh_start=True) as loader:
+            assert loader.send(rows(0, 5), number=1).result(10)
+        with pytest.raises(ringfence.InvalidArgumentError, match="name"):
+            client.producer("t", accept_fresh_start=True)
+
+
 def test_a_partly_stored_send_is_completed() -> None:
     with node_with_topic(partitions=2) as (node, client):
         with client.producer("t", name="loader") as first:

@@ -27,8 +27,10 @@ from ringfence.control.model.commands import (
     AddSchema,
     Command,
     ConfirmDropped,
+    ConfirmNamedProducer,
     CreateTopic,
     DeleteTopic,
+    ForgetNamedProducer,
     InitCluster,
     OpenNamedProducer,
     OpenProducers,
@@ -171,6 +173,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
     topics = st.sampled_from([*state.topics, TopicId(999_999)])
     dead = st.sampled_from([*state.tombstones, TopicId(999_999)])
     stores = st.sampled_from([STORE, b"x" * 16])
+    epochs = [known.epoch for named in state.producers.values() for known in named.values()] or [Epoch(1)]
     partitions = [part for topic in state.topics.values() for part in topic.assignments] or [PartitionId(7)]
     columns = st.sampled_from([(ID,), (ID, TEXT), (ID, TEXT, Column("n", "int32", nullable=True)), (TEXT,)])
     return st.one_of(
@@ -200,6 +203,10 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         st.builds(PurgeTopic, topic=dead),
         st.builds(OpenProducers, topic=topics, count=st.sampled_from([-1, 0, 1, 2, 40, 65_537])),
         st.builds(OpenNamedProducer, topic=topics, name=st.sampled_from(["p", "q", "", "bad\n"])),
+        *(
+            st.builds(kind, topic=topics, name=st.sampled_from(["p", "q"]), epoch=st.sampled_from(epochs))
+            for kind in (ConfirmNamedProducer, ForgetNamedProducer)
+        ),
         st.builds(
             RestartNode,
             node=st.sampled_from([*state.nodes, NodeId(2)]),

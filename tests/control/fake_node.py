@@ -34,6 +34,7 @@ class FakeNode:
         self.answers: dict[int, tuple[AnswerHeader, bytes]] = {}
         self.found: list[dict[str, Any]] = []
         self.resume: dict[int, dict[str, Any]] = {}
+        self.forgets_producers: set[int] = set()
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.staged = 0
         self.broken: str | None = None
@@ -164,9 +165,17 @@ class FakeNode:
         return self._order("truncate", topic, partition, before_offset, epoch)
 
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int:
         values = (topic, partition, producer_id, producer_epoch, name)
+        if previous_epoch and partition in self.forgets_producers:
+            return self._order("open_producer", *values, result={"forgotten": True})
         return self._order("open_producer", *values, result=self.resume.get(partition))
 
     def install_scopes(self, rules: list[Any], gone: int | None) -> int:

@@ -352,7 +352,7 @@ def test_below_its_minimum_size_a_cluster_takes_no_topic_and_says_so(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
     async def work(api: Api) -> None:
-        ids = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
+        ids: dict[str, Any] = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
         begun = InitCluster(node=NodeId(1), nodes_min=3, **ids)
         small, _ = apply(EMPTY, Entry(Index(1), 1, Proposal(SessionId(0), 0, 0, begun)))
         monkeypatch.setattr(api.bench.node.proposer.replica, "state", small)

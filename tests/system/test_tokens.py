@@ -17,7 +17,7 @@ import pytest
 import ringfence
 from ringfence.control.cli.exits import Exit
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role
-from ringfence.native import messages, wire
+from ringfence.native import cluster_messages, messages, wire
 from ringfence.native.errors import AlreadyExistsError, ConfigError, RingfenceError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode, Right, Status
 from tests.system.cluster import Three
@@ -192,6 +192,59 @@ def test_a_prefix_holds_on_the_data_socket(locked: Locked) -> None:
         ):
             with pytest.raises(UnauthorizedError, match="acme/sales/"):
                 ask()
+
+
+def test_a_prefix_uses_no_scope_of_another_tenant_and_is_told_no_loads(locked: Locked) -> None:
+    with locked.connect("root") as root:
+        people = root.topic("acme/hr/people").topic
+        theirs = root.scopes.begin("payroll", topic="acme/hr/people")
+        whole = root.scopes.begin("of-the-cluster")
+    with RawClient(locked.node.address) as raw:
+        credential = (locked.files / "sales").read_text().strip()
+        hello = messages.Hello(version_min=1, version_max=1, client="raw", credential=credential)
+        assert raw.control(Opcode.HELLO, hello).status == Status.READY
+        for begun in (theirs, whole):
+            expire = cluster_messages.ScopeExpire(scope_id=begun.scope, epoch=1)
+            assert raw.control(Opcode.EXPIRE, expire).code == Code.UNAUTHORIZED
+            empty = cluster_messages.ScopeCommit(
+                scope_id=begun.scope, driver=begun.driver, epoch=1, tokens=[]
+            )
+            assert raw.control(Opcode.COMMIT, empty).code == Code.UNAUTHORIZED
+        for name in (f"payroll@{people}", "of-the-cluster"):
+            refused = raw.control(Opcode.BEGIN, cluster_messages.ScopeBegin(scope=name))
+            assert refused.code == Code.UNAUTHORIZED, name
+    with locked.connect("sales") as client:
+        for topic in ("acme/sales/orders", None):
+            with client.transaction(topic, scope="of-sales") as transaction:
+                transaction.send(batch(300, 1), topic="acme/sales/orders")
+        status = client.status()
+        assert (status.topics, status.partitions, status.counters) == (1, 2, {})
+    with locked.connect("root") as root:
+        assert root.scopes.begin("payroll", topic="acme/hr/people").decided == 0
+        assert root.status().counters
+
+
+def test_a_name_that_is_given_back_fences_its_holder_and_begins_again(locked: Locked) -> None:
+    known = ("--http", locked.http, "--token-file", str(locked.files / "operator"))
+    topic = "acme/hr/people"
+    with locked.connect("writer") as client:
+        holder = client.producer(topic, name="loader")
+        holder.send(batch(400, 10), number=1).result(15)
+        listed = cli("producer", "list", topic, "--json", *known)
+        assert [json.loads(line)["name"] for line in listed.stdout.splitlines()] == ["loader"], listed
+        done = cli("producer", "forget", topic, "loader", "--yes", *known)
+        assert (done.returncode, done.stdout) == (Exit.OK, "loader forgotten\n"), done
+        with pytest.raises(ringfence.FencedError):
+            holder.send(batch(410, 10), number=2).result(15)
+        with pytest.raises(ringfence.FencedError):
+            holder.close()
+        assert client.count(topic) == 10
+        with client.producer(topic, name="loader") as fresh:
+            assert fresh.resume == {}
+            fresh.send(batch(410, 10), number=1).result(15)
+        again = cli("producer", "forget", topic, "nobody", "--yes", *known)
+        assert again.returncode == Exit.REFUSED, again
+        assert "no producer named 'nobody'" in again.stderr
 
 
 def test_a_client_that_was_written_from_the_protocol_alone_shows_its_token(locked: Locked) -> None:

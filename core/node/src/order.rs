@@ -146,6 +146,8 @@ pub enum Order {
         partition: u64,
         producer_id: u64,
         producer_epoch: u64,
+        /// An earlier epoch that was opened in every partition; 0 = none is known, or the caller accepts a fresh start.
+        previous_epoch: u64,
         name: Vec<u8>,
     },
     ReleaseQuarantine {

@@ -140,8 +140,9 @@ impl Engine {
             Order::Truncate { topic, partition, before_offset, epoch } => {
                 self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, pool)
             }
-            Order::OpenProducer { topic, partition, producer_id, producer_epoch, name } => {
-                self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
+            Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
+                let ids = (producer_id, producer_epoch, previous_epoch);
+                self.open_producer(number, (topic, partition), ids, &name, now, pool)
             }
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),

@@ -353,12 +353,13 @@ impl Engine {
         Ok(placed)
     }
 
-    /// Raise a named producer's epoch: its predecessor is fenced from here on.
+    /// Raise a named producer's epoch: its predecessor is fenced from here on. Every open writes an entry, so without one
+    /// the state of an opened predecessor was evicted: an empty resume point would let its rows be stored again.
     pub(crate) fn open_producer(
         &mut self,
         number: u64,
         key: Key,
-        (id, epoch): (u64, u64),
+        (id, epoch, previous): (u64, u64, u64),
         name: &[u8],
         now: Now,
         pool: &mut Pool,
@@ -371,6 +372,9 @@ impl Engine {
         }
         if !partition.gate.admits() {
             return Err(format!("{who}: the partition is not open here; open it, or ask its owner").into());
+        }
+        if previous > 0 && partition.producers.get(id).is_none() {
+            return Ok(Step::Done(Finished::ProducerForgotten));
         }
         if let Err(known) = partition.producers.may_open(id, epoch) {
             return Err(format!("{who}: epoch {epoch} is not above {known}; draw a newer one").into());

@@ -33,6 +33,8 @@ pub enum Finished {
     },
     /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
     ProducerOpened(Option<ResumePoint>),
+    /// OPEN PRODUCER: the partition has no entry of the previous epoch any more. Nothing was written.
+    ProducerForgotten,
 }
 
 /// A producer's last stored batch in one partition.

@@ -125,6 +125,7 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
         partition: PARTITION,
         producer_id: 3,
         producer_epoch: epoch,
+        previous_epoch: 0,
         name: b"loader-1".to_vec(),
     };
     let Ok(Finished::ProducerOpened(Some(point))) = world.ordered(open(6)) else { panic!("no resume point") };
@@ -137,9 +138,36 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
     assert_eq!(code(&append(&mut world, 3, 1)), Code::FencedProducer, "also after a crash");
     assert!(world.ordered(open(5)).unwrap_err().contains("not above 6"));
     assert_eq!(world.ordered(open(7)), Ok(Finished::ProducerOpened(Some(point))), "nothing was stored since");
-    let unknown =
-        Order::OpenProducer { topic: TOPIC, partition: PARTITION, producer_id: 44, producer_epoch: 8, name: vec![] };
+    let unknown = Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: 44,
+        producer_epoch: 8,
+        previous_epoch: 0,
+        name: vec![],
+    };
     assert_eq!(world.ordered(unknown), Ok(Finished::ProducerOpened(None)));
+}
+
+#[test]
+fn a_named_producer_whose_entry_is_gone_is_told_apart_from_a_new_one() {
+    let mut world = world();
+    let open = |producer_epoch, previous_epoch| Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: 3,
+        producer_epoch,
+        previous_epoch,
+        name: b"loader-1".to_vec(),
+    };
+    for epoch in [6, 7] {
+        assert_eq!(world.ordered(open(epoch, 5)), Ok(Finished::ProducerForgotten), "nothing was written before");
+    }
+    assert_eq!(world.ordered(open(8, 0)), Ok(Finished::ProducerOpened(None)), "a fresh start was accepted");
+    let mut world = world.crash(Shape::default());
+    world.install(1);
+    world.open_partition();
+    assert_eq!(world.ordered(open(9, 8)), Ok(Finished::ProducerOpened(None)), "known, and nothing was stored");
 }
 
 #[test]

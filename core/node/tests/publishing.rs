@@ -272,6 +272,7 @@ fn an_order_that_finds_no_room_waits_and_those_behind_it_too() {
         partition: PARTITION,
         producer_id: id,
         producer_epoch: 9,
+        previous_epoch: 0,
         name: vec![b'n'; 200],
     };
     let mut numbers: Vec<u64> = (0..2000).map(|id| world.order(producer(100 + id))).collect();

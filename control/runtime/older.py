@@ -1,0 +1,41 @@
+"""What programs below level 1 would judge otherwise: it is not proposed while the cluster has one.
+
+They judge a name by `str.isprintable` of their own Python; this program does by a table that is fixed. A name
+that this Python does not print might be refused by them when the entry is applied: their states would differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ringfence.control.model.commands import Command, CreateToken, OpenNamedProducer, RestartNode
+from ringfence.control.model.node_commands import RegisterNode, SetNode
+from ringfence.control.model.results import Refused
+from ringfence.control.model.scopes import BeginScope
+from ringfence.control.model.state import MetadataState
+from ringfence.native.wire import Code
+
+NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
+
+
+def older_fault(state: MetadataState, command: Command) -> Refused | None:
+    """Why `command` waits for level 1; None where it need not."""
+    if state.level > 0:
+        return None
+    strange = next((name for name in _names(command) if not name.isprintable()), None)
+    if strange is None:
+        return None
+    message = f"name {strange[:80]!r}: nodes of an older program may not take it; {NEWER_MESSAGE}"
+    return Refused(code=Code.INVALID_ARGUMENT, message=message)
+
+
+def _names(command: Command) -> Iterator[str]:
+    match command:
+        case OpenNamedProducer(name=name) | CreateToken(name=name) | BeginScope(name=name):
+            yield name
+        case RegisterNode() | RestartNode() | SetNode():
+            yield command.zone or ""
+            for label, text in (command.labels or {}).items():
+                yield label
+                yield text
