@@ -19,7 +19,7 @@ from ringfence.effects import Identity
 from ringfence.elsewhere import Unanswered, unanswered
 from ringfence.link import Link
 from ringfence.local import Local
-from ringfence.native.errors import RingfenceError
+from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
 from ringfence.places import (
