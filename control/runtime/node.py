@@ -158,7 +158,7 @@ class Node:
         self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
-            on_left=self._left.done, on_failed=self._fail,
+            on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
         )  # fmt: skip
         stages = StageChecks(self.proposer, self._driver, self._cluster.others)
         self._scopes = ScopeRequests(
