@@ -49,6 +49,7 @@ class Node:
         producers_max: int = 65_536,  # dedupe entries a partition
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 4_194_304,  # stored records read back in the background; 0 = none
+        level: int = 1,  # the cluster's: what is written has the form that programs of this level read
         faults: str | None = None,  # a fault plan for tests; None in production
     ) -> Self: ...
     def recover(self) -> dict[str, Any]:
@@ -93,6 +94,8 @@ class Node:
         `credential` is what this node presents to other nodes; empty: nothing.
         """
     # orders: each returns the order's number
+    def set_level(self, level: int) -> int:
+        """The cluster's level was raised; a lower one changes nothing."""
     def install_topic(
         self,
         topic: int,
@@ -324,6 +327,7 @@ class SimNode:
         producers_max: int = 65_536,
         producer_expiry_ms: int = 604_800_000,
         scrub_bytes_per_s: int = 0,
+        level: int = 1,
     ) -> Self: ...
     def recover(self, unix_ms: int, mono_ms: int, calls: int | None = None) -> dict[str, Any]:
         """Open the store, as `Node.recover`; also after `crash`. With `calls` the power goes in the middle.
@@ -396,6 +400,7 @@ class SimNode:
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str
     ) -> None: ...
+    def set_level(self, level: int) -> int: ...
     def install_topic(
         self,
         topic: int,

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.state import MetadataState, sorted_maps
+from ringfence.control.model.state import MetadataState, fields_of, sorted_maps
 
 DIGEST_BYTES: Final = 16
 _MAPS: Final = (
@@ -31,7 +31,7 @@ class StateDigests:
     def of(self, state: MetadataState) -> bytes:
         """16 bytes. Time grows with what changed since the last call, and a little with the maps it is in."""
         total = blake2b(digest_size=DIGEST_BYTES)
-        for name in state.__struct_fields__:
+        for name in fields_of(state):
             value = getattr(state, name)
             total.update(self._of_map(name, value) if name in _MAPS else _hashed(value))
         return total.digest()

@@ -76,6 +76,7 @@ def init(state: MetadataState, command: InitCluster, index: Index) -> tuple[Meta
         nodes={command.node: node},
         ring=Ring(version=1, members=(command.node,), changed=index) if alone else Ring(),
         config={} if alone else {"nodes_min": command.nodes_min},
+        level=command.level,
     )
     return open_session(begun, index)
 

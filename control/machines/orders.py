@@ -1,5 +1,6 @@
 """What a node has to do after the metadata changed. Pure: two states in, orders out.
 
+    SetLevel                                  before anything is written in the level's form
     InstallTopic, LocateNode, FencePartition -> OpenPartition, FollowPartition, ClosePartition
         -> TruncatePartition, InstallTable                                  a topic that is new, or changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
@@ -28,6 +29,12 @@ from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica, Tombstone, Topic
+
+
+class SetLevel(msgspec.Struct, frozen=True):
+    """The cluster's level was raised: from now on records may have its form."""
+
+    level: int
 
 
 class InstallTopic(msgspec.Struct, frozen=True):
@@ -108,7 +115,8 @@ class DropPartition(msgspec.Struct, frozen=True):
 
 
 Order = (
-    InstallTopic
+    SetLevel
+    | InstallTopic
     | LocateNode
     | OpenPartition
     | FollowPartition
@@ -129,6 +137,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
         return ()
     moved = _moved(before, after)
     phases: list[list[Order]] = [[*change_steps.first(before, after, here)], [], []]
+    level: tuple[Order, ...] = (SetLevel(level=after.level),) if before.level != after.level else ()
     phases[0] += _located(before, after, moved, here)
     for number, topic in after.topics.items():
         old = before.topics.get(number)
@@ -142,7 +151,7 @@ def between(before: MetadataState, after: MetadataState, here: Replica) -> Phase
                 phases[0].append(RemoveTopic(topic=number))
             phases[1] += _drops(tombstone)
     phases[2] += change_steps.last(before, after, here)
-    return tuple(tuple(phase) for phase in phases if phase)
+    return tuple(tuple(phase) for phase in (level, *phases) if phase)
 
 
 def dropped_topics(phases: Phases) -> frozenset[TopicId]:

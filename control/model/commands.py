@@ -22,7 +22,8 @@ from ringfence.control.model.tokens import Role
 class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
     """The first entry of a history: names the cluster and its first node, and opens that node's session.
 
-    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes.
+    With `nodes_min` above 1 the ring, and with it the first topic, waits for that many nodes. `level` is the
+    newest one of the program that begins the cluster; programs without levels gave none.
     """
 
     cluster: bytes
@@ -30,6 +31,7 @@ class InitCluster(CommandBase, frozen=True, kw_only=True, tag="init_cluster"):
     node: NodeId
     store: bytes
     nodes_min: int = 1
+    level: int = 0
 
 
 class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):

@@ -77,7 +77,12 @@ def _to_7(data: bytes) -> bytes:
     return msgspec.msgpack.encode(sorted_maps(state))
 
 
+def _to_8(data: bytes) -> bytes:
+    """Format 7 is that of level 0, which format 8 leaves out."""
+    return data
+
+
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6, 6: _to_7,
+    1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6, 6: _to_7, 7: _to_8,
 }  # fmt: skip
 """State format n -> what turns its bytes into those of format n + 1."""

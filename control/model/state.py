@@ -22,7 +22,7 @@ from ringfence.control.model.scopes import Scope
 from ringfence.control.model.tokens import Token
 from ringfence.control.model.topics import NamedProducer, Tombstone, Topic
 
-STATE_FORMAT: Final = 7
+STATE_FORMAT: Final = 8
 """Version of the canonical bytes; raised with a conversion in `model.conversions`.
 
 2 added to 1: the ring, removed nodes, and what a node is and how it is.
@@ -31,6 +31,14 @@ STATE_FORMAT: Final = 7
 5 added to 4: what may be reversed, and how long nobody acknowledged.
 6 added to 5: scopes of atomic writers.
 7 added to 6: whose the last commits of a scope were.
+8 added to 7: the cluster's level. It is written from level 1 on; at level 0 a state has format 7.
+"""
+FORMAT_OF_LEVEL_0: Final = 7
+ADDED_BY_LEVEL_1: Final = frozenset({"level"})
+"""Fields of the state that programs of level 0 do not know.
+
+At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
+within the state has the default `msgspec.UNSET`, which is left out by itself.
 """
 
 
@@ -68,6 +76,7 @@ class MetadataState(msgspec.Struct, frozen=True):
     scopes: dict[ScopeId, Scope] = {}
     scope_names: dict[str, ScopeId] = {}
     scopes_gone: ScopeId = ScopeId(0)  # the greatest id that was forgotten
+    level: int = 0  # what all programs of the cluster can read; raised by finalizing an upgrade
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)
@@ -83,13 +92,24 @@ def canonical_bytes(state: MetadataState) -> bytes:
     return b"".join(canonical_parts(state))
 
 
+def fields_of(state: MetadataState) -> tuple[str, ...]:
+    """Names of the fields that the state has in the format of its level."""
+    names = state.__struct_fields__
+    return names if state.level else tuple(name for name in names if name not in ADDED_BY_LEVEL_1)
+
+
+def format_of(state: MetadataState) -> int:
+    """The format of the state's canonical bytes."""
+    return STATE_FORMAT if state.level else FORMAT_OF_LEVEL_0
+
+
 def canonical_parts(state: MetadataState) -> Iterator[bytes]:
     """The canonical bytes in pieces of one entry each.
 
     Who writes a large state in a thread stops nobody for longer than one piece takes: 100,000 partitions take
     more than a second in all.
     """
-    fields = sorted(state.__struct_fields__)
+    fields = sorted(fields_of(state))
     yield _map_head(len(fields))
     for name in fields:
         value = getattr(state, name)

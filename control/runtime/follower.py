@@ -25,6 +25,7 @@ from ringfence.control.machines.orders import (
     OpenPartition,
     Order,
     RemoveTopic,
+    SetLevel,
     TruncatePartition,
 )
 from ringfence.control.model.ids import TopicId
@@ -242,6 +243,8 @@ class Follower:
         """The name of an order in reasons, and the call that gives it."""
         node = self._driver.node
         match order:
+            case SetLevel(level):
+                return f"raising the level to {level}", partial(node.set_level, level)
             case InstallTopic(topic):
                 return f"installing topic {topic.name}", partial(
                     node.install_topic,

@@ -62,7 +62,13 @@ from ringfence.control.store.directory import (
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, cluster_messages, messages
 from ringfence.native.errors import StorageError
-from ringfence.native.wire import DEDUPE_WINDOW, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
+from ringfence.native.wire import (
+    DEDUPE_WINDOW,
+    LEVEL_NEWEST,
+    PROTOCOL_VERSION,
+    PROTOCOL_VERSION_MIN,
+    Opcode,
+)
 
 _LOG = structlog.get_logger("ringfence.node")
 HEARTBEAT_MS: Final = 10_000
@@ -138,7 +144,7 @@ class Node:
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory)
+        self.native = self._native(directory, store.state.level)
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
@@ -267,7 +273,8 @@ class Node:
         assert isinstance(self._directory, DataDirectory), "the node is not started"
         return self._directory.identity
 
-    def _native(self, directory: DataDirectory) -> _node.Node:
+    def _native(self, directory: DataDirectory, level: int) -> _node.Node:
+        """`level`: what is known before the log is read on; an order raises it."""
         settings, identity = self.settings, directory.identity
         directory.log.mkdir(exist_ok=True)
         return _node.Node(
@@ -287,6 +294,7 @@ class Node:
             producers_max=settings.producers_max,
             producer_expiry_ms=settings.producer_expiry_ms,
             scrub_bytes_per_s=settings.scrub_bytes_s,
+            level=level,
             faults=settings.faults,
         )
 
@@ -305,6 +313,7 @@ class Node:
                     node=NodeId(identity.node),
                     store=identity.store,
                     nodes_min=self.settings.nodes_min,
+                    level=LEVEL_NEWEST,
                 )
             )
         restarted = await self._cluster.commit_start(

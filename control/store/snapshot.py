@@ -11,7 +11,13 @@ import msgspec
 
 from ringfence.control.consensus.messages import ConfigurationState
 from ringfence.control.model.conversions import CONVERSIONS
-from ringfence.control.model.state import STATE_FORMAT, MetadataState, canonical_bytes, decode_state
+from ringfence.control.model.state import (
+    STATE_FORMAT,
+    MetadataState,
+    canonical_bytes,
+    decode_state,
+    format_of,
+)
 from ringfence.control.store.files import write_atomically
 from ringfence.control.store.journal import Position
 from ringfence.native._node import crc32c
@@ -40,7 +46,7 @@ def pack(snapshot: Snapshot) -> tuple[bytes, bytes]:
     state = canonical_bytes(snapshot.state)
     body = configuration + state
     head = _HEAD.pack(
-        _MAGIC, SNAPSHOT_FORMAT if configuration else 1, STATE_FORMAT, snapshot.state.history,
+        _MAGIC, SNAPSHOT_FORMAT if configuration else 1, format_of(snapshot.state), snapshot.state.history,
         snapshot.position.index, snapshot.position.term, len(state),
         blake2b(body, digest_size=16).digest(), len(configuration), 0,
     )  # fmt: skip

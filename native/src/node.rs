@@ -6,11 +6,15 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
+use ringfence_wire::LEVEL_NEWEST;
 
 use crate::access::{Given, table_of};
 use crate::error::{of_node, raise_with};
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::stage::{Rule, rule_of, tokens_of};
+
+/// The default of `level` in the signatures: what text shows of a constant is not its value.
+const _: () = assert!(LEVEL_NEWEST == 1);
 
 #[pyclass(frozen, module = "ringfence.native._node")]
 pub struct Node {
@@ -47,7 +51,7 @@ impl Node {
         *, data, cluster, history, store, node, shards = 1, budget_bytes = 536_870_912, segment_bytes = 268_435_456,
         message_bytes = 67_108_864, connections_max = 4096, transport = "native", direct = true,
         reserve_bytes = 67_108_864, producers_max = 65_536, producer_expiry_ms = 604_800_000,
-        scrub_bytes_per_s = 4_194_304, faults = None
+        scrub_bytes_per_s = 4_194_304, level = 1, faults = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -68,6 +72,7 @@ impl Node {
         producers_max: usize,
         producer_expiry_ms: u64,
         scrub_bytes_per_s: u64,
+        level: u16,
         faults: Option<String>,
     ) -> PyResult<Self> {
         let transport = match transport {
@@ -95,6 +100,7 @@ impl Node {
             producers_max,
             producer_expiry_ms,
             scrub_bytes_per_s,
+            level,
             faults,
         };
         let runtime = py.detach(|| Runtime::new(config)).map_err(|error| of_node(py, &error))?;
@@ -136,6 +142,10 @@ impl Node {
     fn set_access(&self, py: Python<'_>, is_asked: bool, grants: Vec<Given>, credential: String) -> PyResult<()> {
         let table = table_of(py, is_asked, grants, credential)?;
         self.work(py, |runtime| runtime.set_access(table))
+    }
+
+    fn set_level(&self, py: Python<'_>, level: u16) -> PyResult<u64> {
+        self.order(py, Order::SetLevel { level })
     }
 
     fn install_topic(

@@ -47,7 +47,7 @@ impl SimNode {
     #[pyo3(signature = (
         disk, *, cluster, history, store, node, shards = 1, budget_bytes = 4_194_304, segment_bytes = 262_144,
         message_bytes = 1_048_576, reserve_bytes = 65_536, producers_max = 65_536,
-        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0
+        producer_expiry_ms = 604_800_000, scrub_bytes_per_s = 0, level = 1
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of a Python constructor")]
     fn new(
@@ -65,6 +65,7 @@ impl SimNode {
         producers_max: usize,
         producer_expiry_ms: u64,
         scrub_bytes_per_s: u64,
+        level: u16,
     ) -> PyResult<Self> {
         let config = Config {
             cluster: identity(py, "cluster", cluster)?,
@@ -79,6 +80,7 @@ impl SimNode {
             producers_max,
             producer_expiry_ms,
             scrub_bytes_per_s,
+            level,
             ..Config::new("the simulated disk".into())
         };
         let stepped = Stepped::new(config, disk.disk.clone()).map_err(|error| of_node(py, &error))?;
@@ -244,6 +246,10 @@ impl SimNode {
     fn set_access(&mut self, py: Python<'_>, is_asked: bool, grants: Vec<Given>, credential: String) -> PyResult<()> {
         let table = table_of(py, is_asked, grants, credential)?;
         self.work(py, |node| node.set_access(table))
+    }
+
+    fn set_level(&mut self, py: Python<'_>, level: u16) -> PyResult<u64> {
+        self.order(py, Order::SetLevel { level })
     }
 
     fn install_topic(

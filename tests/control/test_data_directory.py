@@ -239,7 +239,7 @@ def test_newer_snapshots_are_refused_and_older_states_converted(
 ) -> None:
     path = tmp_path / "snapshot"
     state, _ = apply(EMPTY, entry(1, INIT))
-    monkeypatch.setattr(snapshot, "STATE_FORMAT", STATE_FORMAT + 1)
+    monkeypatch.setattr(snapshot, "format_of", lambda _: STATE_FORMAT + 1)
     snapshot.write(path, Snapshot(Position(1, 1), state))
     monkeypatch.undo()
     newer = path.read_bytes()

@@ -11,7 +11,7 @@ from ringfence.native import _node
 from ringfence.native._node import SimDisk, SimNode
 from ringfence.native.errors import ClosedError, ConfigError, StorageError, StoreLockedError
 from ringfence.native.frame import open_answer
-from ringfence.native.wire import Opcode, Status
+from ringfence.native.wire import LEVEL_NEWEST, Opcode, Status
 from tests.sim.content import SCHEMA, body_of
 
 IDENTITY = {"cluster": b"c" * 16, "history": b"h" * 16, "store": b"s" * 16}
@@ -41,6 +41,19 @@ def serving(made: SimNode, epoch: int) -> None:
     made.open(TOPIC, PARTITION, 0, 65_535, epoch)
     drain(made)
     assert [outcome[:3] for outcome in made.poll()] == [("order", number, None) for number in (1, 2, 3)]
+
+
+def test_a_level_is_raised_by_an_order_and_an_unknown_one_is_refused() -> None:
+    made = node(SimDisk(1), level=0)
+    made.recover(1_000_000, 1_000)
+    made.set_level(LEVEL_NEWEST)
+    made.set_level(LEVEL_NEWEST + 1)
+    drain(made)
+    outcomes = [outcome[2] for outcome in made.poll()]
+    assert outcomes[0] is None
+    assert f"this program knows up to {LEVEL_NEWEST}" in outcomes[1]
+    with pytest.raises(ConfigError, match=f"level is {LEVEL_NEWEST + 1}"):
+        node(SimDisk(1), level=LEVEL_NEWEST + 1)
 
 
 def publish(made: SimNode, sequence: int, epoch: int) -> None:

@@ -30,6 +30,8 @@ impl Identity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileHeader {
     pub identity: Identity,
+    /// Written into the block; see [`log_format_of`].
+    pub format: u16,
     pub shard: u16,
     pub file_number: u64,
     /// File number at which the start began that made this file: everything in files of earlier runs has been
@@ -41,6 +43,12 @@ pub struct FileHeader {
     pub bytes: u64,
     /// The shard's file before it in this run, 0 = none: it ends with group `first_group - 1`.
     pub previous_file: u64,
+}
+
+/// The format of segment files that are begun at a cluster's level. Reading goes by the file, not by the level.
+#[must_use]
+pub const fn log_format_of(level: u16) -> u16 {
+    if level == 0 { 1 } else { LOG_FORMAT_VERSION }
 }
 
 /// Why a file cannot be read as a segment.
@@ -79,7 +87,7 @@ impl FileHeader {
         assert_eq!(block.len(), FILE_HEADER_BYTES);
         block.fill(0);
         block[MAGIC].copy_from_slice(&FILE_MAGIC.to_le_bytes());
-        block[VERSION].copy_from_slice(&LOG_FORMAT_VERSION.to_le_bytes());
+        block[VERSION].copy_from_slice(&self.format.to_le_bytes());
         block[SHARD].copy_from_slice(&self.shard.to_le_bytes());
         block[CLUSTER].copy_from_slice(&self.identity.cluster);
         block[HISTORY].copy_from_slice(&self.identity.history);
@@ -117,6 +125,7 @@ impl FileHeader {
                 history: id_at(block, HISTORY),
                 store: id_at(block, STORE),
             },
+            format: version,
             shard: u16::from_le_bytes([block[SHARD.start], block[SHARD.start + 1]]),
             file_number: u64_at(block, FILE_NUMBER),
             run: u64_at(block, RUN),
@@ -147,6 +156,7 @@ mod tests {
         let identity = Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] };
         let header = FileHeader {
             identity,
+            format: 1,
             shard: 3,
             file_number: 9,
             run: 7,

@@ -80,7 +80,7 @@ mod terms;
 mod window;
 mod writer;
 
-pub use file_header::{FileHeader, FileHeaderError, Identity};
+pub use file_header::{FileHeader, FileHeaderError, Identity, log_format_of};
 pub use files::{FilePin, FileToken};
 pub use head::{Mismatch, PartitionHead, is_log};
 pub use index::Index;

@@ -331,7 +331,8 @@ fn shards<S: Storage>(
     let reserve_bytes = (options.reserve_bytes / u64::from(options.shards)).next_multiple_of(4096);
     let mut shards = Vec::new();
     for shard in 0..options.shards {
-        let mut space = Space::new(shard, options.identity, numbers.clone(), segment_bytes, reserve_bytes);
+        let whose = (options.identity, options.format);
+        let mut space = Space::new(shard, whose, numbers.clone(), segment_bytes, reserve_bytes);
         // The reserve first: with a full disk it is what lets an operator move log starts up.
         let reserve = match reserve_bytes {
             0 => Prepared::No,

@@ -53,6 +53,11 @@ impl Shard {
         }
     }
 
+    /// The format of files that are begun from now on; the open one keeps its own.
+    pub fn set_format(&mut self, format: u16) {
+        self.space.format = format;
+    }
+
     /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical
     /// part; its `time_ms` is the wall clock and never stored less than the record before.
     ///

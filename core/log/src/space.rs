@@ -53,6 +53,8 @@ pub struct Current {
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
+    /// Of the files that are begun from now on.
+    pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
     pub reserve_bytes: u64,
@@ -123,7 +125,7 @@ pub fn is_prepared_name(name: &str) -> bool {
 impl Space {
     pub fn new(
         shard: u16,
-        identity: Identity,
+        (identity, format): (Identity, u16),
         numbers: Arc<AtomicU64>,
         segment_bytes: u64,
         reserve_bytes: u64,
@@ -132,6 +134,7 @@ impl Space {
         Self {
             shard,
             identity,
+            format,
             run,
             segment_bytes,
             reserve_bytes,
@@ -215,6 +218,7 @@ impl Space {
         assert!(number <= FILE_NUMBER_MAX, "file numbers are used up: 16 million files were written");
         let header = FileHeader {
             identity: self.identity,
+            format: self.format,
             shard: self.shard,
             file_number: number,
             run: self.run,

@@ -1,7 +1,7 @@
 //! What callers of a shard say and hear.
 
 use ringfence_buffer::Block;
-use ringfence_wire::RECORD_HEADER_BYTES;
+use ringfence_wire::{LOG_FORMAT_VERSION, RECORD_HEADER_BYTES};
 
 use crate::file_header::Identity;
 use crate::head::Mismatch;
@@ -11,6 +11,8 @@ use crate::position::Position;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub identity: Identity,
+    /// Of segment files that are begun; see [`crate::log_format_of`].
+    pub format: u16,
     pub shards: u16,
     /// Length of a segment file: at least twice the largest record.
     pub segment_bytes: u64,
@@ -26,6 +28,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             identity: Identity::default(),
+            format: LOG_FORMAT_VERSION,
             shards: 1,
             segment_bytes: 256 << 20,
             // Four of the largest usual batches: beyond that a longer write costs latency and gains nothing.

@@ -8,7 +8,9 @@ use crate::partition::Partition;
 use crate::stage_table::Stages;
 
 /// 1 had no record numbers beside the epochs, and nothing of what the tables know ahead of the log; 2 had no stages.
-const VERSION: u16 = 3;
+/// 3 is written at level 0, 4 from level 1 on.
+const VERSION: u16 = 4;
+const VERSION_OF_LEVEL_0: u16 = 3;
 
 #[derive(Debug, Default)]
 pub struct Tables {
@@ -19,17 +21,18 @@ pub struct Tables {
     pub known_upto: u64,
 }
 
-pub fn write(partition: &Partition, out: &mut Vec<u8>) {
+pub fn write(partition: &Partition, level: u16, out: &mut Vec<u8>) {
     let known_upto = partition.known_upto.max(partition.log.head().next_record);
-    put(&partition.epochs, &partition.producers, &partition.stages, known_upto, out);
+    put(&partition.epochs, &partition.producers, &partition.stages, known_upto, level, out);
 }
 
-pub fn write_empty(out: &mut Vec<u8>) {
-    put(&Epochs::default(), &Producers::default(), &Stages::default(), 0, out);
+pub fn write_empty(level: u16, out: &mut Vec<u8>) {
+    put(&Epochs::default(), &Producers::default(), &Stages::default(), 0, level, out);
 }
 
-fn put(epochs: &Epochs, producers: &Producers, stages: &Stages, known_upto: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&VERSION.to_le_bytes());
+fn put(epochs: &Epochs, producers: &Producers, stages: &Stages, known_upto: u64, level: u16, out: &mut Vec<u8>) {
+    let version = if level == 0 { VERSION_OF_LEVEL_0 } else { VERSION };
+    out.extend_from_slice(&version.to_le_bytes());
     out.extend_from_slice(&known_upto.to_le_bytes());
     epochs.write(out);
     dedupe_blob::write(producers, out);
@@ -50,4 +53,32 @@ pub fn read(bytes: &[u8]) -> Result<Tables, Short> {
     let stages = if version > 2 { Stages::read(&mut from)? } else { Stages::default() };
     let tables = Tables { epochs, producers, stages, known_upto };
     if from.0.is_empty() { Ok(tables) } else { Err(Short("bytes follow the stages")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfence_log::PartitionLog;
+    use ringfence_wire::LEVEL_NEWEST;
+
+    use super::*;
+
+    #[test]
+    fn a_blob_has_the_version_of_the_level_and_every_version_is_read() {
+        let mut partition = Partition::new(PartitionLog::new(7, 9), 0);
+        partition.known_upto = 5;
+        for (level, version) in [(0, 3), (LEVEL_NEWEST, 4)] {
+            let mut bytes = Vec::new();
+            write(&partition, level, &mut bytes);
+            assert_eq!(bytes[..2], u16::to_le_bytes(version), "level {level}");
+            assert_eq!(read(&bytes).unwrap().known_upto, 5, "level {level}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_refused() {
+        let mut bytes = Vec::new();
+        write_empty(LEVEL_NEWEST, &mut bytes);
+        bytes[..2].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        assert_eq!(read(&bytes).unwrap_err().0, "written by a newer program");
+    }
 }

@@ -19,6 +19,8 @@ pub enum TransportKind {
 pub struct Config {
     /// Directory of the store's segment files; created if absent.
     pub data: PathBuf,
+    /// The cluster's level: nothing that a lower one cannot read is written. [`crate::Order::SetLevel`] raises it.
+    pub level: u16,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
     pub store: [u8; 16],
@@ -52,6 +54,7 @@ impl Config {
     pub fn new(data: PathBuf) -> Self {
         Self {
             data,
+            level: ringfence_wire::LEVEL_NEWEST,
             cluster: [0; 16],
             history: [0; 16],
             store: [0; 16],
@@ -74,7 +77,8 @@ impl Config {
     /// # Errors
     /// [`NodeError::Config`] names the field, its value and what is allowed.
     pub fn check(&self) -> Result<(), NodeError> {
-        let bounds: [(&str, u64, u64, u64); 6] = [
+        let bounds: [(&str, u64, u64, u64); 7] = [
+            ("level", u64::from(self.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
             ("shards", u64::from(self.shards), 1, 64),
             // Less than 16 MiB holds no group and its successor; more than 1 TiB is a typing error.
             ("budget_bytes", self.budget_bytes as u64, 16 << 20, 1 << 40),

@@ -34,6 +34,8 @@ use crate::topic::Topic;
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub node: u64,
+    /// The cluster's level: records and messages have the form that every program of it reads.
+    pub level: u16,
     pub cluster: [u8; 16],
     pub history: [u8; 16],
     pub store: [u8; 16],

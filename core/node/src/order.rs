@@ -24,6 +24,10 @@ pub struct Place {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
+    /// The cluster's level was raised to this; a lower one than the engine's changes nothing.
+    SetLevel {
+        level: u16,
+    },
     /// `schemas`: Arrow IPC schema messages by schema id; `key_columns`: indexes of top-level fields; retention 0 =
     /// keep. Repeated with more schemas when one was added.
     InstallTopic {

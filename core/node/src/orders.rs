@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use ringfence_buffer::Pool;
 use ringfence_log::Refusal as LogRefusal;
-use ringfence_log::Retention;
+use ringfence_log::{Retention, log_format_of};
 use ringfence_routing::{Entry, Install, Table};
-use ringfence_wire::{Code, crc_of};
+use ringfence_wire::{Code, LEVEL_NEWEST, crc_of};
 
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
@@ -110,6 +110,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
         match order {
+            Order::SetLevel { level } => self.set_level(level),
             Order::InstallTopic { topic, schemas, key_columns, retention_bytes, retention_ms } => {
                 let retention = Retention { bytes_max: retention_bytes, age_ms_max: retention_ms };
                 self.install_topic(topic, schemas, &key_columns, retention)
@@ -178,6 +179,19 @@ impl Engine {
             Order::Discard { change, attempt } => self.discard(number, (change, attempt), pool, effects),
             other => Err(format!("{other:?} is no order about replicas").into()),
         }
+    }
+
+    fn set_level(&mut self, level: u16) -> Result<Step, Halt> {
+        if level > LEVEL_NEWEST {
+            return Err(format!("level {level}: this program knows up to {LEVEL_NEWEST}; use a newer one").into());
+        }
+        if level > self.settings.level {
+            self.settings.level = level;
+            for shard in &mut self.shards {
+                shard.set_format(log_format_of(level));
+            }
+        }
+        Ok(Step::Done(Finished::Done))
     }
 
     fn install_topic(

@@ -425,7 +425,7 @@ impl Engine {
             return Ok(Step::Done(Finished::Done));
         }
         let mut bytes = Vec::new();
-        blob::write(partition, &mut bytes);
+        blob::write(partition, self.settings.level, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
         partition.damage = None;

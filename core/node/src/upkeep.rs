@@ -184,7 +184,7 @@ impl Engine {
                 continue;
             }
             scratch.clear();
-            blob::write(partition, &mut scratch);
+            blob::write(partition, self.settings.level, &mut scratch);
             let shard = usize::from(partition.shard);
             let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
                 // No room: `retain` will name it again.

@@ -3,6 +3,7 @@
 mod access;
 mod clocks;
 mod control;
+mod level;
 mod publishing;
 mod reading;
 mod runtime;

@@ -11,8 +11,10 @@ pub const PROTOCOL_VERSION_MIN: u16 = 1;
 pub const RECORD_MAGIC: u32 = 0x43525246;
 /// B'RFLE' read as a little-endian u32; first four bytes of every segment file.
 pub const FILE_MAGIC: u32 = 0x454C4652;
-/// Format of segment files; a newer one is refused and left untouched.
-pub const LOG_FORMAT_VERSION: u16 = 1;
+/// Newest cluster level whose formats this program writes; programs without levels count as 0.
+pub const LEVEL_NEWEST: u16 = 1;
+/// Newest format of segment files; 1 is written at level 0. A newer one is refused and left untouched.
+pub const LOG_FORMAT_VERSION: u16 = 2;
 /// Key slots: xxhash64(key columns, seed 42) >> 48.
 pub const SLOT_COUNT: u32 = 65536;
 /// Largest epoch of a scope, of STAGE and COMMIT alike: 2^63 - 1.

@@ -7,7 +7,7 @@ use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::Seeded;
 use ringfence_log::{
     Body, From, Identity, Options, PartitionHead, PartitionLog, Placed, Progress, ReadDone, ReadPlan, Reader,
-    RecoverError, Recovered, Refusal, Shard, Storage, StoreLock, Visitor, Writer, recover,
+    RecoverError, Recovered, Refusal, Shard, Storage, StoreLock, Visitor, Writer, log_format_of, recover,
 };
 use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_of};
 
@@ -16,6 +16,7 @@ pub const IDENTITY: Identity = Identity { cluster: [1; 16], history: [2; 16], st
 /// Small files and groups, so that a short test rotates often.
 pub fn small() -> Options {
     Options {
+        format: log_format_of(1),
         identity: IDENTITY,
         shards: 1,
         segment_bytes: 256 << 10,

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use ringfence_buffer::Pool;
 use ringfence_log::{
-    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, Writer, recover,
+    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, Writer, log_format_of,
+    recover,
 };
 use ringfence_transport::{Limits, NativeTransport, Transport, Waker, ZmqTransport};
 
@@ -195,6 +196,7 @@ pub fn settings_of(config: &Config) -> Settings {
     };
     Settings {
         node: config.node,
+        level: config.level,
         cluster: config.cluster,
         history: config.history,
         store: config.store,
@@ -213,6 +215,7 @@ pub fn options_of(config: &Config) -> Options {
     let pool = (config.budget_bytes - config.budget_bytes / 8) as u64;
     Options {
         identity,
+        format: log_format_of(config.level),
         shards: config.shards,
         segment_bytes: config.segment_bytes,
         // All waiting groups of all shards together take at most half the pool.

@@ -27,10 +27,10 @@ use crate::partition::{At, Partition, Rest};
 use crate::refusal::Refusal;
 
 /// The frame's body: the first record that is there, and the node's tables of now.
-fn frame(partition: &Partition) -> Vec<u8> {
+fn frame(partition: &Partition, level: u16) -> Vec<u8> {
     let (number, offset) = partition.log.first();
     let mut body = write_anchor(&partition.log);
-    blob::write(partition, &mut body);
+    blob::write(partition, level, &mut body);
     let header = RecordHeader {
         kind: RecordKind::State as u8,
         topic: partition.log.topic,
@@ -74,7 +74,7 @@ impl Engine {
     /// At the owner: this replica begins anew.
     pub(super) fn send_anchor(&mut self, at: At, index: usize, now: Now, effects: &mut Effects) {
         let partition = &mut self.partitions[at];
-        let frame = frame(partition);
+        let frame = frame(partition, self.settings.level);
         let (number, _) = partition.log.first();
         let mut header = partition.request(0, number);
         (header.body_bytes, header.body_crc) = (length(frame.len()), crc_of(&frame));
@@ -130,7 +130,7 @@ impl Engine {
     /// At a replica whose table is ahead of its log: an empty log, from the first record on.
     pub(super) fn begin_from_nothing(&mut self, at: At, pool: &mut Pool) -> Result<(), ringfence_log::Refusal> {
         let mut nothing = Vec::new();
-        blob::write_empty(&mut nothing);
+        blob::write_empty(self.settings.level, &mut nothing);
         let partition = &mut self.partitions[at];
         let empty = *PartitionLog::new(0, 0).head();
         let shard = &mut self.shards[usize::from(partition.shard)];

@@ -9,11 +9,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use ringfence_batch::{Encoder, schema_message};
 use ringfence_buffer::Pool;
 use ringfence_log::faulty::Faulty;
-use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, recover};
+use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
 use ringfence_node::engine::{Engine, Settings};
 use ringfence_node::{Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
 use ringfence_transport::{Connection, Inbound, Outbound, Payload};
-use ringfence_wire::{AnswerHeader, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of};
+use ringfence_wire::{
+    AnswerHeader, LEVEL_NEWEST, Opcode, RECORD_HEADER_BYTES, RecordHeader, RequestHeader, align_up, crc_of,
+};
 
 pub const TOPIC: u64 = 7;
 pub const PARTITION: u64 = 9;
@@ -49,6 +51,7 @@ pub struct Reply {
 /// Everything about a world that a test may choose.
 #[derive(Clone, Copy)]
 pub struct Shape {
+    pub level: u16,
     pub shards: u16,
     pub segment_bytes: u64,
     pub limits: TableLimits,
@@ -57,7 +60,7 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         let limits = TableLimits { entries: 1000, bytes: 1 << 20, expiry_ms: 1_000_000_000 };
-        Self { shards: 1, segment_bytes: 4 << 20, limits }
+        Self { level: LEVEL_NEWEST, shards: 1, segment_bytes: 4 << 20, limits }
     }
 }
 
@@ -91,6 +94,7 @@ impl World {
     pub fn open(disk: Faulty, shape: Shape, now: Now) -> Self {
         let options = Options {
             identity: Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] },
+            format: log_format_of(shape.level),
             shards: shape.shards,
             segment_bytes: shape.segment_bytes,
             group_bytes_max: 1 << 20,
@@ -101,6 +105,7 @@ impl World {
         let Recovered { shards, partitions, lock, .. } = recover(&disk, &options, &mut rebuild).unwrap();
         let settings = Settings {
             node: 1,
+            level: shape.level,
             cluster: [1; 16],
             history: [2; 16],
             store: [3; 16],

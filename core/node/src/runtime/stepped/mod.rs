@@ -80,7 +80,8 @@ impl Stepped {
     /// # Errors
     /// [`NodeError::Config`]. Far smaller stores than in production are allowed.
     pub fn new(config: Config, disk: Faulty) -> Result<Self, NodeError> {
-        let bounds: [(&str, u64, u64, u64); 3] = [
+        let bounds: [(&str, u64, u64, u64); 4] = [
+            ("level", u64::from(config.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
             ("shards", u64::from(config.shards), 1, 64),
             // Below, the staging blocks of one shard leave nothing for requests and reads.
             ("budget_bytes", config.budget_bytes as u64, 2 << 20, 1 << 30),
