@@ -247,7 +247,9 @@ class Admin:
         """See `Client.status`."""
         return self.ask(wire.Opcode.STATUS, None)[0].control(messages.Status)
 
-    def open_producer(self, topic: str, name: str | None) -> messages.ProducerOpened:
-        """A producer id and epoch; of a named one also its resume point."""
-        message = messages.ProducerOpen(topic=topic, name=name)
+    def open_producer(
+        self, topic: str, name: str | None, *, accept_fresh_start: bool = False
+    ) -> messages.ProducerOpened:
+        """A producer id and epoch; of a named one also its resume point. See `Client.producer`."""
+        message = messages.ProducerOpen(topic=topic, name=name, accept_fresh_start=accept_fresh_start)
         return self.ask(wire.Opcode.PRODUCER_OPEN, message, topic=topic)[0].control(messages.ProducerOpened)

@@ -13,14 +13,26 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.address import addresses
 from ringfence.admin import TIMEOUT_S, Admin
+from ringfence.arguments import seconds, whole
 from ringfence.decode import Decoder
 from ringfence.effects import Identity
 from ringfence.elsewhere import Unanswered, unanswered
 from ringfence.link import Link
+from ringfence.local import Local
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, Start, chosen, ends_or_silence, offsets_at, spans
+from ringfence.places import (
+    Ends,
+    LogPoint,
+    Position,
+    Start,
+    chosen,
+    ends_or_silence,
+    log_points,
+    offsets_at,
+    spans,
+)
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -62,7 +74,7 @@ def connect(
     )
 
 
-class Client:
+class Client(Local):
     """Thread-safe. Every method waits at most `timeout_s`; ConnectError says that nobody answered.
 
     After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError
@@ -70,18 +82,18 @@ class Client:
     """
 
     def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, token: Token | None = None) -> None:
-        if not timeout_s > 0:
-            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
         self.addresses = addresses
-        self._timeout_s, self._token = timeout_s, token or Token()
+        self._timeout_s, self._token = seconds("timeout_s", timeout_s), token or Token()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._link_of_process = Link(self.addresses, token=self._token)
-        self._tables = Tables(self._link_of_process)
+        self._link_of_process = link = Link(self.addresses, token=self._token)
+        self._tables = Tables(link)
+        # A client that nothing refers to any more, nor what it gave, ends as a closed one does.
+        weakref.finalize(self, link.drop).atexit = False
 
     @property
     def _link(self) -> Link:
@@ -109,7 +121,14 @@ class Client:
         """
         link, found = self._link, Future[Unanswered | None]()
         link.check_outside("unanswered")
-        link.call(lambda: found.set_result(unanswered(link)))
+
+        def look() -> None:
+            try:
+                found.set_result(unanswered(link))
+            except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
+                found.set_exception(error)
+
+        link.call(look)
         return found.result()
 
     def close(self) -> None:
@@ -218,7 +237,11 @@ class Client:
             UnknownOutcomeError: it is decided, but an owner has not carried it out yet (and will), or no
             answer came. With `before_offset` it can be asked for again; without, that would take newer rows.
         """
-        self._admin.truncate(name, partition, before_offset)
+        self._admin.truncate(
+            name,
+            None if partition is None else whole("partition", partition, 0),
+            None if before_offset is None else whole("before_offset", before_offset, 0),
+        )
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
@@ -252,6 +275,7 @@ class Client:
         linger_ms: float = 0.0,
         batch_bytes: int = BATCH_BYTES,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
+        accept_fresh_start: bool = False,
     ) -> Producer:
         """A producer of one topic.
 
@@ -264,13 +288,19 @@ class Client:
             linger_ms: how long small sends wait for company; 0 sends at once.
             batch_bytes: company this large does not wait any longer; bytes.
             bytes_in_flight_max: encoded rows that have no outcome yet; bytes. The producer's memory.
+            accept_fresh_start: of a name: open it also where partitions forgot it. They have no resume point
+                then, so a row that was sent before is stored again if it is sent again.
 
         Raises:
             NotFoundError: no such topic. InvalidArgumentError: an option is outside its range.
+            ResumeUnknownError: partitions forgot this name, for example after `producer_expiry_ms` without
+                a send. Nothing is sent; find out what is stored, then pass `accept_fresh_start=True`.
         """
         options = Options(on_full, timeout_s, linger_ms, batch_bytes, bytes_in_flight_max).check()
         link = self._link
-        opened = self._admin.open_producer(topic, name)
+        if accept_fresh_start and name is None:
+            raise InvalidArgumentError("accept_fresh_start is for a producer with a name: give `name`, too")
+        opened = self._admin.open_producer(topic, name, accept_fresh_start=accept_fresh_start)
         layout = self._tables.get(topic, self._deadline)
         producer = Producer(
             link,
@@ -280,6 +310,7 @@ class Client:
             name=name,
             resume={point.partition: point for point in opened.resume},
             options=options,
+            client=self,
         )
         self._producers.add(producer)
         return producer
@@ -287,7 +318,7 @@ class Client:
     @property
     def scopes(self) -> Scopes:
         """Atomic writes in parts, for drivers and tasks of distributed jobs."""
-        return Scopes(self._link, self._tables, self._admin)
+        return Scopes(self._link, self._tables, self._admin, client=self)
 
     def transaction(
         self,
@@ -351,10 +382,9 @@ class Client:
             ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
             `details`, say which. The others can be read alone, by `partition`.
         """
-        if batch_rows is not None and batch_rows < 1:
-            raise InvalidArgumentError("batch_rows must be at least 1", batch_rows=batch_rows)
-        if timeout_s is not None and not timeout_s > 0:
-            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
+        batch_rows = None if batch_rows is None else whole("batch_rows", batch_rows, 1)
+        prefetch_bytes = whole("prefetch_bytes", prefetch_bytes, 0)
+        timeout_s = self._timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
@@ -371,7 +401,8 @@ class Client:
             follow=follow,
             batch_rows=batch_rows,
             prefetch_bytes=prefetch_bytes,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=timeout_s,
+            client=self,
         )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
@@ -386,12 +417,27 @@ class Client:
         asked = ends_or_silence(link, self._tables, layout, chosen(layout, partition), self._deadline)
         return {found.partition: found for found in asked}
 
+    def log_points(self, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
+        """Epoch and time of the row before each offset, by partition.
+
+        Keep them with an offset: at a later time they prove that the log is still the same. Each offset is
+        above the log start and at most the mark. Raises TruncatedError where it is not.
+        """
+        link = self._link
+        layout = self._tables.get(topic, self._deadline)
+        chosen(layout, offsets)
+        return log_points(link, self._tables, layout, offsets, self._deadline)
+
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        return {position.partition: position.offset for position in self.positions_at(topic, time)}
+
+    def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
+        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         found = offsets_at(link, self._tables, layout, chosen(layout, None), time, self._deadline)
-        return {partition: position.offset for partition, position in found.items()}
+        return list(found.values())
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Rows that can be read now. Raises ConnectError as `end_offsets`."""

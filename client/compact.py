@@ -1,12 +1,11 @@
-"""A topic's rows as Parquet files with a manifest: each row in exactly one file, whatever is killed when.
+"""Write a topic's rows to Parquet files with a manifest: each row in one file, whatever is killed when.
 
-    DIR/manifest.json                          which files count, and where the next run begins
-    DIR/partition=9/0000000000-0000120000.parquet
+    DIR/_manifest.parquet                       which files count, and where the next run begins
+    DIR/p-9/000000000000-000000120000.parquet
 
-A file is written under a hidden name, synced, then named in the manifest, which replaces the old one at once;
-only then it gets the name that the manifest says. A run that died in between is finished by the next one:
-what the manifest names is renamed, other hidden files go. So whoever reads the directory by name, and whoever
-reads the manifest, sees rows once; the manifest has them all.
+A reader that lists the directory, and one that reads the manifest, see no row twice; the manifest has all
+of them. `compact_manifest` has the order of the steps. Before rows are added, the log must prove that it
+still holds the last row that files have: the manifest keeps the epoch and the time of that row.
 """
 
 from __future__ import annotations
@@ -16,30 +15,47 @@ import datetime as dt
 import fcntl
 import json
 import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ringfence.kinds import without_views
+from ringfence.compact_manifest import (
+    MANIFEST,
+    Manifest,
+    Piece,
+    Reached,
+    make_folder,
+    manifest_path,
+    read,
+    sync,
+)
+from ringfence.compact_sort import Sorting
+from ringfence.file_form import FileForm, parquet_form
 from ringfence.native import messages
-from ringfence.native.errors import InvalidArgumentError, StoreLockedError, TruncatedError
+from ringfence.native.errors import (
+    InvalidArgumentError,
+    RecordError,
+    RefusedError,
+    SchemaError,
+    StoreLockedError,
+    TruncatedError,
+)
+from ringfence.places import Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from ringfence.client import Client
     from ringfence.native.messages import PartitionStats, TopicInfo
     from ringfence.places import Ends
+    from ringfence.reader import Reader
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-ROWS_A_FILE = 5_000_000  # of TPC-H lineitem about 150 MB
+ROWS_A_FILE = 5_000_000
+"""Of TPC-H lineitem about 150 MB."""
 METADATA_KEY = b"ringfence"
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
-OWN_NAME = re.compile(r"\.\d{12,}-\d{12,}\.parquet\.part")  # what a run that died may leave behind
 
 
 class Compacted(NamedTuple):
@@ -48,23 +64,8 @@ class Compacted(NamedTuple):
     files: int
     rows: int
     bytes: int
-    given_up: int = 0  # rows that retention had waited for and that the topic does not hold any more
-
-
-class Piece(NamedTuple):
-    """One file: rows first .. last - 1 of a partition."""
-
-    partition: int
-    first: int
-    last: int
-    path: str  # below the directory
-    size: int  # bytes
-
-    @property
-    def hidden(self) -> str:
-        """Its name until the manifest has it. Parquet readers pass over names that begin with a dot."""
-        folder, name = os.path.split(self.path)
-        return os.path.join(folder, f".{name}.part")  # noqa: PTH118 - a relative name, not yet a path
+    given_up: int = 0
+    """Rows that retention had waited for and that the topic does not hold any more."""
 
 
 def compact(
@@ -81,6 +82,8 @@ def compact(
     Of a topic with the property `ringfence.retention=compacted` it gives up afterwards what is beyond the
     topic's retention and in a file; nothing else does. The token must allow that (operator).
 
+    A partition that cannot be compacted does not stop the others: its error is raised after them.
+
     Args:
         client: of a node.
         topic: its name.
@@ -93,48 +96,229 @@ def compact(
         What this run added.
 
     Raises:
-        TruncatedError: retention has passed rows that no file has. StoreLockedError: another run is on.
-        InvalidArgumentError: the directory is of another topic or has files that no manifest names, or a
-        column or the compression is not known.
+        TruncatedError: retention has passed rows that no file has, or the log is not the one that was
+        compacted (restored from an older copy, an owner chosen by force).
+        StoreLockedError: another run is on.
+        SchemaError: Parquet cannot hold a column, or a value of it. InvalidArgumentError: the directory is of
+        another topic, has files that no manifest names or lacks some, or a column or the compression is not
+        known.
     """
     if rows_per_file < 1:
         raise InvalidArgumentError("rows_per_file must be at least 1", rows_per_file=rows_per_file)
     if compression.lower() not in CODECS:
         raise InvalidArgumentError("no such compression", compression=compression, known=list(CODECS))
     root = Path(directory)
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     with _alone(root):
         return _compact(client, topic, root, rows_per_file, list(sort), compression)
+
+
+def files(directory: str | os.PathLike[str]) -> list[str]:
+    """Paths of the files that count, in the order of their rows."""
+    root = Path(directory)
+    return [os.fspath(root / piece.path) for piece in read(manifest_path(root) or root / MANIFEST).files]
 
 
 def _compact(
     client: Client, topic: str, root: Path, rows_per_file: int, sort: list[str], compression: str
 ) -> Compacted:
     info = client.topic(topic)
-    manifest = _open(root, info.topic, info.name)
-    known = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1])).names
-    missing = [name for name in sort if name not in known]
+    schema = pa.ipc.read_schema(pa.py_buffer(info.schemas[-1]))
+    missing = [name for name in sort if name not in schema.names]
     if missing:
-        raise InvalidArgumentError("the topic has no such column", topic=topic, columns=missing, known=known)
-    done = Compacted(0, 0, 0)
-    for partition, ends in sorted(client.end_offsets(topic).items()):
-        first = _next_of(manifest, info.name, ends)
-        while first < ends.end:
-            last = min(ends.end, first + rows_per_file)
-            path = f"partition={partition}/{first:012d}-{last:012d}.parquet"
-            piece = Piece(partition, first, last, path, 0)
-            batches = _rows(client, topic, piece)
-            size = _write(root, piece, batches, sort=sort, compression=compression, topic=info.name)
-            _commit(root, manifest, piece._replace(size=size))
-            done = Compacted(done.files + 1, done.rows + last - first, done.bytes + size)
-            first = last
-    return done._replace(given_up=_give_up(client, info, manifest))
+        raise InvalidArgumentError(
+            "the topic has no such column", topic=topic, columns=missing, known=schema.names
+        )
+    writer = _FileWriter(info.name, parquet_form(schema), Sorting(schema, sort), compression.lower())
+    history = client.status().history.hex()
+    manifest = Manifest.open(root, info.topic, info.name, history, writer.schema)
+    ends = client.end_offsets(topic)
+    failures: dict[int, RefusedError | RecordError] = {}
+    found = _last_rows(client, manifest, info.name, ends)
+    done, learned = Compacted(0, 0, 0), False
+    for partition, end in sorted(ends.items()):
+        try:
+            reached = _proven(manifest, info.name, end, found.get(partition))
+            learned |= reached != manifest.reached.get(partition, reached)
+            manifest.reached[partition] = reached
+            for size, rows in _pieces(client, manifest, writer, reached, end, rows_per_file):
+                done = Compacted(done.files + 1, done.rows + rows, done.bytes + size)
+        except (RefusedError, RecordError) as error:
+            failures[partition] = error
+    if learned and not done.files:  # else a commit has saved it
+        manifest.save()
+    done = done._replace(given_up=_give_up(client, info, manifest, skip=failures.keys()))
+    if failures:
+        raise _first_of(failures, info.name, done)
+    return done
 
 
-def _give_up(client: Client, info: TopicInfo, manifest: dict[str, Any]) -> int:
+def _first_of(
+    failures: dict[int, RefusedError | RecordError], topic: str, done: Compacted
+) -> RefusedError | RecordError:
+    """The first partition's error, which says that the others were compacted."""
+    partition, error = next(iter(failures.items()))
+    others = f"; {done.rows} rows of other partitions were written" if done.rows else ""
+    values = {**error.details, "partitions": list(failures)} if len(failures) > 1 else error.details
+    made = type(error)(
+        f"partition {partition}: {error.message}{others}",
+        topic=topic,
+        partition=partition,
+        code=error.code,
+        **values,
+    )
+    made.__cause__ = error
+    return made
+
+
+# ---- the log that was compacted ---------------------------------------------------------------------------
+
+
+def _last_rows(client: Client, manifest: Manifest, topic: str, ends: dict[int, Ends]) -> dict[int, Reached]:
+    """What the log holds where each partition's last compacted row was, as far as it holds that row."""
+    wanted = {
+        partition: at.offset
+        for partition, at in manifest.reached.items()
+        if partition in ends and ends[partition].start < at.offset <= ends[partition].end
+    }
+    return {
+        point.partition: Reached(point.offset, point.epoch, point.time_ms)
+        for point in client.log_points(topic, wanted)
+    }
+
+
+def _proven(manifest: Manifest, topic: str, ends: Ends, found: Reached | None) -> Reached:
+    """Where to go on in a partition whose log still has what was compacted.
+
+    Raises:
+        TruncatedError: rows are gone that no file has, or it is another log.
+    """
+    kept = manifest.reached.get(ends.partition, Reached(ends.start))
+    if kept.offset < ends.start:
+        raise TruncatedError(
+            f"rows {kept.offset} to {ends.start - 1} were given up before they were compacted; run it more "
+            "often, or keep rows longer",
+            topic=topic,
+            partition=ends.partition,
+            rows_lost=ends.start - kept.offset,
+        )
+    if kept.offset > ends.end:
+        raise _other_log(topic, ends.partition, kept, f"the log ends at {ends.end}")
+    if found is None:
+        return kept  # the row is not in the log any more; the first FETCH is checked by its epoch
+    if kept.epoch and (kept.epoch, kept.time_ms) != (found.epoch, found.time_ms):
+        why = f"its row {kept.offset - 1} is of epoch {found.epoch} and time {found.time_ms}"
+        raise _other_log(topic, ends.partition, kept, why)
+    return found
+
+
+def _other_log(topic: str, partition: int, kept: Reached, why: str) -> TruncatedError:
+    return TruncatedError(
+        f"files have rows up to {kept.offset - 1} of another log: {why}, the last row in a file is of epoch "
+        f"{kept.epoch} and time {kept.time_ms}. The node was restored from an older copy, or its owner was "
+        "chosen by force. Nothing of it was written or given up; compact into a new directory, which gets "
+        "every row that the log has now, and keep this one for rows that the log has lost",
+        topic=topic,
+        partition=partition,
+        offset=kept.offset,
+        epoch=kept.epoch,
+    )
+
+
+# ---- rows to files ----------------------------------------------------------------------------------------
+
+
+def _pieces(
+    client: Client, manifest: Manifest, writer: _FileWriter, reached: Reached, ends: Ends, rows_max: int
+) -> Iterator[tuple[int, int]]:
+    """Write a partition's new rows. Yields bytes and rows of each committed file."""
+    while reached.offset < ends.end:
+        last = min(ends.end, reached.offset + rows_max)
+        piece = Piece.named(ends.partition, reached.offset, last)
+        position = Position(piece.partition, piece.first, reached.epoch)
+        with client.read(writer.topic, partition=piece.partition, start=[position]) as reader:
+            rows = _Rows(reader, piece)
+            try:
+                size = writer.write(manifest.root, piece, rows)
+            except TruncatedError as error:
+                if error.details.get("rows_lost"):
+                    raise
+                raise _other_log(writer.topic, piece.partition, reached, error.message) from error
+        manifest.commit(piece._replace(size=size), rows.reached)
+        reached = rows.reached
+        yield size, piece.last - piece.first
+
+
+class _Rows:
+    """The rows of one file, out of a reader that begins with the first of them.
+
+    Attributes:
+        reached: behind the last row that was handed out.
+    """
+
+    def __init__(self, reader: Reader, piece: Piece) -> None:
+        self._reader, self._piece = reader, piece
+        self.reached = Reached(piece.first)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._reader:
+            place = self._reader.place
+            assert place is not None, "a batch has a place"
+            rows = min(batch.num_rows, self._piece.last - place.first_offset)
+            self.reached = Reached(place.first_offset + rows, place.epoch, place.time_ms)
+            yield batch.slice(0, rows)
+            if self.reached.offset == self._piece.last:
+                return
+
+
+class _FileWriter:
+    """Writes rows to hidden files, on disk when `write` returns."""
+
+    def __init__(self, topic: str, form: FileForm, sorting: Sorting, compression: str) -> None:
+        self.topic = topic
+        self.schema = form.schema
+        self._form, self._sorting, self._compression = form, sorting, compression
+
+    def write(self, root: Path, piece: Piece, rows: _Rows) -> int:
+        """The length of the file in bytes. A file that is not whole is removed."""
+        path = root / piece.hidden
+        make_folder(path.parent)
+        try:
+            with path.open("wb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
+                with pq.ParquetWriter(file, self._told(piece), compression=self._compression) as writer:
+                    for batch in self._sorting.batches(rows, self._form):
+                        writer.write_batch(batch)
+                file.flush()
+                os.fsync(file.fileno())
+        except pa.ArrowException as error:
+            path.unlink(missing_ok=True)
+            raise SchemaError(f"rows cannot be written as Parquet: {error}", topic=self.topic) from error
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        assert rows.reached.offset == piece.last, f"rows up to {rows.reached.offset} were read of {piece}"
+        sync(path.parent)
+        return path.stat().st_size
+
+    def _told(self, piece: Piece) -> pa.Schema:
+        values = {
+            "topic": self.topic,
+            "partition": piece.partition,
+            "first_offset": piece.first,
+            "end_offset": piece.last,
+        }
+        schema = self.schema
+        return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: json.dumps(values)})
+
+
+# ---- retention --------------------------------------------------------------------------------------------
+
+
+def _give_up(client: Client, info: TopicInfo, manifest: Manifest, *, skip: Container[int]) -> int:
     """Of a topic whose retention waits for this: rows that it would have given up and that files have.
 
-    Time is this process's clock; bytes are counted in rows of the partition's mean size.
+    Partitions in `skip` keep their rows: their log is not proven to be the one that files have. Time is this
+    process's clock; bytes are counted in rows of the partition's mean size.
     """
     if info.properties.get(messages.RETENTION) != messages.COMPACTED:
         return 0
@@ -145,7 +329,9 @@ def _give_up(client: Client, info: TopicInfo, manifest: dict[str, Any]) -> int:
     held = {part.partition: part for part in client.topic(info.name).partitions}
     gone = 0
     for partition, ends in sorted(client.end_offsets(info.name).items()):
-        compacted = int(manifest["next"].get(str(partition), ends.start))
+        if partition in skip:
+            continue
+        compacted = manifest.reached.get(partition, Reached(ends.start)).offset
         wanted = max(young.get(partition, ends.start), _within(info.retention_bytes, held.get(partition)))
         before = min(wanted, compacted)
         if before > ends.start:
@@ -162,12 +348,6 @@ def _within(bytes_max: int | None, part: PartitionStats | None) -> int:
     return part.end_offset - kept
 
 
-def files(directory: str | os.PathLike[str]) -> list[str]:
-    """Paths of the files that count, in the order of their rows."""
-    root = Path(directory)
-    return [os.fspath(root / piece["path"]) for piece in _manifest(root / MANIFEST)["files"]]
-
-
 @contextlib.contextmanager
 def _alone(root: Path) -> Iterator[None]:
     """One run at a time: two would write each other's files. The kernel ends it with the process."""
@@ -182,158 +362,5 @@ def _alone(root: Path) -> Iterator[None]:
         ) from error
     try:
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _open(root: Path, topic: int, name: str) -> dict[str, Any]:
-    """The manifest, with what a run that died left behind put right."""
-    path = root / MANIFEST
-    if path.exists():
-        manifest = _manifest(path)
-        if manifest["topic"] != topic:
-            raise InvalidArgumentError(
-                "the directory is of another topic (or of one of this name that was deleted); take another",
-                directory=os.fspath(root),
-                topic=name,
-                manifest_topic=manifest["name"],
-            )
-    else:
-        manifest = {"format": FORMAT, "topic": topic, "name": name, "next": {}, "files": []}
-    for entry in manifest["files"][-1:]:  # only the last one can lack its name: they are committed one by one
-        piece = Piece(**entry)
-        with contextlib.suppress(FileNotFoundError):
-            (root / piece.hidden).rename(root / piece.path)
-    _refuse_strangers(root, manifest)
-    for leftover in root.glob("partition=*/.*.part"):
-        if OWN_NAME.fullmatch(leftover.name):
-            leftover.unlink()
-    return manifest
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    """Raises InvalidArgumentError for a file that is no manifest, or one of a newer version."""
-    try:
-        manifest: Any = json.loads(path.read_text())
-    except ValueError:
-        manifest = None
-    known = manifest.get("format") if isinstance(manifest, dict) else None
-    if known is None or (known == FORMAT and not {"topic", "name", "next", "files"} <= manifest.keys()):
-        raise InvalidArgumentError(
-            "this is no manifest of ringfence; restore it, or take another directory", file=os.fspath(path)
-        )
-    assert isinstance(manifest, dict)
-    if known != FORMAT:
-        raise InvalidArgumentError(
-            "the manifest has a format that this version does not know; use a newer ringfence",
-            directory=os.fspath(path.parent),
-            format=known,
-        )
-    return manifest
-
-
-def _refuse_strangers(root: Path, manifest: dict[str, Any]) -> None:
-    """Files that the manifest does not name would be read by whoever reads the directory by name.
-
-    Where a manifest was lost, a run that began anew would name the newer rows only.
-    """
-    named = {piece["path"] for piece in manifest["files"]}
-    paths = (path for path in root.rglob("*") if path.suffix.lower() == ".parquet")
-    found = sorted(os.fspath(path.relative_to(root)) for path in paths)
-    strangers = [path for path in found if path not in named and not path.rpartition("/")[2].startswith(".")]
-    if strangers:
-        raise InvalidArgumentError(
-            f"the directory has Parquet files that {MANIFEST} does not name; restore it if it was lost, move "
-            "them away if they are not of this topic, or take another directory",
-            directory=os.fspath(root),
-            files=strangers[:5],
-            count=len(strangers),
-        )
-
-
-def _next_of(manifest: dict[str, Any], topic: str, ends: Ends) -> int:
-    first = int(manifest["next"].get(str(ends.partition), ends.start))
-    if first < ends.start:
-        raise TruncatedError(
-            f"rows {first} to {ends.start - 1} were given up before they were compacted; run it more often, "
-            "or keep rows longer",
-            topic=topic,
-            partition=ends.partition,
-            rows_lost=ends.start - first,
-        )
-    return first
-
-
-def _rows(client: Client, topic: str, piece: Piece) -> Iterator[pa.RecordBatch]:
-    left = piece.last - piece.first
-    for batch in client.read(topic, partition=piece.partition, start=piece.first):
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
-            return
-
-
-def _write(
-    root: Path,
-    piece: Piece,
-    batches: Iterator[pa.RecordBatch],
-    *,
-    sort: list[str],
-    compression: str,
-    topic: str,
-) -> int:
-    """The rows in a hidden file, on disk; its length in bytes."""
-    path = root / piece.hidden
-    path.parent.mkdir(exist_ok=True)
-    first = next(batches)
-    told = {
-        "topic": topic,
-        "partition": piece.partition,
-        "first_offset": piece.first,
-        "end_offset": piece.last,
-    }
-    schema = first.schema.with_metadata({**(first.schema.metadata or {}), METADATA_KEY: json.dumps(told)})
-    rows = first.num_rows
-    with path.open("wb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
-        with pq.ParquetWriter(file, schema, compression=compression.lower()) as writer:
-            if sort:
-                table = _sorted(pa.Table.from_batches([first, *batches]), sort)
-                rows = table.num_rows
-                writer.write_table(table)
-            else:
-                writer.write_batch(first)
-                for batch in batches:
-                    rows += batch.num_rows
-                    writer.write_batch(batch)
-        file.flush()
-        os.fsync(file.fileno())
-    assert rows == piece.last - piece.first, f"{rows} rows were read of {piece}"
-    _sync(path.parent)
-    return path.stat().st_size
-
-
-def _sorted(table: pa.Table, columns: list[str]) -> pa.Table:
-    plain = pa.schema([field.with_type(without_views(field.type)) for field in table.schema])
-    order = [(name, "ascending") for name in columns]
-    return table.cast(plain).sort_by(order).cast(table.schema)
-
-
-def _commit(root: Path, manifest: dict[str, Any], piece: Piece) -> None:
-    manifest["files"].append(piece._asdict())
-    manifest["next"][str(piece.partition)] = piece.last
-    fresh = root / f".{MANIFEST}.new"
-    with fresh.open("w") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(root / MANIFEST)
-    _sync(root)
-    (root / piece.hidden).rename(root / piece.path)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

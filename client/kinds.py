@@ -24,7 +24,7 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 def without_views(kind: pa.DataType) -> pa.DataType:
     """The same type with 64-bit offsets in place of views, at any depth: pyarrow cannot `take` from views."""
-    return _each_leaf(kind, _without_view)
+    return each_leaf(kind, _without_view)
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
@@ -33,7 +33,7 @@ def in_utc(kind: pa.DataType) -> pa.DataType:
     A zone is how an instant is shown: timestamps of one unit are the same numbers in any. One without a zone
     is no instant, and stays.
     """
-    return _each_leaf(kind, _in_utc)
+    return each_leaf(kind, _in_utc)
 
 
 def has_zone(kind: pa.DataType) -> bool:
@@ -51,17 +51,17 @@ def _in_utc(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp(kind.unit, "UTC") if has_zone(kind) else kind
 
 
-def _each_leaf(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def each_leaf(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """The same type with what has no columns of its own, at any depth, as `changed` gives it."""
 
     def field_of(field: pa.Field) -> pa.Field:
-        return field.with_type(_each_leaf(field.type, changed))
+        return field.with_type(each_leaf(field.type, changed))
 
     types = pa.types
     if types.is_struct(kind):
         return pa.struct([field_of(kind.field(place)) for place in range(kind.num_fields)])
     if types.is_map(kind):
-        key = _each_leaf(kind.key_type, changed)
+        key = each_leaf(kind.key_type, changed)
         return pa.map_(key, field_of(kind.item_field), keys_sorted=kind.keys_sorted)
     if types.is_list(kind):
         return pa.list_(field_of(kind.value_field))

@@ -13,7 +13,7 @@ from ringfence.ask import Ask
 from ringfence.codec import control_body
 from ringfence.elsewhere import move_asks, topics_waited_for
 from ringfence.native import messages, wire
-from ringfence.native.errors import RingfenceError
+from ringfence.native.errors import ProtocolError, RingfenceError
 from ringfence.routing import Layout, layout_of, newest
 
 if TYPE_CHECKING:
@@ -108,6 +108,8 @@ class Tables:
                 layout = self.hold(layout_of(future.result().control(messages.Table)))
             except RingfenceError as error:
                 done(None, error)
+            except Exception as error:  # noqa: BLE001  # who waits for the table hears of it
+                done(None, ProtocolError(f"a routing table cannot be used: {type(error).__name__}: {error}"))
             else:
                 done(layout, None)
 

@@ -187,12 +187,25 @@ class Node:
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int:
         """Forget the partition and give its space back: only for one whose topic a command deleted."""
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int:
-        """Move the log start up to `before_offset`; u64 max means up to the mark."""
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int:
+        """Move the log start up to `before_offset`, as far as the mark is now and then as it moves.
+
+        Rows of owner epochs above `epoch` stay; 0: none of them does. u64 max means up to the mark, once.
+        """
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int:
-        """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}."""
+        """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}.
+
+        With `previous_epoch` an earlier epoch was opened here: {forgotten: True}, and nothing is written, if
+        the partition does not know the producer any more.
+        """
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None
@@ -461,9 +474,15 @@ class SimNode:
     def discard(self, change: int, attempt: int) -> int: ...
     def close(self, topic: int, partition: int) -> int: ...
     def drop(self, topic: int, partition: int) -> int: ...
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int: ...
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int = 0) -> int: ...
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(

@@ -16,6 +16,7 @@ One branch for each thing that a caller can *do*:
     |  |- AlreadyExistsError  ... or pass exist_ok
     |  |- FencedError         ... stop: a newer holder of this producer's name is at work
     |  |- ForgottenError      ... open a new producer epoch, resume from the application's own state
+    |  |- ResumeUnknownError  ... find out what is stored, then open with accept_fresh_start=True
     |  |- ConflictError       ... the sequence is stored with other content
     |  |- TruncatedError      ... read from the log start instead
     |  |- QuarantinedError    ... an operator must repair the partition
@@ -166,6 +167,14 @@ class ForgottenError(RefusedError):
     """The node no longer remembers this producer. Open a new epoch, resume from your own state."""
 
 
+class ResumeUnknownError(RefusedError):
+    """Partitions forgot this named producer: what it stored there cannot be told. See `accept_fresh_start`.
+
+    `topic`, `producer` (the name) and `partitions` say where. Find out from the rows themselves what is
+    stored; then open the name with `accept_fresh_start=True` and send what is missing.
+    """
+
+
 class ConflictError(RefusedError):
     """The sequence is stored with other content: two senders share an epoch, or a batch was changed."""
 
@@ -306,6 +315,7 @@ CODE_ERRORS: dict[Code, type[RingfenceError]] = {
     Code.INTERNAL: RetriableError,
     Code.NOT_SUPPORTED: ProtocolError,
     Code.UNKNOWN_OUTCOME: UnknownOutcomeError,
+    Code.RESUME_UNKNOWN: ResumeUnknownError,
 }
 """The class of each code of an answer REFUSED; a test holds it complete."""
 

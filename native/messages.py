@@ -198,11 +198,15 @@ class Topics(Message):
 
 
 class ProducerOpen(Message):
-    """A new identity for exactly-once appends. `count` unnamed ids may be drawn at once."""
+    """A new identity for exactly-once appends. `count` unnamed ids may be drawn at once.
+
+    `accept_fresh_start`: partitions that forgot the named producer begin as if it were new.
+    """
 
     topic: str
     name: str | None = None
     count: int = 1
+    accept_fresh_start: bool = False
 
 
 class ResumePoint(Message):

@@ -125,6 +125,7 @@ class Code(IntEnum):
     INTERNAL = 31  # a defect of ours; the log has the details
     NOT_SUPPORTED = 32  # the request is defined, and this node's version does not serve it yet
     UNKNOWN_OUTCOME = 33  # appended, but not known durable when the node had to answer; send the same sequence again
+    RESUME_UNKNOWN = 34  # partitions evicted the state of this named producer: no resume point can be told; accept a fresh start, or forget the name
 
 
 class RedirectReason(IntEnum):
@@ -262,7 +263,7 @@ class AnswerHeader(NamedTuple):
     first_offset: int = 0  # PUBLISH: offset of the first row; FETCH: offset of the first row in the body; END_OFFSETS: log start
     end_offset: int = 0  # the mark as an offset: rows below it may be read
     sequence: int = 0  # echo; REDIRECT(sealed): this producer's sealed last sequence
-    send: int = 0  # greatest `send` stored of this producer in this partition
+    send: int = 0  # greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known
     generation: int = 0  # metadata index that the node's routing is current for
     credit_bytes: int = 0  # body bytes that this connection may have unanswered
     rows: int = 0  # rows stored, or rows in the body

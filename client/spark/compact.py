@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ringfence.client import connect
-from ringfence.compact import MANIFEST, ROWS_A_FILE, Compacted, files
+from ringfence.compact import ROWS_A_FILE, Compacted, files
 from ringfence.compact import compact as compact_topic
+from ringfence.compact_manifest import manifest_path
 from ringfence.decode import Decoder
 from ringfence.native.errors import SchemaError
 from ringfence.spark.schema import spark_schema
@@ -73,7 +74,7 @@ def compact(
         )
     found = (
         [_literal(Path(path).resolve()) for path in files(directory)]
-        if (Path(directory) / MANIFEST).exists()
+        if manifest_path(Path(directory)) is not None
         else []
     )
     if not found:

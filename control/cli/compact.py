@@ -30,8 +30,8 @@ def command(
 ) -> int:
     """Write the rows that TOPIC got since the last run to Parquet files below DIRECTORY.
 
-    Each row is in exactly one file that manifest.json names, also when a run is killed; the next run goes on
-    behind it.
+    Each row is in exactly one file that _manifest.parquet names, also when a run is killed; the next run goes
+    on behind it. The directory can be read as a whole; the manifest has no rows.
 
     \b
     Example:

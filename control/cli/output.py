@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,7 +27,7 @@ def emit(values: Mapping[str, Any]) -> None:
 
 
 def emit_rows(rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line each, in one write. Bytes become base64, decimals and times strings, NaN null."""
+    """A line each, in one write. Bytes become base64, decimals strings, floats that JSON lacks null."""
     sys.stdout.buffer.write(_ENCODER.encode_lines(rows))
     sys.stdout.buffer.flush()
 
@@ -34,7 +35,7 @@ def emit_rows(rows: Sequence[Mapping[str, Any]]) -> None:
 def show_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, ids: Collection[str] = ()
 ) -> None:
-    """A table on stdout. Columns of numbers only are set to the right.
+    """A table on stdout, each value on one line. Columns of numbers only are set to the right.
 
     `ids`: columns whose numbers are names; they are shown as options take them, without separators.
     """
@@ -48,7 +49,7 @@ def show_table(
     )
     for place, name in enumerate(columns):
         numbers = bool(kept) and all(isinstance(row[place], int | float) for row in kept)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        table.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in kept:
         table.add_row(*(
             Text(str(value) if name in ids and value is not None else shown(value))
@@ -78,7 +79,7 @@ def shown(value: Any) -> str:
         return f"{value:,.3f}"
     if isinstance(value, bytes):
         return value.hex()
-    return str(value)
+    return printable(str(value))
 
 
 def shown_bytes(size: float) -> str:

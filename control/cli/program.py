@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from ringfence.control.cli.exits import Exit, OutputFailedError, ended_in_order, exit_of, table
+from ringfence.control.cli.printable import prepare_stdout, printable
 from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -29,7 +30,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show a partition; force an owner where a majority is lost.",
     ),
     "rebalance": ("ringfence.control.cli.rebalance", "Move partitions between nodes, watch and steer it."),
+    "cluster": (
+        "ringfence.control.cli.cluster",
+        "Show programs and levels of the nodes; finalize an upgrade.",
+    ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
+    "producer": ("ringfence.control.cli.producer", "List named producers of a topic, give names back."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),
@@ -133,8 +139,7 @@ def run(arguments: list[str]) -> int:
     if sys.stdout is None and "serve" not in arguments:  # a service may well run without
         message = "the output cannot be written: stdout is closed"
         return _report("OutputFailedError", message, Exit.OUTPUT, {}, as_json=False)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="surrogateescape")  # names that are no text come out as they are
+    prepare_stdout()
     try:
         with ended_in_order():
             code = root.main(args=arguments, prog_name="ringfence", standalone_mode=False)
@@ -191,5 +196,5 @@ def _report(name: str, text: str, code: Exit, values: dict[str, Any], *, as_json
         told = {"error": name, "message": line, "exit": int(code), **values}
         click.echo(json.dumps(told, default=str), err=True)
     else:
-        click.echo(f"ringfence: {line}", err=True)
+        click.echo(f"ringfence: {printable(line)}", err=True)
     return code

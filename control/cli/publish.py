@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from contextlib import ExitStack, suppress
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringfence.arguments import scope_name
 from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
-from ringfence.control.cli.exits import Exit, PartlyStoredError, exit_of
+from ringfence.control.cli.exits import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.words import counted
@@ -86,7 +88,7 @@ def command(topic: str, files: tuple[str, ...], *, address: str, as_json: bool, 
                 _publish(client, topic, file, sent, options, first=place == 0)
     except (RingfenceError, click.UsageError) as error:
         sent.tell_early(topic)
-        if sent.rows and isinstance(error, RingfenceError) and exit_of(error) is Exit.UNREACHABLE:
+        if sent.rows and options["scope"] is None and not isinstance(error, UnknownOutcomeError):
             raise sent.partly(error) from error
         if isinstance(error, NotFoundError) and not (options["create"] or sent.rows):
             source = "what comes" if files[0] == "-" else files[0]
@@ -107,8 +109,10 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--epoch numbers the runs of a --scope: give that, too")
     if options["scope"] is not None and options["name"] is not None:
         raise click.UsageError("--scope and --producer exclude each other: a scope has producers of its own")
-    if options["scope"] is not None and not 0 < len(options["scope"].encode()) <= SCOPE_BYTES_MAX:
-        raise click.UsageError(f"--scope: a name of 1 to {SCOPE_BYTES_MAX} bytes")
+    if options["scope"] is not None:
+        if not 0 < len(os.fsencode(options["scope"])) <= SCOPE_BYTES_MAX:
+            raise click.UsageError(f"--scope: a name of 1 to {SCOPE_BYTES_MAX} bytes")
+        scope_name(options["scope"], SCOPE_BYTES_MAX)  # before a topic is made
 
 
 def _publish_whole(
@@ -181,7 +185,13 @@ def _publish(
     """One file. RingfenceError; UsageError where it cannot be read, or not to its end."""
     with Source(file, batch_rows=options["batch_rows"]) as source:
         batches = _begun(client, topic, source, options, first=first)
-        producer = client.producer(topic, name=options["name"], timeout_s=options["timeout_s"])
+        # All rows of the files are sent, whatever an earlier run stored: no resume point is looked at.
+        producer = client.producer(
+            topic,
+            name=options["name"],
+            timeout_s=options["timeout_s"],
+            accept_fresh_start=options["name"] is not None,
+        )
         with producer, progress(file, source.rows, quiet=sent.as_json) as bar:
             try:
                 _send(producer, batches, sent, bar)
@@ -300,10 +310,11 @@ class _Sent:
         if stored:
             self._count(appended, stored, size * stored // rows)
 
-    def partly(self, error: RingfenceError) -> PartlyStoredError:
-        """Not "try again": that would store these rows twice."""
+    def partly(self, error: RingfenceError | click.UsageError) -> PartlyStoredError:
+        """Neither "try again" nor a refusal alone: the same command would store these rows twice."""
+        why = error.format_message().rstrip(".") if isinstance(error, click.UsageError) else error.message
         return PartlyStoredError(
-            f"{self._stored()}, the others are not ({error.message}); {_AGAIN}",
+            f"{self._stored()}, the others are not ({why}); {_AGAIN}",
             rows=self.rows,
             partitions=sorted(self._partitions),
         )

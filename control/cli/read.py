@@ -19,6 +19,7 @@ from ringfence.control.cli.connection import (
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.output import emit_rows, json_option, progress, show_table
 from ringfence.control.cli.tables import Sink
+from ringfence.control.cli.values import rows_of
 
 if TYPE_CHECKING:
     from ringfence import Client
@@ -50,7 +51,9 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
     """Read rows of TOPIC up to its end as of now, or on and on with --follow.
 
     Without --output rows are shown as a table (20 of them unless --limit says otherwise); with --json each
-    row is a line.
+    row is a line. Instants are ISO 8601 in UTC, durations ISO 8601, bytes base64 (in tables hexadecimal),
+    decimals strings; NaN and infinities are "NaN", "Infinity" and "-Infinity". A table shows control
+    characters as escapes. In an Arrow file dictionaries are written as their values.
 
     \b
     Example:
@@ -83,7 +86,7 @@ def command(topic: str, *, address: str, timeout_s: float, as_json: bool, **opti
                 _to_file(limited(reader, options["limit"]), schema, sink, total)
             elif as_json:
                 for batch in limited(reader, options["limit"]):
-                    emit_rows(batch.to_pylist())
+                    emit_rows(rows_of(batch, as_json=True))
             else:
                 _to_table(reader, options["limit"], follow=options["follow"])
     return Exit.OK
@@ -162,13 +165,13 @@ def _to_table(batches: Iterator[pa.RecordBatch], limit: int | None, *, follow: b
     """One table of the rows, or with --follow a table of each batch as it comes."""
     if follow:
         for batch in limited(batches, limit):
-            show_table("", batch.schema.names, [list(row.values()) for row in batch.to_pylist()])
+            show_table("", batch.schema.names, [list(row.values()) for row in rows_of(batch)])
         return
     kept = list(limited(batches, limit or LIMIT_SHOWN + 1))  # one more tells that there are more
     if not kept:
         click.echo("no rows", err=True)
         return
-    rows = [list(row.values()) for batch in kept for row in batch.to_pylist()]
+    rows = [list(row.values()) for batch in kept for row in rows_of(batch)]
     show_table("", kept[0].schema.names, rows[: limit or LIMIT_SHOWN])
     if limit is None and len(rows) > LIMIT_SHOWN:
         more = f"the first {LIMIT_SHOWN} rows; there are more: --limit N, --json or --output FILE show them"

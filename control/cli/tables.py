@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 
 from ringfence.control.cli.exits import output_at
 from ringfence.control.cli.output import refuse_binary_to_terminal
+from ringfence.file_form import FileForm, arrow_file_form, parquet_form
 
 _STREAM = ".arrows"
 _ARROW = (".arrow", ".ipc", ".feather")
 _PARQUET = (".parquet", ".pq")
 _KNOWN = ", ".join((*_PARQUET, *_ARROW, _STREAM))
+_PARQUET_KEYS = b"PARQUET:"
 _FILE_MAGIC = b"ARROW1"
 BATCH_ROWS = 65_536
 """Rows of one send: 8 MiB of TPC-H lineitem, which is where the disk bounds a node and not the call."""
@@ -41,10 +43,18 @@ class Source:
         self._stack = ExitStack()
         try:
             self._open()
+            self.schema = plain_schema(self._schema)
+            for field in self.schema:
+                _check_text(path, field)
         except (OSError, pa.ArrowException) as error:
             self._stack.close()
             raise click.UsageError(f"{path}: {_why(path, error)}") from error
-        self.schema = plain_schema(self._schema)
+        except UnicodeDecodeError as error:
+            self._stack.close()
+            raise click.UsageError(f"{path}: the name of a column is no UTF-8: {error.object!r}") from error
+        except click.UsageError:
+            self._stack.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -146,10 +156,36 @@ def readable(source: Source) -> Iterator[pa.RecordBatch]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with plain strings and binaries in place of views, and without the file's own metadata."""
+    """The schema with plain strings and binaries in place of views, and without the file's own metadata.
+
+    A field's metadata stays: it names an Arrow extension type. Parquet's field ids go.
+    """
     plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    fields = [pa.field(field.name, plain.get(field.type, field.type), field.nullable) for field in schema]
-    return pa.schema(fields)
+    return pa.schema(
+        [
+            field.with_type(plain.get(field.type, field.type)).with_metadata(_kept_metadata(field))
+            for field in schema
+        ]
+    )
+
+
+def _check_text(path: str, field: pa.Field) -> None:
+    """UsageError where a column's metadata is damaged. UnicodeDecodeError where its name is, at any depth."""
+    try:
+        for text in chain.from_iterable((field.metadata or {}).items()):
+            text.decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"{path}: the metadata of column {field.name!r} is no UTF-8: {error.object!r}; it names the "
+            "column's extension type: write the file again, or without it"
+        ) from error
+    for place in range(field.type.num_fields):
+        _check_text(path, field.type.field(place))
+
+
+def _kept_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
+    given = field.metadata or {}
+    return {key: value for key, value in given.items() if not key.startswith(_PARQUET_KEYS)} or None
 
 
 class Sink:
@@ -165,6 +201,7 @@ class Sink:
         """
         self.path = path
         self._writer: Any = None
+        self._form: FileForm | None = None
         self._is_begun = False
         self._stack = ExitStack()
         suffix = Path(path).suffix.lower()
@@ -181,10 +218,16 @@ class Sink:
         self._is_parquet = suffix in _PARQUET
 
     def begin(self, schema: pa.Schema) -> None:
-        """Open the file; also a read of no rows gives a file with its columns."""
+        """Open the file; also a read of no rows gives a file with its columns.
+
+        Raises:
+            SchemaError: the file cannot hold a column.
+        """
         if self.path == "-":
             self._writer = pa.ipc.new_stream(sys.stdout.buffer, schema)
             return
+        self._form = parquet_form(schema) if self._is_parquet else arrow_file_form(schema)
+        schema = self._form.schema
         with output_at(self.path):
             # Opened here, for pyarrow takes no name that is not UTF-8.
             file = self._stack.enter_context(self._part.open("wb"))
@@ -196,6 +239,8 @@ class Sink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         assert self._writer is not None, "begin first"
+        if self._form is not None:
+            batch = self._form.convert(batch)
         with output_at(self.path) if self.path != "-" else nullcontext():
             self._writer.write_batch(batch)
 

@@ -14,6 +14,7 @@ from ringfence.control.cli.connection import PARTITION, address_option, timeout_
 from ringfence.control.cli.exits import Exit
 from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, shown_rows, shown_size
 from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
+from ringfence.control.cli.printable import printable
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.topic_door import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
@@ -141,7 +142,7 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
     keeps += [f"retention {topic['retention_ms']:,} ms"] if topic["retention_ms"] else []
     keeps += [f"{key}={value}" for key, value in sorted(topic["properties"].items())]
     for line in keeps:
-        click.echo(line)
+        click.echo(printable(line))
     key = topic["key"]
     fields = [
         [column["name"], column["type"], column["nullable"],

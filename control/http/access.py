@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Annotated, Final
@@ -23,6 +24,17 @@ from ringfence.control.model.tokens import RANKS, Role, Token
 from ringfence.control.runtime.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
 from ringfence.token import VARIABLE
+
+
+class About(Enum):
+    """What an operation tells or changes: it decides what a token with a prefix of topics may ask for."""
+
+    CLUSTER = "cluster"
+    """Everything: also other tenants' topics, loads or moves. Refused to a token with a prefix."""
+    MEMBERS = "members"
+    """Nodes, limits, positions; no topic. A token with a prefix may read it, and change nothing of it."""
+    TOPICS = "topics"
+    """The topic of the path, which is checked here; or topics that the operation itself checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +69,15 @@ class Access:
     ) -> None:
         self._state, self._refused, self._loopback, self._now_ms = state, refused, loopback, now_ms
 
-    def needs(self, role: Role, *, topics: bool = False) -> Callable[[Request], Awaitable[Principal]]:
-        """A dependency that lets in who has at least `role`.
-
-        Who is for some topics only may change nothing else: `topics` tells that this is about topics, and
-        then the one of the path is checked; the operation itself checks one in a body.
-        """
+    def needs(self, role: Role, about: About) -> Callable[[Request], Awaitable[Principal]]:
+        """A dependency that lets in a caller with at least `role`, within the prefix of its token."""
 
         async def let_in(request: Request) -> Principal:
             token: Token | None = None
             try:
                 token = self._token(request)
                 who = LOCAL_ADMIN if token is None else self._holder(token)
-                _check(who, request, role, topics=topics)
+                _check(who, request, role, about)
             except Problem as problem:
                 await self._refused.add(request, problem, token)
                 raise
@@ -113,15 +121,19 @@ class Access:
             raise Problem(403, "foreign-origin", "without tokens no other page's requests are served")
 
 
-def _check(who: Principal, request: Request, role: Role, *, topics: bool) -> None:
+def _check(who: Principal, request: Request, role: Role, about: About) -> None:
     """Problem 403 when who asks may not."""
     if RANKS[who.role] < RANKS[role]:
         detail = f"{who.name!r} is {who.role}, this needs {role}"
         raise Problem(403, "forbidden", detail, needs=str(role), has=str(who.role))
-    if who.prefix and not topics and role is not Role.VIEWER:
-        detail = f"{who.name!r} is for topics that begin with {who.prefix!r} only"
+    is_open = about is About.TOPICS or (about is About.MEMBERS and role is Role.VIEWER)
+    if who.prefix and not is_open:
+        detail = (
+            f"{who.name!r} is for topics that begin with {who.prefix!r} only, and this is about all of them; "
+            "ask with a token without a prefix"
+        )
         raise Problem(403, "forbidden", detail, prefix=who.prefix)
-    if topics and "tenant" in request.path_params:
+    if about is About.TOPICS and "tenant" in request.path_params:
         who.check("/".join(request.path_params[part] for part in ("tenant", "namespace", "name")))
 
 

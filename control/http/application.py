@@ -9,7 +9,16 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
-from ringfence.control.http import changes, events, partitions, problems, reads, rebalance
+from ringfence.control.http import (
+    changes,
+    cluster,
+    events,
+    partitions,
+    problems,
+    producers,
+    reads,
+    rebalance,
+)
 from ringfence.control.http.access import Access
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.limits import Limits
@@ -33,10 +42,11 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
     access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
     desk = Desk(node, access)
     for router in (
-        reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
+        reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
+        reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
         changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
-        partitions.router(desk),
+        partitions.router(desk), producers.router(desk), cluster.router(desk),
     ):  # fmt: skip
         app.include_router(router)
     _describe(app)

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel
 
 from ringfence.control.http import shapes
+from ringfence.control.http.access import About
 from ringfence.control.http.described import PROBLEMS, change_headers, needs
 from ringfence.control.http.desk import Desk
 from ringfence.control.http.problems import Problem, unknown_node
@@ -32,7 +33,8 @@ TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
 
 
 def _router(tag: str, desk: Desk, role: Role) -> APIRouter:
-    depends = [*needs(desk.access, role, topics=tag == "topics"), Depends(change_headers)]
+    about = About.TOPICS if tag == "topics" else About.CLUSTER
+    depends = [*needs(desk.access, role, about), Depends(change_headers)]
     return APIRouter(tags=[tag], dependencies=depends, responses=PROBLEMS)
 
 

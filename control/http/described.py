@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Response
 
-from ringfence.control.http.access import Access
+from ringfence.control.http.access import About, Access
 from ringfence.control.http.shapes import Problem
 from ringfence.control.model.tokens import Role
 
@@ -49,9 +49,9 @@ IfMatch = Annotated[
 ]
 
 
-def needs(access: Access, role: Role, *, topics: bool = False) -> list[Any]:
-    """Dependencies of a router whose operations need `role`; `topics`: they are about topics."""
-    return [Depends(access.needs(role, topics=topics))]
+def needs(access: Access, role: Role, about: About = About.CLUSTER) -> list[Any]:
+    """Dependencies of a router whose operations need `role` and are about this."""
+    return [Depends(access.needs(role, about))]
 
 
 def no_store(response: Response) -> None:

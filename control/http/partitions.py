@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from ringfence.control.http.access import About, principal
 from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.desk import Desk
+from ringfence.control.http.problems import Problem
 from ringfence.control.http.shapes import Number, Receipt
 from ringfence.control.machines.change_checks import ACCEPTS_MIN, WHY_MAX
 from ringfence.control.model.ids import PartitionId
@@ -50,21 +52,34 @@ def router(desk: Desk) -> APIRouter:
 
 
 def _reads(desk: Desk) -> APIRouter:
-    reads = APIRouter(
+    reads = APIRouter()
+    ones = APIRouter(
+        tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
+        responses=PROBLEMS,
+    )  # fmt: skip
+    whole = APIRouter(
         tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
     )  # fmt: skip
 
-    @reads.get("/admin/partitions/{partition}", operation_id="partition")
-    async def partition(partition: Number) -> dict[str, Any]:
+    @ones.get("/admin/partitions/{partition}", operation_id="partition")
+    async def partition(request: Request, partition: Number) -> dict[str, Any]:
         """Owner, replicas and open change; of a failover what each replica answered, and would lose."""
+        topic = desk.node.partitions.topic_of(PartitionId(partition))
+        prefix = principal(request).prefix
+        if not ("" if topic is None else topic.name).startswith(prefix):
+            # Also of a partition that is not there: whether another tenant has it is not told.
+            detail = f"partition {partition} is not one of topics that begin with {prefix!r}"
+            raise Problem(403, "forbidden", detail, prefix=prefix)
         return await desk.node.partitions.show(PartitionId(partition))
 
-    @reads.get("/admin/fsck", operation_id="fsck")
+    @whole.get("/admin/fsck", operation_id="fsck")
     async def fsck() -> dict[str, Any]:
         """Whether the cluster keeps I1, I4, I5, I11 and I16: every node is asked, some seconds long."""
         return await desk.node.inspections.inspect()
 
+    reads.include_router(ones)
+    reads.include_router(whole)
     return reads
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import StringConstraints
 
 from ringfence.control.http import shapes
-from ringfence.control.http.access import Access, principal
+from ringfence.control.http.access import About, Access, principal
 from ringfence.control.http.described import PROBLEMS, needs, no_store
 from ringfence.control.http.metrics import exposition
 from ringfence.control.http.problems import Problem, unknown_node
@@ -22,6 +22,7 @@ from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Assignment, Topic
 from ringfence.control.runtime import views
 from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.prefixes import narrowed_status
 
 LIST_MAX = 1_000
 Named = Annotated[shapes.Segment, "a part of a topic's name"]
@@ -66,26 +67,28 @@ def probes(node: Node) -> APIRouter:
         """200 while the node serves, degraded or not; 503 while it starts or stops."""
         no_store(response)
         response.status_code = 200 if node.health.state in {"serving", "degraded"} else 503
-        return shapes.Ready(state=node.health.state, reasons=node.health.reasons)
+        reasons = node.health.reasons
+        if reasons and node.proposer.state.tokens:  # they name topics and scopes, and no token was shown
+            reasons = [f"{len(reasons)} reasons: GET /admin/status, with a token, tells them"]
+        return shapes.Ready(state=node.health.state, reasons=reasons)
 
     return router
 
 
 def of_node(node: Node, access: Access) -> APIRouter:
     """This node: status, metrics, metadata; and who asks."""
-    router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
+    depends = needs(access, Role.VIEWER, About.MEMBERS)
+    router = APIRouter(tags=["node"], dependencies=depends, responses=PROBLEMS)
     looked = Depends(Looked(node))
 
-    @router.get("/metrics", operation_id="metrics", response_class=Response,
-                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
-    async def metrics() -> Response:
-        """Prometheus text format."""
-        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
-
     @router.get("/admin/status", operation_id="status", dependencies=[looked])
-    async def status() -> shapes.Status:
-        """What this node is and how it fares: leader, term, index, hash, role, counters."""
-        told, (at, digest) = node.status(), node.digest
+    async def status(request: Request) -> shapes.Status:
+        """What this node is and how it fares: leader, term, index, hash, role, counters.
+
+        A token with a prefix gets counts of its own topics, and neither counters nor texts of reasons.
+        """
+        told = narrowed_status(node.proposer.state, principal(request).prefix, node.status())
+        at, digest = node.digest
         formed = node.proposer.state.ring.is_formed
         values = {name: getattr(told, name) for name in told.__struct_fields__}
         for name in ("cluster", "history", "store"):
@@ -118,9 +121,22 @@ def of_node(node: Node, access: Access) -> APIRouter:
     return router
 
 
+def of_loads(node: Node, access: Access) -> APIRouter:
+    """This node's counters and the loads of all topics."""
+    router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
+
+    @router.get("/metrics", operation_id="metrics", response_class=Response,
+                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    async def metrics() -> Response:
+        """Prometheus text format."""
+        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
 def of_cluster(node: Node, access: Access) -> APIRouter:
     """Nodes, ring, limits."""
-    depends = [*needs(access, Role.VIEWER), Depends(Looked(node))]
+    depends = [*needs(access, Role.VIEWER, About.MEMBERS), Depends(Looked(node))]
     router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/nodes", operation_id="nodes")
@@ -165,7 +181,7 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
 
 def of_topics(node: Node, access: Access) -> APIRouter:
     """Topics and their figures."""
-    depends = [*needs(access, Role.VIEWER, topics=True), Depends(Looked(node))]
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics", operation_id="topics")
@@ -216,7 +232,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
 
 def of_tables(node: Node, access: Access) -> APIRouter:
     """Layouts of topics, and where their partitions are."""
-    depends = [*needs(access, Role.VIEWER, topics=True), Depends(Looked(node))]
+    depends = [*needs(access, Role.VIEWER, About.TOPICS), Depends(Looked(node))]
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")

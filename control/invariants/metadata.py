@@ -42,6 +42,7 @@ def check_step(before: MetadataState, after: MetadataState, index: int) -> None:
     assert before.cluster in {b"", after.cluster}, "a cluster changed its id"
     assert before.history in {b"", after.history}, "a history changed its id"
     assert after.time_ms >= before.time_ms, "time went back"
+    assert after.level >= before.level, "the level went back"
     for number in set(after.topics) - set(before.topics):
         assert number == index, f"I2: topic {number} appeared at entry {index}"
     for number, topic in after.topics.items():
@@ -117,13 +118,17 @@ def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
             "a schema that does not extend the one before"
         )
     assert set(topic.starts) <= set(ids), "a log start of no partition"
+    assert all(topic.start_epoch(part) <= topic.assignments[part].epoch for part in topic.starts), (
+        "a log start of an epoch of the future"
+    )
 
 
 def _check_topic_step(before: Topic, after: Topic) -> None:
     assert after.layout.version >= before.layout.version, "I2: a version went back"
     assert after.schemas[: len(before.schemas)] == before.schemas, "a schema changed its id"
     for partition, start in before.starts.items():
-        assert after.starts[partition] >= start, "I14: a log start went back"
+        moved = after.start_epoch(partition), after.starts[partition]
+        assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
             assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"
@@ -136,6 +141,9 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
 def _check_producers(state: MetadataState, index: int) -> None:
     ids = [known.producer for names in state.producers.values() for known in names.values()]
     assert len(set(ids)) == len(ids), "two names share a producer id"
+    for topic, waiting in state.unopened.items():
+        assert waiting, "no name of a topic is unopened, and it stands there"
+        assert set(waiting) <= set(state.producers.get(topic, {})), "an unopened name is not there"
     for names in state.producers.values():
         for known in names.values():
             assert drawn_at(known.producer) <= known.epoch <= index, (

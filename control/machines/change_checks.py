@@ -10,6 +10,7 @@ from ringfence.control.machines.metadata_ring import eligible_fault
 from ringfence.control.machines.refusals import conflict, invalid, stale, unknown_topic
 from ringfence.control.model.change_commands import CommitChange, FailOver, ForceOwner, PrepareChange
 from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
+from ringfence.control.model.characters import BLANKS
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.results import Refused
@@ -180,7 +181,7 @@ def force_fault(state: MetadataState, command: ForceOwner) -> Refused | None:
     fault = forced_set_fault(state, change, command)
     if fault is not None:
         return fault
-    if len(command.accepts.strip()) < ACCEPTS_MIN or len(command.accepts) > WHY_MAX:
+    if len(command.accepts.strip(BLANKS)) < ACCEPTS_MIN or len(command.accepts) > WHY_MAX:
         return invalid(
             f"accepts={command.accepts[:80]!r}: say in {ACCEPTS_MIN} to {WHY_MAX} characters what may be lost"
         )

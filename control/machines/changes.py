@@ -224,7 +224,7 @@ def _hopeless(state: MetadataState, change: Change, seen: Seen, now_ms: int) -> 
         if held_ms >= limit(state, "hold_timeout_ms"):
             return f"held for {held_ms} ms, the limit `hold_timeout_ms`"
         return ""
-    for place in {owner, change.owner, *change.adds}:
+    for place in dict.fromkeys((owner, change.owner, *change.adds)):
         if not _is_live(state, place):
             node = state.nodes.get(place.node)
             return f"node {place.node} is {'gone' if node is None else node.life}"

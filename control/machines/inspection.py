@@ -125,6 +125,8 @@ class Inspection:
             elif copy is not None and copy.get("quarantined"):
                 yield Finding("I5", int(node), *place, f"damaged: {copy['quarantined']}")
         yield from self._chains(place, {node: copy for node, copy in copies.items() if copy is not None})
+        if is_settled and self.is_live:
+            yield from _starts(topic, assignment, place, copies)
         if is_settled:
             yield from self._majority(topic, assignment, place, copies, unproven)
 
@@ -221,6 +223,26 @@ def _owners(
         ):  # fmt: skip
             what = f"is the owner under epoch {assignment.epoch} and takes no appends"
             yield Finding("I4", int(node), *place, what)
+
+
+def _starts(
+    topic: Topic, assignment: Assignment, place: tuple[int, int],
+    copies: Mapping[NodeId, Mapping[str, Any] | None],
+) -> Iterator[Finding]:  # fmt: skip
+    """Replicas of the owner's history that show rows which the owner has given up by the metadata.
+
+    Where the owner's log begins below, the start is about rows of a history that was given up, or waits.
+    """
+    start, owner = topic.starts.get(PartitionId(place[1]), 0), copies.get(assignment.owner.node)
+    if owner is None or int(owner.get("start_offset", 0)) < start:
+        return
+    for node, copy in copies.items():
+        if (
+            copy is not None and not copy.get("quarantined") and copy["owner_epoch"] == owner["owner_epoch"]
+            and int(copy.get("start_offset", start)) < start <= int(copy["end_offset"])
+        ):  # fmt: skip
+            what = f"begins at row {copy['start_offset']}; a truncate gave up the rows below {start}"
+            yield Finding("I14", int(node), *place, what)
 
 
 def _end(copy: Mapping[str, Any]) -> tuple[int, int]:

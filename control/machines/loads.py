@@ -40,11 +40,15 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Told(msgspec.Struct, frozen=True, array_like=True):
-    """What one node tells. `others_*` are sums over the partitions that are not named."""
+    """What one node tells. `others_*` are sums over the partitions that are not named.
+
+    `level` is the newest one that its program knows; programs without levels do not tell, and pass over it.
+    """
 
     parts: Annotated[tuple[Load, ...], Meta(max_length=PARTS_MAX)] = ()
     others_bytes_s: Number = 0
     others_requests_s: Number = 0
+    level: Number = 0
 
     @property
     def bytes_s(self) -> int:

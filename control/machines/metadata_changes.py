@@ -22,6 +22,7 @@ from ringfence.control.machines.change_rules import (
     with_leftovers,
     without_leftover,
 )
+from ringfence.control.machines.metadata_topics import with_start_epochs
 from ringfence.control.machines.move_records import followed, tried, try_fault
 from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.change_commands import (
@@ -156,14 +157,27 @@ def commit(
 
 
 def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
-    """Nodes that are new among the replicas follow the owner; they have nothing to adopt."""
+    """Nodes that are new among the replicas follow the owner; they have nothing to adopt.
+
+    A log start of the history that ends here is not about the rows that will have its offsets.
+    """
     change = state.changes[command.partition]
+    state = _with_start_of_past(state, change)
     if command.replicas:
         held = {place.node: place for place in change.replicas}
         replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
         state = taken_up(state, change.partition, replicas)
         change = replace(change, replicas=replicas)
     return commit(state, change, command.owner, None, index)
+
+
+def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
+    """One that was ordered by a program of level 0 gets the epoch of the owner that is given up."""
+    topic, partition = state.topics[change.topic], change.partition
+    if not state.level or partition not in topic.starts or topic.start_epoch(partition):
+        return state
+    topic = with_start_epochs(topic, {partition: topic.assignments[partition].epoch})
+    return replace(state, topics={**state.topics, topic.topic: topic})
 
 
 def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:

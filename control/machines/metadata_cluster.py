@@ -12,6 +12,7 @@ from ringfence.control.model.commands import (
     ClusterCommand,
     InitCluster,
     OpenSession,
+    RaiseLevel,
     RestartNode,
     SetAddresses,
     SetConfig,
@@ -32,6 +33,8 @@ def validate(state: MetadataState, command: ClusterCommand) -> Refused | None:
             return check_node(state, command)
         case OpenSession():
             return None
+        case RaiseLevel():
+            return check_raise(state, command)
         case SetConfig():
             return check_config(state, command)
 
@@ -46,6 +49,8 @@ def execute(state: MetadataState, command: ClusterCommand, index: Index) -> tupl
             return set_addresses(state, command)
         case OpenSession():
             return open_session(state, index)
+        case RaiseLevel():
+            return raised(state, command), Done()
         case SetConfig():
             return set_config(state, command)
 
@@ -97,7 +102,8 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
                 f"node {command.node} was started by entry {node.started}, this start knew of "
                 f"{command.after}: a late one ends no process that runs"
             )
-        fault = node_checks.settings_fault(zone=command.zone, labels=command.labels)
+        fault = node_checks.level_fault(state, command.level)
+        fault = fault or node_checks.settings_fault(zone=command.zone, labels=command.labels)
     return fault or node_checks.addresses_fault(command.addresses, command.control, command.http)
 
 
@@ -153,6 +159,20 @@ def open_session(state: MetadataState, index: Index) -> tuple[MetadataState, Res
     while len(sessions) > SESSIONS_MAX:
         del sessions[min(sessions, key=lambda known: (sessions[known].used, known))]
     return replace(state, sessions=sessions), SessionOpened(session=session)
+
+
+def check_raise(state: MetadataState, command: RaiseLevel) -> Refused | None:
+    if command.level <= state.level or set(command.nodes) == set(state.nodes):
+        return None
+    asked, members = ", ".join(map(str, sorted(command.nodes))), ", ".join(map(str, sorted(state.nodes)))
+    return stale(
+        f"level {command.level} was agreed on by nodes {asked}, the members are {members}: ask once more"
+    )
+
+
+def raised(state: MetadataState, command: RaiseLevel) -> MetadataState:
+    """A level never goes back; one that is reached already changes nothing."""
+    return replace(state, level=command.level) if command.level > state.level else state
 
 
 def check_config(state: MetadataState, command: SetConfig) -> Refused | None:

@@ -80,7 +80,8 @@ def check_register(state: MetadataState, command: RegisterNode) -> Refused | Non
     if node_of(state, command.store) is None and len(state.nodes) >= limit(state, "nodes_max"):
         return invalid(f"the cluster has {len(state.nodes)} nodes, its limit `nodes_max`")
     return (
-        node_checks.store_fault(command.store)
+        node_checks.level_fault(state, command.level)
+        or node_checks.store_fault(command.store)
         or node_checks.addresses_fault(command.addresses, command.control, command.http)
         or node_checks.settings_fault(command.zone, command.weight, command.labels)
     )

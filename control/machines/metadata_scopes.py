@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ringfence.control.machines import scope_owners
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.refusals import invalid, unknown_topic
 from ringfence.control.model import names
@@ -79,12 +80,14 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
         return invalid(str(error))
     if len(command.instance) > INSTANCE_BYTES_MAX:
         return invalid(f"an instance of {len(command.instance)} bytes: at most {INSTANCE_BYTES_MAX}")
+    # Below level 1 programs apply it that do not know prefixes; `ScopeRequests` alone checks them there.
+    knows_owners = state.level >= scope_owners.LEVEL_OF_OWNERS
+    fault = scope_owners.fault(state, command.name, command.prefix) if knows_owners else None
+    if fault is not None:
+        return Refused(code=Code.UNAUTHORIZED, message=fault)
     known = state.scope_names.get(command.name)
     if known is None:
-        most = limit(state, "scopes_max")
-        if len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
-            return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
-        return None
+        return check_room(state, command)
     scope = state.scopes[known]
     if command.instance and command.instance in scope.fenced:
         message = f"scope {command.name!r} was begun anew since: this driver is fenced; end it"
@@ -98,6 +101,19 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
     return Refused(code=Code.CONFLICT, message=message)
 
 
+def check_room(state: MetadataState, command: BeginScope) -> Refused | None:
+    most = limit(state, "scopes_max")
+    if len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
+        return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
+    if _gone(state, command.prefix) is not None:
+        return None
+    message = (
+        f"there are {most} scopes, as many as `scopes_max` allows, and no named one of another owner is "
+        "forgotten for a new one: raise it (ringfence config set scopes_max=N), or use fewer names"
+    )
+    return Refused(code=Code.OVERLOADED, message=message)
+
+
 def is_same_driver(scope: Scope, command: BeginScope) -> bool:
     """Whether this BEGIN is one more of the scope's driver."""
     return bool(command.instance) and command.instance == scope.instance
@@ -106,7 +122,7 @@ def is_same_driver(scope: Scope, command: BeginScope) -> bool:
 def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[MetadataState, Result]:
     known = state.scope_names.get(command.name)
     if known is None:
-        state = _with_room(state)
+        state = _with_room(state, command.prefix)
         known = ScopeId(drawn(index, 0))
         scope = Scope(
             scope=known,
@@ -129,6 +145,8 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
                 fenced=fenced,
                 one_off=scope.one_off and command.one_off,
             )
+    if command.prefix and state.level >= scope_owners.LEVEL_OF_OWNERS and not scope_owners.owner_of(scope):
+        scope = replace(scope, prefix=command.prefix)
     decided = max(scope.committed, scope.expired)
     result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
     return _with(state, scope), result
@@ -257,22 +275,32 @@ def _with(state: MetadataState, scope: Scope) -> MetadataState:
     return replace(state, scopes={**state.scopes, scope.scope: scope})
 
 
-def _with_room(state: MetadataState) -> MetadataState:
-    """Forget scopes that were used longest ago, an eighth at once: their copies cost less then.
-
-    Named ones only when no other is left: the epochs of one that is forgotten would be committed again. Of
-    one-off ones half stay: the newest may be under way.
-    """
-    most = limit(state, "scopes_max")
-    if len(state.scopes) < most:
+def _with_room(state: MetadataState, prefix: str) -> MetadataState:
+    """The state without the scopes that make room for a new one of this prefix."""
+    gone = _gone(state, prefix)
+    if not gone:
         return state
-    idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
-    eighth = max(1, most // 8)
-    one_off = [number for _, number in idle if state.scopes[number].one_off]
-    gone = set(one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]])
     return replace(
         state,
         scopes={number: scope for number, scope in state.scopes.items() if number not in gone},
         scope_names={name: number for name, number in state.scope_names.items() if number not in gone},
         scopes_gone=max([state.scopes_gone, *gone]),
     )
+
+
+def _gone(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
+    """Scopes that make room for a new one, an eighth at once: their copies cost less then; None: none may go.
+
+    Below level 1 no owner is known, and named ones go when no other is left: the epochs of one that is
+    forgotten would be committed again. Of one-off ones half stay: the newest may be under way.
+    """
+    if state.level >= scope_owners.LEVEL_OF_OWNERS:
+        return scope_owners.evicted(state, prefix)
+    most = limit(state, "scopes_max")
+    if len(state.scopes) < most:
+        return frozenset()
+    idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
+    eighth = max(1, most // 8)
+    one_off = [number for _, number in idle if state.scopes[number].one_off]
+    gone = one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]]
+    return frozenset(gone)

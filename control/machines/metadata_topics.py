@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines import topic_checks
 from ringfence.control.machines.change_rules import forgotten
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.metadata_ring import too_few_nodes
-from ringfence.control.machines.refusals import invalid, unknown_topic
+from ringfence.control.machines.refusals import invalid, stale, unknown_topic
 from ringfence.control.model.commands import (
     AddSchema,
     ConfirmDropped,
@@ -154,19 +155,45 @@ def check_truncate(state: MetadataState, command: TruncateTopic) -> Refused | No
             return Refused(code=Code.UNKNOWN_PARTITION, message=message)
         if not 0 <= start <= OFFSET_MAX:
             return invalid(f"before_offset {start}: 0 to {OFFSET_MAX}")
+        epoch = _epoch_of(state, topic, command, partition)
+        if epoch > topic.assignments[partition].epoch:
+            return invalid(f"partition {partition}: owner epoch {epoch} was not drawn yet")
+        if epoch < topic.start_epoch(partition):
+            return stale(
+                f"partition {partition} was truncated under owner epoch {topic.start_epoch(partition)}, "
+                f"after this was asked for under {epoch}"
+            )
     return None
 
 
 def truncate(state: MetadataState, command: TruncateTopic) -> tuple[MetadataState, Result]:
+    """A start of a later epoch takes the place of one of an earlier: who named it saw what that one left."""
     topic = state.topics[command.topic]
+    epochs = {part: _epoch_of(state, topic, command, part) for part in command.starts}
     raised = {
-        partition: start
-        for partition, start in command.starts.items()
-        if start > topic.starts.get(partition, 0)
+        part: start
+        for part, start in command.starts.items()
+        if start > 0 and (epochs[part], start) > (topic.start_epoch(part), topic.starts.get(part, 0))
     }
     if not raised:
         return state, Done()
-    return _with_topic(state, replace(topic, starts={**topic.starts, **raised})), Done()
+    changed = replace(topic, starts={**topic.starts, **raised})
+    if state.level:
+        changed = with_start_epochs(changed, {part: epochs[part] for part in raised})
+    return _with_topic(state, changed), Done()
+
+
+def with_start_epochs(topic: Topic, epochs: dict[PartitionId, Epoch]) -> Topic:
+    known = {} if topic.start_epochs is UNSET else topic.start_epochs
+    return replace(topic, start_epochs={**known, **epochs})
+
+
+def _epoch_of(state: MetadataState, topic: Topic, command: TruncateTopic, partition: PartitionId) -> Epoch:
+    """0 at level 0, whose programs know of no epochs of starts."""
+    if not state.level:
+        return Epoch(0)
+    now = topic.assignments[partition].epoch
+    return now if command.epochs is UNSET else command.epochs.get(partition, now)
 
 
 def check_delete(state: MetadataState, command: DeleteTopic) -> Refused | None:
@@ -189,6 +216,7 @@ def delete(state: MetadataState, command: DeleteTopic, index: Index) -> tuple[Me
         topics={number: known for number, known in state.topics.items() if number != topic.topic},
         names={name: number for name, number in state.names.items() if number != topic.topic},
         producers={number: known for number, known in state.producers.items() if number != topic.topic},
+        unopened={number: known for number, known in state.unopened.items() if number != topic.topic},
         tombstones={**state.tombstones, topic.topic: tombstone},
     )
     return deleted, Done()

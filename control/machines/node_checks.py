@@ -11,7 +11,7 @@ from ringfence.control.model.ids import UUID_BYTES, NodeId
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.words import listed
-from ringfence.native.wire import NAME_BYTES_MAX
+from ringfence.native.wire import NAME_BYTES_MAX, Code
 
 ADDRESSES_MAX = 16
 """Addresses of one node and kind: they travel in every table."""
@@ -41,6 +41,17 @@ def store_fault(store: bytes, what: str = "store") -> Refused | None:
     if len(store) == UUID_BYTES and any(store):
         return None
     return invalid(f"{what} id {store[:UUID_BYTES].hex()!r}: {UUID_BYTES} bytes, not all zero")
+
+
+def level_fault(state: MetadataState, level: int) -> Refused | None:
+    """Why a program that knows levels up to this one cannot be a node's of this cluster."""
+    if level >= state.level:
+        return None
+    message = (
+        f"the cluster has level {state.level}, the program knows up to level {level}; use a newer one "
+        "(`ringfence cluster versions` shows those of the other nodes)"
+    )
+    return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
 
 
 def settings_fault(

@@ -1,8 +1,8 @@
 """What a node has to do after the metadata changed. Pure: two states in, orders out.
 
     SetLevel                                  before anything is written in the level's form
-    InstallTopic, LocateNode, FencePartition -> OpenPartition, FollowPartition, ClosePartition
-        -> TruncatePartition, InstallTable                                  a topic that is new, or changed
+    InstallTopic, LocateNode, FencePartition, TruncatePartition -> OpenPartition, FollowPartition,
+        ClosePartition -> InstallTable                                      a topic that is new, or changed
     RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
 
 Phases run one after the other, the orders of one phase at once. A table comes last: who reads it finds its
@@ -99,6 +99,8 @@ class TruncatePartition(msgspec.Struct, frozen=True):
     topic: TopicId
     partition: PartitionId
     before_offset: int
+    epoch: Epoch = Epoch(0)
+    """Rows of later owner epochs stay; 0: none of them does."""
 
 
 class InstallTable(msgspec.Struct, frozen=True):
@@ -196,7 +198,8 @@ def _topic_orders(
                 phases[1].append(follow)
         elif known is not None and known.owner == here:
             phases[1].append(ClosePartition(topic=topic.topic, partition=number))
-    phases[2] += _truncations(old, topic, here)
+    # Before its role, so that no row is shown that was given up while the store was down.
+    phases[0] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
 
 
@@ -244,11 +247,12 @@ def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Ord
         if here not in {assignment.owner, *assignment.replicas}:
             continue
         known = None if old is None else old.assignments.get(partition)
-        raised = old is None or old.starts.get(partition, 0) < start
+        epoch = topic.start_epoch(partition)
+        raised = old is None or (old.starts.get(partition), old.start_epoch(partition)) != (start, epoch)
         # A log start is each store's own: a new owner may have copied from before it was moved.
         is_new = known is None or known.owner != assignment.owner or here not in known.replicas
         if raised or is_new:
-            yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start)
+            yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start, epoch=epoch)
 
 
 def _drops(tombstone: Tombstone) -> Iterator[Order]:

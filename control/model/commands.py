@@ -6,11 +6,11 @@ applying it needs neither a clock nor a library. Added fields have defaults. Tag
 
 from __future__ import annotations
 
-from msgspec import field
+from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
 from ringfence.control.model.change_commands import ChangeCommand
-from ringfence.control.model.ids import Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.rebalance_commands import RebalanceCommand
@@ -40,6 +40,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
     `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. Compare-and-set on
     `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
+    `level` is the newest one that the program knows; one below the cluster's is refused.
     """
 
     node: NodeId
@@ -51,6 +52,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     zone: str | None = None
     labels: dict[str, str] | None = None
     after: Index | None = None
+    level: int = 0
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
@@ -64,6 +66,16 @@ class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):
 
 class OpenSession(CommandBase, frozen=True, kw_only=True, tag="open_session"):
     """A proposer's session: within it a retried command applies once."""
+
+
+class RaiseLevel(CommandBase, frozen=True, kw_only=True, tag="raise_level"):
+    """All programs of the cluster know `level` now, and all stores of `nodes` refuse older ones.
+
+    Compare-and-set on the members: one that has come meanwhile was not asked.
+    """
+
+    level: int
+    nodes: tuple[NodeId, ...]
 
 
 class CreateTopic(CommandBase, frozen=True, kw_only=True, tag="create_topic"):
@@ -90,10 +102,14 @@ class AddSchema(CommandBase, frozen=True, kw_only=True, tag="add_schema"):
 
 
 class TruncateTopic(CommandBase, frozen=True, kw_only=True, tag="truncate_topic"):
-    """Move log starts up; a lower one than ordered before is no change and no error."""
+    """Move log starts up; a lower one than ordered before is no change and no error.
+
+    `epochs` are the owner epochs whose logs the starts are about; programs of level 0 gave none.
+    """
 
     topic: TopicId
     starts: dict[PartitionId, int]
+    epochs: dict[PartitionId, Epoch] | UnsetType = UNSET
 
 
 class DeleteTopic(CommandBase, frozen=True, kw_only=True, tag="delete_topic"):
@@ -129,6 +145,25 @@ class OpenNamedProducer(CommandBase, frozen=True, kw_only=True, tag="open_named_
     name: str
 
 
+class ConfirmNamedProducer(CommandBase, frozen=True, kw_only=True, tag="confirm_named_producer"):
+    """An open of this name wrote its epoch into every partition: one without an entry has lost it since."""
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
+class ForgetNamedProducer(CommandBase, frozen=True, kw_only=True, tag="forget_named_producer"):
+    """Give a name back: the next open of it draws a new id, so that no entry of the old one is taken for it.
+
+    Compare-and-set on `epoch`, which was written into every partition before: it fences the last holder.
+    """
+
+    topic: TopicId
+    name: str
+    epoch: Epoch
+
+
 class SetConfig(CommandBase, frozen=True, kw_only=True, tag="set_config"):
     """Change limits of the cluster; `values` are keyed by the names in `machines.config`."""
 
@@ -151,10 +186,10 @@ class RevokeToken(CommandBase, frozen=True, kw_only=True, tag="revoke_token"):
     name: str
 
 
-ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig
+ClusterCommand = InitCluster | RestartNode | SetAddresses | OpenSession | SetConfig | RaiseLevel
 TokenCommand = CreateToken | RevokeToken
 TopicCommand = CreateTopic | AddSchema | TruncateTopic | DeleteTopic | ConfirmDropped | PurgeTopic
-ProducerCommand = OpenProducers | OpenNamedProducer
+ProducerCommand = OpenProducers | OpenNamedProducer | ConfirmNamedProducer | ForgetNamedProducer
 Command = (
     ClusterCommand
     | NodeCommand

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from ringfence.control.model.characters import is_printable
 from ringfence.native.wire import NAME_BYTES_MAX
 
 DEFAULT_PREFIX: Final = "public/default/"
@@ -47,6 +48,6 @@ def check_label(label: str, what: str) -> str:
     size = len(label.encode("utf-8", errors="replace"))
     if not 0 < size <= NAME_BYTES_MAX:
         raise ValueError(f"{what} of {size} bytes: 1 to {NAME_BYTES_MAX}")
-    if not label.isprintable():
+    if not is_printable(label):
         raise ValueError(f"{what} {label!r} has unprintable characters")
     return label

@@ -12,7 +12,8 @@ from ringfence.control.model.nodes import WEIGHT_DEFAULT, Vote
 class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
     """A store asks to become a node. Its id is the entry's index; a store that is known gets the id it has.
 
-    The node begins as JOINING: it neither votes nor takes partitions until its first start.
+    The node begins as JOINING: it neither votes nor takes partitions until its first start. `level` is the
+    newest one that its program knows.
     """
 
     cluster: bytes
@@ -24,6 +25,7 @@ class RegisterNode(CommandBase, frozen=True, kw_only=True, tag="register_node"):
     weight: int = WEIGHT_DEFAULT
     labels: dict[str, str] = field(default_factory=dict)
     program: str = ""
+    level: int = 0
 
 
 class FailNode(CommandBase, frozen=True, kw_only=True, tag="fail_node"):

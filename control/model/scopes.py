@@ -37,7 +37,8 @@ class Scope(msgspec.Struct, frozen=True):
 
     `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published. `kept`: of its
     last commits the epoch (u64, big-endian) and 16 bytes that tell which tokens it had, the oldest first;
-    what was committed in `unkept` and before it is not known any more.
+    what was committed in `unkept` and before it is not known any more. `prefix`: of the token that began it,
+    from level 1 on.
     """
 
     scope: ScopeId
@@ -52,18 +53,21 @@ class Scope(msgspec.Struct, frozen=True):
     one_off: bool = False
     kept: bytes = b""
     unkept: int = 0
+    prefix: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
     """A new driver of a scope. The same `instance` (not empty) again is the same driver.
 
-    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any.
+    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any. `prefix`
+    is that of the token, from level 1 on.
     """
 
     name: str
     instance: bytes = b""
     one_off: bool = False
     after: Index | None = None
+    prefix: str = ""
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):

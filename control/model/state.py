@@ -34,7 +34,7 @@ STATE_FORMAT: Final = 8
 8 added to 7: the cluster's level. It is written from level 1 on; at level 0 a state has format 7.
 """
 FORMAT_OF_LEVEL_0: Final = 7
-ADDED_BY_LEVEL_1: Final = frozenset({"level"})
+ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened"})
 """Fields of the state that programs of level 0 do not know.
 
 At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
@@ -77,6 +77,8 @@ class MetadataState(msgspec.Struct, frozen=True):
     scope_names: dict[str, ScopeId] = {}
     scopes_gone: ScopeId = ScopeId(0)  # the greatest id that was forgotten
     level: int = 0  # what all programs of the cluster can read; raised by finalizing an upgrade
+    # Named producers of which no open has reached all partitions yet.
+    unopened: dict[TopicId, tuple[str, ...]] = {}
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

@@ -28,7 +28,11 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers."""
+    """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers.
+
+    `start_epochs` are the owner epochs that they were ordered under. After a choice without a majority, rows
+    of later epochs may have the same offsets: a start is not about them.
+    """
 
     topic: TopicId
     name: str
@@ -42,6 +46,12 @@ class Topic(msgspec.Struct, frozen=True):
     properties: dict[str, str]
     starts: dict[PartitionId, int]
     changed: Index
+    start_epochs: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
+
+    def start_epoch(self, partition: PartitionId) -> Epoch:
+        """0 where the start is from a time before epochs were kept: it is about rows of every epoch."""
+        known = self.start_epochs
+        return Epoch(0) if known is msgspec.UNSET else known.get(partition, Epoch(0))
 
 
 class NamedProducer(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ request may carry a key (a repeat gives the first answer) and a condition (refus
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ringfence.control.machines.metadata import request_answer
@@ -82,7 +82,10 @@ class Admin:
     ) -> Outcome:
         # Who asks for it wants the space: an owner that does not get to it has given none back.
         truncation = await self._topics.truncation(topic, request)
-        return await self._propose(truncation, asked, topic, late_is_fault=True)
+        outcome = await self._propose(truncation, asked, topic, late_is_fault=True)
+        if outcome.repeated or outcome.faults:
+            return outcome
+        return replace(outcome, faults=tuple(await self._topics.not_reached(truncation)))
 
     async def delete_topic(self, topic: Topic, asked: Asked = NOTHING) -> Outcome:
         return await self._propose(DeleteTopic(topic=topic.topic), asked, topic)

@@ -29,6 +29,7 @@ from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.stage_checks import StageChecks
+from ringfence.control.runtime.upgrades import Upgrades
 from ringfence.control.transport.envelope import Envelope
 from ringfence.control.transport.hub import ANSWER_BYTES_MAX
 from ringfence.native.wire import Code
@@ -67,10 +68,11 @@ class Answers:
     """Handlers; what they raise becomes a refusal."""
 
     def __init__(
-        self, proposer: RaftProposer, members: Members, events: EventFiles, settings: Settings
-    ) -> None:
+        self, proposer: RaftProposer, members: Members, events: EventFiles, settings: Settings,
+        upgrades: Upgrades,
+    ) -> None:  # fmt: skip
         self._proposer, self._members, self._events = proposer, members, events
-        self._settings = settings
+        self._settings, self.upgrades = settings, upgrades
         self._follower: Follower | None = None
         self._driver: Driver | None = None
         self._stages: StageChecks | None = None
@@ -138,10 +140,8 @@ class Answers:
                 return self._nodes()
             case calls.ChangeNode(node=node, change=change):
                 return await self._change(NodeId(node), change)
-            case calls.Settle(index=index):
-                return await self._settle(index)
-            case calls.Carried():
-                return calls.HowFar(index=self._carried_out().carried(self._proposer.applied.index))
+            case calls.Settle() | calls.Carried():
+                return await self._settle(call)
             case calls.Hosted(topic=topic):
                 return self._hosted(topic)
             case calls.KeepEvents():
@@ -155,6 +155,8 @@ class Answers:
                 return await self._steer(call)
             case calls.Inspect() | calls.InspectAll():
                 return await self._inspect(call)
+            case calls.ShowVersions() | calls.PromiseLevel():
+                return await self._upgrade(call)
             case _:
                 return await self._partition(call)
 
@@ -173,6 +175,7 @@ class Answers:
             zone=call.zone,
             weight=call.weight or WEIGHT_DEFAULT,
             program=call.program,
+            level=call.level,
         )
         registered = (await self._proposer.propose(command)).result
         assert isinstance(registered, NodeRegistered), registered
@@ -181,6 +184,7 @@ class Answers:
             history=state.history,
             node=registered.node,
             peers={int(number): node.control for number, node in state.nodes.items() if node.control},
+            level=state.level,
         )
 
     def _nodes(self) -> calls.Nodes:
@@ -201,9 +205,17 @@ class Answers:
 
         return await self._audited(f"node {change}", f"node/{node}", work())
 
-    async def _settle(self, index: int) -> calls.Done:
-        await self._proposer.reached(index)
-        return calls.Done(faults=tuple(await self._carried_out().until(index)))
+    async def _settle(self, call: calls.Settle | calls.Carried) -> calls.Done | calls.HowFar:
+        if isinstance(call, calls.Carried):
+            return calls.HowFar(index=self._carried_out().carried(self._proposer.applied.index))
+        await self._proposer.reached(call.index)
+        return calls.Done(faults=tuple(await self._carried_out().until(call.index)))
+
+    async def _upgrade(self, call: calls.ShowVersions | calls.PromiseLevel) -> calls.Told | calls.Done:
+        if isinstance(call, calls.ShowVersions):
+            return calls.Told(value=self.upgrades.here())
+        await self.upgrades.promise(call.level)
+        return calls.Done()
 
     def _hosted(self, topic: int) -> calls.Figures:
         values = []

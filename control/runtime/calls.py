@@ -25,7 +25,8 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     """A store asks to be a node.
 
     `weight` 0: a usual node's. `body_bytes` is the largest body that it takes of clients, `stored_bytes` the
-    largest that it has room for as a replica; 0 where it does not tell (an older program).
+    largest that it has room for as a replica; 0 where it does not tell (an older program). `level` is the
+    newest one that the program knows.
     """
 
     store: Id
@@ -36,6 +37,7 @@ class Join(_Call, frozen=True, kw_only=True, tag="join"):
     weight: Number = 0
     body_bytes: Number = 0
     stored_bytes: Number = 0
+    level: Number = 0
 
 
 class ListNodes(_Call, frozen=True, kw_only=True, tag="list_nodes"):
@@ -66,13 +68,18 @@ class Hosted(_Call, frozen=True, kw_only=True, tag="hosted"):
 
 
 class OpenProducer(_Call, frozen=True, kw_only=True, tag="open_producer"):
-    """Write a named producer's epoch into one partition that is owned here."""
+    """Write a named producer's epoch into one partition that is owned here.
+
+    `previous` is an earlier epoch that reached all partitions, 0 where none is known or a fresh start is
+    accepted. Programs of level 0 do not look at it; below level 1 it is 0.
+    """
 
     topic: Number
     partition: Number
     producer: Number
     epoch: Number
     name: Annotated[bytes, Meta(max_length=1_024)]
+    previous: Number = 0
 
 
 class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
@@ -146,6 +153,16 @@ class InspectAll(_Call, frozen=True, kw_only=True, tag="inspect_all"):
     """Whether the cluster keeps its invariants: this node asks all."""
 
 
+class ShowVersions(_Call, frozen=True, kw_only=True, tag="show_versions"):
+    """Programs and levels of the nodes as this one knows them, and the newest level of its own program."""
+
+
+class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
+    """Refuse programs below `level` from now on, durably: the cluster is about to raise its level to it."""
+
+    level: Number
+
+
 class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
@@ -168,6 +185,8 @@ Call = (
     | GiveUpPart
     | Inspect
     | InspectAll
+    | ShowVersions
+    | PromiseLevel
 )
 
 
@@ -182,12 +201,13 @@ class Refusal(_Reply, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Joined(_Reply, frozen=True, kw_only=True, tag="joined"):
-    """Who the store is from now on; `peers` are the members' control addresses."""
+    """Who the store is from now on; `peers` are the members' control addresses, `level` is the cluster's."""
 
     cluster: Id
     history: Id
     node: Number
     peers: dict[int, Addresses]
+    level: Number = 0
 
 
 class NodeInfo(Struct, frozen=True, kw_only=True):

@@ -33,13 +33,14 @@ from ringfence.control.runtime.proposals import Applied
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.replica import Replica
 from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.upgrades import Upgrades, check_level
 from ringfence.control.runtime.waits import Waits
 from ringfence.control.store.directory import DataDirectory, JoiningDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.envelope import Envelope
 from ringfence.control.transport.hub import ForeignClusterError, Hub, NoAnswerError
-from ringfence.native.errors import ConfigError, StorageError
-from ringfence.native.wire import Code
+from ringfence.native.errors import ConfigError, NewerFormatError, StorageError
+from ringfence.native.wire import LEVEL_NEWEST, Code
 
 _LOG = structlog.get_logger("ringfence.cluster")
 CONTROL_DEFAULT: Final = "tcp://127.0.0.1:0"
@@ -107,6 +108,7 @@ class Cluster:
             store=directory.store, control=control, addresses=self._settings.advertise,
             zone=self._settings.zone, weight=self._settings.weight or 0,
             body_bytes=self._settings.body_bytes_max, stored_bytes=self._settings.stored_bytes_max,
+            level=LEVEL_NEWEST,
         )  # fmt: skip
         while True:
             joined = await self._ask_to_join(call)
@@ -114,7 +116,10 @@ class Cluster:
                 break
         self._seeds = dict(joined.peers)
         _LOG.info("joined", node=joined.node, cluster=joined.cluster.hex())
-        return directory.settle(cluster=joined.cluster, history=joined.history, node=joined.node)
+        check_level(joined.level, f"the cluster {joined.cluster.hex()}")
+        return directory.settle(
+            cluster=joined.cluster, history=joined.history, node=joined.node, level=joined.level
+        )
 
     async def open(self, directory: DataDirectory, store: RaftStore) -> None:
         """Put everything together over an open store; nothing runs yet. Raises as `join`."""
@@ -145,8 +150,9 @@ class Cluster:
             silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
             is_started=lambda: self._is_started,
         )  # fmt: skip
-        self._answers = Answers(self.proposer, self._members, event_files, self._settings)
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
+        self.upgrades = Upgrades(self.proposer, self.others, self._members.board, directory)
+        self._answers = Answers(self.proposer, self._members, event_files, self._settings, self.upgrades)
         self._changes = ChangeLeader(self.proposer, self._ask_change, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
@@ -250,6 +256,14 @@ class Cluster:
                 assert isinstance(applied.result, NodeRestarted), applied
                 return applied.result
         raise AssertionError("the last try returns or raises")
+
+    async def finalize_alone(self) -> None:
+        """A node without a control address has no others to wait for: it goes on at the newest level."""
+        command = None if self.hub.address else await self.upgrades.raised_alone()
+        if command is not None:
+            before = self.proposer.state.level
+            await self.commit(command)
+            _LOG.info("finalized", level=command.level, before=before, why="a node alone waits for no other")
 
     async def hand_over(self) -> None:
         """Before a stop: let another voter lead, so that nobody waits for an election."""
@@ -391,6 +405,13 @@ class Cluster:
             self._members.beat(sender, body)
 
     def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
+        if after.level != before.level:
+            try:
+                check_level(after.level, "the metadata")
+            except NewerFormatError as error:
+                self._on_failed(error)
+                return
+            _LOG.info("level raised", level=after.level, before=before.level, index=index)
         if self._members is not None:
             self._members.hash_if_due(index)
         self._on_applied(before, after, index)

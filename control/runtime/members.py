@@ -33,6 +33,7 @@ from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.peers import Peers
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.transport.envelope import Kind
+from ringfence.native.wire import LEVEL_NEWEST
 
 _LOG = structlog.get_logger("ringfence.members")
 CAUGHT_UP_ENTRIES: Final = 64
@@ -60,6 +61,7 @@ class Beat(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`at` and `digest` are the newest index that was hashed, and the state's hash there.
 
     `loads` goes to the leader every few seconds, and to others where producers are told of it; else None.
+    The program's level goes with it: programs without levels refuse a beat with one field more.
     """
 
     store: Bytes16
@@ -197,6 +199,7 @@ class Members:
             self._health.worsen("removed", removal.removed(self._here.node, gone))
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if loads is not None:
+            loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
             self.board.hear(self._here.node, loads, _now_ms())
             self._on_loads(self.board.by_node(_now_ms()))
         if loads is not None or not replica.leads:

@@ -26,7 +26,7 @@ from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import addresses, descriptors, recovery
+from ringfence.control.runtime import addresses, descriptors, recovery, upgrades
 from ringfence.control.runtime.admin import Admin
 from ringfence.control.runtime.audit import Audit
 from ringfence.control.runtime.audited_topics import AuditedTopics
@@ -41,11 +41,11 @@ from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.lost_parts import LostParts
 from ringfence.control.runtime.partition_requests import Partitions
-from ringfence.control.runtime.prefixes import narrowed
+from ringfence.control.runtime.prefixes import narrowed, narrowed_status
 from ringfence.control.runtime.producer_requests import ProducerRequests
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.control.runtime.rebalance_requests import Rebalances
-from ringfence.control.runtime.requests import Requests, Route
+from ringfence.control.runtime.requests import ASKED_WITHIN, Requests, Route
 from ringfence.control.runtime.scope_requests import ScopeRequests
 from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.stage_checks import StageChecks
@@ -144,7 +144,7 @@ class Node:
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory, store.state.level)
+        self.native = self._native(directory, upgrades.known_level(directory, store))
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
@@ -158,7 +158,7 @@ class Node:
         self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
             self._driver, self._here, self.health, on_dropped=self._burials.begin,
-            on_left=self._left.done, on_failed=self._fail,
+            on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
         )  # fmt: skip
         stages = StageChecks(self.proposer, self._driver, self._cluster.others)
         self._scopes = ScopeRequests(
@@ -205,6 +205,10 @@ class Node:
     @property
     def here(self) -> NodeId:
         return self._here.node
+
+    @property
+    def upgrades(self) -> upgrades.Upgrades:
+        return self._cluster.upgrades
 
     @property
     def digest(self) -> tuple[Index, bytes]:
@@ -306,27 +310,23 @@ class Node:
         )
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
-            await self._cluster.commit(
-                InitCluster(
-                    cluster=identity.cluster,
-                    history=identity.history,
-                    node=NodeId(identity.node),
-                    store=identity.store,
-                    nodes_min=self.settings.nodes_min,
-                    level=LEVEL_NEWEST,
-                )
-            )
+            begin = InitCluster(
+                cluster=identity.cluster, history=identity.history, node=NodeId(identity.node),
+                store=identity.store, nodes_min=self.settings.nodes_min, level=identity.level,
+            )  # fmt: skip
+            await self._cluster.commit(begin)
         restarted = await self._cluster.commit_start(
             RestartNode(
                 node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
                 control=self._cluster.control, zone=self.settings.zone or None,
-                http=self._http(),
+                http=self._http(), level=LEVEL_NEWEST,
             )
         )  # fmt: skip
         self.proposer.use_session(restarted.session)
         weight = self.settings.weight
         if weight not in (None, self.proposer.state.nodes[self._here.node].weight):
             await self._cluster.commit(SetNode(node=self._here.node, weight=weight))
+        await self._cluster.finalize_alone()
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
@@ -383,10 +383,10 @@ class Node:
         topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
         self.admin = Admin(self.proposer, topics)
         changed = AuditedTopics(topics, self.proposer, self.audit)
-        producers = ProducerRequests(self.proposer, self._driver, others)
+        producers = self.producers = ProducerRequests(self.proposer, self._driver, others)
 
         async def status(_: None) -> messages.Message:
-            return self.status()
+            return narrowed_status(self.proposer.state, ASKED_WITHIN.get(), self.status())
 
         return {
             Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changed.create),

@@ -45,6 +45,10 @@ class Partitions:
                 return reply.value
         return self.here(partition)
 
+    def topic_of(self, partition: PartitionId) -> Topic | None:
+        """The topic that has this partition, as this node knows it."""
+        return topic_with(self._proposer.state, partition)
+
     def here(self, partition: PartitionId) -> dict[str, Any]:
         """As this node knows it."""
         state = self._proposer.state
@@ -93,13 +97,20 @@ def shown_candidate(known: Candidate) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _assigned(state: MetadataState, partition: PartitionId) -> tuple[Topic, Any]:
+def topic_with(state: MetadataState, partition: PartitionId) -> Topic | None:
+    """The topic that has this partition."""
     # An id holds the index that its topic was created by, or split at; a look at all topics is quick enough
     # for one operator's question (10,000 topics: a few ms).
     for topic in state.topics.values():
-        assignment = topic.assignments.get(partition)
-        if assignment is not None:
-            return topic, assignment
+        if partition in topic.assignments:
+            return topic
+    return None
+
+
+def _assigned(state: MetadataState, partition: PartitionId) -> tuple[Topic, Any]:
+    topic = topic_with(state, partition)
+    if topic is not None:
+        return topic, topic.assignments[partition]
     message = f"no topic has a partition {partition}; `ringfence topic show` lists a topic's partitions"
     raise RequestRefused(Code.UNKNOWN_PARTITION, message)
 

@@ -26,7 +26,7 @@ NOTHING: Final = "\x7f"
 def narrowed(state: Callable[[], MetadataState], prefix: str, message: Message) -> Message:
     """The request, within the prefix; a list is narrowed to it.
 
-    Scopes are no topics: BEGIN and EXPIRE of any name are let through, a COMMIT by its parts.
+    A COMMIT is held to it by its parts. Scopes of BEGIN, COMMIT and EXPIRE are checked by `ScopeRequests`.
 
     Raises:
         RequestRefused: UNAUTHORIZED, it is about a topic outside of the prefix.
@@ -51,6 +51,24 @@ def narrowed(state: Callable[[], MetadataState], prefix: str, message: Message) 
         case _:
             pass
     return message
+
+
+def narrowed_status(state: MetadataState, prefix: str, status: messages.Status) -> messages.Status:
+    """The status for a token with this prefix: counts of its own topics.
+
+    Counters are loads of all topics, and reasons name topics and scopes: neither is told.
+    """
+    if not prefix:
+        return status
+    own = [topic for topic in state.topics.values() if topic.name.startswith(prefix)]
+    told = f"{len(status.reasons)} reasons, which only a token without a prefix is told"
+    return replace(
+        status,
+        reasons=[told] if status.reasons else [],
+        topics=len(own),
+        partitions=sum(len(topic.layout.partitions) for topic in own),
+        counters={},
+    )
 
 
 def _common(prefix: str, wanted: str) -> str:

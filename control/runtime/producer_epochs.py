@@ -14,6 +14,8 @@ from ringfence.native.wire import Code
 async def raise_epoch(driver: Driver, call: calls.OpenProducer) -> dict[str, Any]:
     """What the partition knows of the name's last batch; empty for a new one.
 
+    {"forgotten": True}, and nothing is written, where it knows nothing any more of `call.previous`.
+
     Raises:
         RequestRefused: QUARANTINED, for as long as the partition is: what the predecessor stored there cannot
             be told. INTERNAL, to be asked again: it is not open here yet, or was opened elsewhere.
@@ -21,7 +23,13 @@ async def raise_epoch(driver: Driver, call: calls.OpenProducer) -> dict[str, Any
     try:
         return await driver.order(
             partial(
-                driver.node.open_producer, call.topic, call.partition, call.producer, call.epoch, call.name
+                driver.node.open_producer,
+                call.topic,
+                call.partition,
+                call.producer,
+                call.epoch,
+                call.name,
+                call.previous,
             )
         )
     except OrderError as error:

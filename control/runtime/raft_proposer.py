@@ -31,6 +31,7 @@ from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import NodeRestarted, Refused, Result, SessionOpened
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
+from ringfence.control.runtime.older import older_fault
 from ringfence.control.runtime.proposals import NO_SESSION, WAITING_MAX, Applied
 from ringfence.control.runtime.replica import Listener, Replica
 from ringfence.control.store.journal import Position
@@ -267,7 +268,8 @@ class RaftProposer(Listener):
     def _fault(self, wanted: _Wanted) -> Refused | None:
         if wanted.request is not None and wanted.request.key in self.state.requests:
             return None  # it was applied before: the log gives its first answer
-        return condition_fault(self.state, wanted.expects) or validate(self.state, wanted.command)
+        refusal = condition_fault(self.state, wanted.expects) or validate(self.state, wanted.command)
+        return refusal or older_fault(self.state, wanted.command)
 
     async def _submit(self, wanted: _Wanted) -> Applied:
         if len(self._waiting) >= WAITING_MAX:

@@ -36,6 +36,8 @@ TOLD_AT: ContextVar[float | None] = ContextVar("TOLD_AT", default=None)
 """For a handler: who asked is answered by then, on the loop's clock. What only waits may end with it."""
 ASKED_BY: ContextVar[str] = ContextVar("ASKED_BY", default="")
 """For a handler: the name of the token that the connection presented; empty without one."""
+ASKED_WITHIN: ContextVar[str] = ContextVar("ASKED_WITHIN", default="")
+"""For a handler: the prefix of topics that this token is for; empty for all topics."""
 TOLD_SHARE: Final = 0.95
 """Of a deadline: a handler that ends then says itself how far it came."""
 
@@ -102,6 +104,7 @@ class Requests:
     ) -> None:
         self._pulse()
         ASKED_BY.set(who)  # of this task, and of those that it makes
+        ASKED_WITHIN.set(prefix)
         try:
             route, message = self._decoded(request, body)
             if prefix and message is not None:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from ringfence.control.machines import scope_owners
 from ringfence.control.machines.metadata_scopes import check_begin, is_given_up, is_own
 from ringfence.control.model.ids import Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import ScopeBegun, ScopeDecided
@@ -38,6 +39,7 @@ from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.publish_watch import PublishWatch
 from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.requests import ASKED_WITHIN
 from ringfence.control.runtime.stage_checks import StageChecks
 from ringfence.control.runtime.unpublished import Place, Unpublished
 from ringfence.native import cluster_messages as messages
@@ -111,6 +113,9 @@ class ScopeRequests:
 
         Who is refused because it does not know the newest driver is told which one that is.
         """
+        fault = scope_owners.fault(self._proposer.state, request.scope, ASKED_WITHIN.get())
+        if fault is not None:
+            raise RequestRefused(Code.UNAUTHORIZED, fault)
         # What is compared needs no name that tells its tries from others, and leaves none among the fenced.
         is_named = request.after is None or not request.drawn
         command = BeginScope(
@@ -118,6 +123,7 @@ class ScopeRequests:
             instance=request.instance if is_named else b"",
             one_off=request.one_off,
             after=None if request.after is None else Index(request.after),
+            prefix=ASKED_WITHIN.get(),
         )
         try:
             async with self._begins.turn(command):
@@ -137,6 +143,7 @@ class ScopeRequests:
     async def commit(self, request: messages.ScopeCommit) -> Message:
         """Answered when every row of the epoch may be read; refused if it is not what is staged."""
         scope, epoch = ScopeId(request.scope_id), request.epoch
+        await self._check_prefix(scope)
         command = CommitScope(
             scope=scope,
             driver=Index(request.driver),
@@ -168,12 +175,26 @@ class ScopeRequests:
 
     async def expire(self, request: messages.ScopeExpire) -> Message:
         """What is staged in the epoch, and before it, is given up, unless it is committed."""
+        await self._check_prefix(ScopeId(request.scope_id))
         applied = await self._proposer.propose(
             ExpireScope(scope=ScopeId(request.scope_id), epoch=request.epoch, driver=Index(request.driver))
         )
         decided = applied.result
         assert isinstance(decided, ScopeDecided), decided
         return messages.AlreadyCommitted() if decided.already else messages.ScopeCommitted()
+
+    async def _check_prefix(self, scope: ScopeId) -> None:
+        """RequestRefused: the token is for some topics only, and the scope is not one of theirs."""
+        prefix = ASKED_WITHIN.get()
+        if not prefix:
+            return
+        if scope not in self._proposer.state.scopes:
+            await self._proposer.fresh()  # begun at another node just now, perhaps by another tenant
+        state = self._proposer.state
+        known = state.scopes.get(scope)
+        fault = None if known is None else scope_owners.fault(state, known.name, prefix)
+        if fault is not None:
+            raise RequestRefused(Code.UNAUTHORIZED, fault)
 
     def _driver_of(self, name: str) -> Index:
         state = self._proposer.state

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
+
+from msgspec import UNSET
 
 from ringfence.control.machines.metadata import validate
 from ringfence.control.machines.metadata_ring import eligible_fault
@@ -34,6 +37,8 @@ ADDITIONS_MAX: Final = 10
 """Tries to add a schema: each that fails was overtaken by another schema, and topics have few."""
 PLACINGS_MAX: Final = 4
 """Of one topic: each of them needs one more node that fails between its choice and the entry."""
+REACHED_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+"""Waits for owners that were told of a log start and do not know yet what a majority has."""
 T = TypeVar("T")
 
 
@@ -142,20 +147,46 @@ class TopicRequests:
 
     async def truncate(self, request: messages.TopicTruncate) -> messages.TopicInfo:
         topic = await self.named_now(request.name)
-        applied = await self._proposer.propose(await self.truncation(topic, request))
-        await self._carried_out(
-            applied.index,
-            f"topic {request.name!r} is truncated in the metadata, not on disk",
-            topic,
-            late_is_fault=True,
-        )
+        command = await self.truncation(topic, request)
+        applied = await self._proposer.propose(command)
+        but = f"topic {request.name!r} is truncated in the metadata, not on disk"
+        await self._carried_out(applied.index, but, topic, late_is_fault=True)
+        if late := await self.not_reached(command):
+            message = f"{but}: {late[0]}"
+            raise RequestRefused(Code.UNKNOWN_OUTCOME, message, retry_after_ms=1_000, index=applied.index)
         return await self.info(await self.named(request.name))
+
+    async def not_reached(self, command: TruncateTopic) -> list[str]:
+        """Wait until the owners' logs begin where the command says; which do not, after a while.
+
+        An owner that tells nothing carries it out when it is back.
+        """
+        late: list[str] = []
+        for wait_s in REACHED_S:
+            topic = self._proposer.state.topics.get(command.topic)
+            if topic is None or not any(command.starts.values()):
+                return []
+            hosted = await self._hosted(topic)
+            begins = {
+                part: hosted.get((topic.topic, part), {}).get("start_offset") for part in command.starts
+            }
+            late = [
+                f"partition {part} begins at row {begin} at its owner, which moves it to {start} when a "
+                "majority confirms the rows below"
+                for part, start in command.starts.items()
+                if (begin := begins[part]) is not None and begin < start
+            ]
+            if not late:
+                return []
+            await asyncio.sleep(wait_s)
+        return late
 
     async def truncation(self, topic: Topic, request: messages.TopicTruncate) -> TruncateTopic:
         """The command, with the offsets as they are now where none is named."""
         chosen = self._chosen(topic, request.partition)
         hosted = await self._hosted(topic)
         starts: dict[PartitionId, int] = {}
+        has_epochs = self._proposer.state.level > 0
         for partition in chosen:
             owner = topic.assignments[partition].owner.node
             if owner != self._others.here and (topic.topic, partition) not in hosted:
@@ -173,8 +204,11 @@ class TopicRequests:
             if not 0 <= before <= mark:
                 message = f"before_offset={before}: partition {partition} has rows below {mark} only"
                 raise RequestRefused(Code.INVALID_ARGUMENT, message, partition=partition, mark=mark)
-            starts[partition] = before
-        return TruncateTopic(topic=topic.topic, starts=starts)
+            # Rows that are gone stay so, whatever start of an earlier epoch this one takes the place of.
+            starts[partition] = max(before, int(known.get("start_offset", 0)) if has_epochs else 0)
+        # As of before the offsets were asked for: a later epoch may be another history.
+        epochs = {partition: topic.assignments[partition].epoch for partition in chosen}
+        return TruncateTopic(topic=topic.topic, starts=starts, epochs=epochs if has_epochs else UNSET)
 
     async def delete(self, request: messages.TopicName) -> messages.TopicInfo:
         topic = await self.named_now(request.name)

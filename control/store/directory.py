@@ -16,6 +16,7 @@ from ringfence.control.store.identity import Identity
 from ringfence.control.store.journal import Journal, remove_leftover
 from ringfence.control.store.lock import DirectoryLock
 from ringfence.native.errors import StorageError
+from ringfence.native.wire import LEVEL_NEWEST
 
 Opened = TypeVar("Opened")
 NODE_FIRST: Final = 1
@@ -65,6 +66,23 @@ class DataDirectory:
     def log(self) -> Path:
         return self.root / "log"
 
+    def raise_level(self, level: int) -> None:
+        """Let programs below `level` refuse this directory from now on, durably. OSError when the disk fails.
+
+        Comes before anything of that level is written here; a lower one than it has changes nothing.
+        """
+        if level > self.identity.level:
+            raised = self.identity._replace(level=level)
+            identities.write(self.root / "store.toml", raised)
+            self.identity = raised
+
+    def note_raised(self, level: int) -> None:
+        """Remember, durably, that the cluster has this level: the next start begins with it. OSError."""
+        if level > self.identity.raised:
+            known = self.identity._replace(level=max(level, self.identity.level), raised=level)
+            identities.write(self.root / "store.toml", known)
+            self.identity = known
+
     def close(self) -> None:
         self._lock.close()
 
@@ -100,9 +118,11 @@ class JoiningDirectory:
         if len(self.store) != UUID_BYTES:
             raise StorageError(f"{path} holds no store id; remove it and join again")
 
-    def settle(self, *, cluster: bytes, history: bytes, node: int) -> DataDirectory:
+    def settle(self, *, cluster: bytes, history: bytes, node: int, level: int = 0) -> DataDirectory:
         """The cluster has taken the store: from now on this is a node's directory, with an empty journal."""
-        made = Identity(cluster=cluster, history=history, store=self.store, node=node)
+        made = Identity(
+            cluster=cluster, history=history, store=self.store, node=node, level=level, raised=level
+        )
         identities.write(self.root / "store.toml", made)
         (self.root / "joining").unlink()
         sync_directory(self.root)
@@ -198,7 +218,8 @@ def _check_unlocked(root: Path) -> None:
 def _make_identity(root: Path) -> None:
     _check_strangers(root)
     cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
-    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST)
+    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST, level=LEVEL_NEWEST,
+                    raised=LEVEL_NEWEST)  # fmt: skip
     identities.write(root / "store.toml", made)
 
 

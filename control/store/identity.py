@@ -1,4 +1,10 @@
-"""Whose data directory this is: `store.toml`, written once, readable by people."""
+"""Whose data directory this is, and which programs may open it: `store.toml`, readable by people.
+
+format 1   a directory that programs without levels may open; written once
+format 2   with `level`: the newest level that anything here may have. Raised durably before anything of that
+           level is written, so that an older program refuses the directory before it changes a byte.
+           `raised`: the cluster's level as this store knows it, written before the engine hears of it
+"""
 
 from __future__ import annotations
 
@@ -10,25 +16,29 @@ from ringfence.control.model.ids import UUID_BYTES
 from ringfence.control.store.files import write_atomically
 from ringfence.native._node import crc32c
 from ringfence.native.errors import NewerFormatError, StorageError, StoreIdentityError
-from ringfence.native.wire import BLOCK_ALIGN_BYTES, FILE_MAGIC
+from ringfence.native.wire import BLOCK_ALIGN_BYTES, FILE_MAGIC, LEVEL_NEWEST
 
-IDENTITY_FORMAT: Final = 1
+IDENTITY_FORMAT: Final = 2
+FORMAT_WITHOUT_LEVEL: Final = 1
 
 
 class Identity(NamedTuple):
-    """The ids are random and were drawn when the directory was made."""
+    """The ids are random and were drawn when the directory was made. `level` and `raised` grow alone."""
 
     cluster: bytes
     history: bytes
     store: bytes
     node: int
+    level: int = 0
+    raised: int = 0
 
 
 def write(path: Path, identity: Identity) -> None:
     """Write `path` durably. OSError when the disk fails."""
     lines = (
         "# Whose data this directory holds. Written once; with another content the node refuses to start.",
-        f"format = {IDENTITY_FORMAT}",
+        f"format = {IDENTITY_FORMAT if identity.level else FORMAT_WITHOUT_LEVEL}",
+        *([f"level = {identity.level}", f"raised = {identity.raised}"] if identity.level else []),
         f'cluster = "{identity.cluster.hex()}"',
         f'history = "{identity.history.hex()}"',
         f'store = "{identity.store.hex()}"',
@@ -42,7 +52,7 @@ def read(path: Path) -> Identity:
     """The identity in `path`.
 
     Raises:
-        NewerFormatError: a newer program made the directory.
+        NewerFormatError: a newer program made the directory, or raised its level.
         StorageError: the file is damaged.
     """
     try:
@@ -54,16 +64,27 @@ def read(path: Path) -> Identity:
         raise NewerFormatError(
             f"{path} has format {version}, this program knows up to {IDENTITY_FORMAT}; use a newer one"
         )
-    node = values.get("node")
-    if version != IDENTITY_FORMAT or not isinstance(node, int) or node <= 0:
+    node, level, raised = values.get("node"), values.get("level", 0), values.get("raised", 0)
+    known = version in (FORMAT_WITHOUT_LEVEL, IDENTITY_FORMAT) and all(
+        isinstance(number, int) and number >= 0 for number in (level, raised)
+    )
+    if not known or not isinstance(node, int) or node <= 0:
         raise StorageError(
-            f"{path}: format={version!r}, node={node!r} are no identity; restore it from a backup"
+            f"{path}: format={version!r}, node={node!r}, level={level!r}, "
+            f"raised={raised!r} are no identity; restore it from a backup"
+        )
+    if level > LEVEL_NEWEST:
+        raise NewerFormatError(
+            f"{path} has level {level}, this program knows up to level {LEVEL_NEWEST}; use a newer one. "
+            "Nothing was changed"
         )
     return Identity(
         cluster=_uuid(path, values, "cluster"),
         history=_uuid(path, values, "history"),
         store=_uuid(path, values, "store"),
         node=node,
+        level=level,
+        raised=raised,
     )
 
 

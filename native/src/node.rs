@@ -290,10 +290,13 @@ impl Node {
         self.order(py, Order::Drop { topic, partition })
     }
 
-    fn truncate(&self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset })
+    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
+    fn truncate(&self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64, epoch: u64) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, producer_id, producer_epoch, name, previous_epoch = 0))]
     fn open_producer(
         &self,
         py: Python<'_>,
@@ -302,8 +305,9 @@ impl Node {
         producer_id: u64,
         producer_epoch: u64,
         name: Vec<u8>,
+        previous_epoch: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, name })
+        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
     }
 
     fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {

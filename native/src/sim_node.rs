@@ -394,10 +394,20 @@ impl SimNode {
         self.order(py, Order::Drop { topic, partition })
     }
 
-    fn truncate(&mut self, py: Python<'_>, topic: u64, partition: u64, before_offset: u64) -> PyResult<u64> {
-        self.order(py, Order::Truncate { topic, partition, before_offset })
+    #[pyo3(signature = (topic, partition, before_offset, epoch=0))]
+    fn truncate(
+        &mut self,
+        py: Python<'_>,
+        topic: u64,
+        partition: u64,
+        before_offset: u64,
+        epoch: u64,
+    ) -> PyResult<u64> {
+        self.order(py, Order::Truncate { topic, partition, before_offset, epoch })
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, producer_id, producer_epoch, name, previous_epoch = 0))]
     fn open_producer(
         &mut self,
         py: Python<'_>,
@@ -406,8 +416,9 @@ impl SimNode {
         producer_id: u64,
         producer_epoch: u64,
         name: Vec<u8>,
+        previous_epoch: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, name })
+        self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
     }
 
     fn release_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {

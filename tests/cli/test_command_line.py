@@ -56,7 +56,7 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node", "partition", "rebalance", "debug", "token", "config"}:
+    if name not in {"topic", "node", "partition", "rebalance", "debug", "token", "config", "producer"}:
         assert "--json" in done.stdout
 
 
@@ -88,6 +88,14 @@ def test_every_token_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("token", name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"ringfence token {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["list", "forget"])
+def test_every_producer_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("producer", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence producer {name}" in done.stdout
     assert "--json" in done.stdout
 
 

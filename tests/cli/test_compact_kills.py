@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import ringfence
-from ringfence.compact import MANIFEST, files
+from ringfence.compact import files
+from ringfence.compact_manifest import MANIFEST, read
 from tests.client.helpers import SCHEMA, rows
 from tests.conftest import ROOT
 from tests.system.harness import PROGRAM, NodeProcess, until
 
 PARTITIONS = 2
-STEPS_MAX = 40
-"""A file takes seven steps at most, and what a killed run left one or two more."""
+STEPS_MAX = 60
+"""A file takes ten steps at most, and what a killed run left two or three more."""
 KILLS = 8
 SEED = 20_261_125
 
@@ -62,19 +63,18 @@ def counted(out: Path) -> int:
     if not (out / MANIFEST).exists():
         assert not list(out.glob("*/*.parquet")), "a file that nothing names"
         return 0
-    manifest = json.loads((out / MANIFEST).read_text())
+    manifest = read(out / MANIFEST)
     named = [Path(path) for path in files(out)]
     assert set(out.glob("*/*.parquet")) <= set(named), "a file that the manifest does not name"
-    next_of = Counter[str]()
-    for path, piece in zip(named, manifest["files"], strict=True):
-        partition = str(piece["partition"])
-        assert piece["first"] == next_of[partition], "no row is left out, none comes twice"
-        next_of[partition] = piece["last"]
+    next_of = Counter[int]()
+    for path, piece in zip(named, manifest.files, strict=True):
+        assert piece.first == next_of[piece.partition], "no row is left out, none comes twice"
+        next_of[piece.partition] = piece.last
         hidden = path.with_name(f".{path.name}.part")
         assert path.exists() != hidden.exists() or path != named[-1]
         here = path if path.exists() else hidden
-        assert pq.ParquetFile(here).metadata.num_rows == piece["last"] - piece["first"]
-    assert dict(next_of) == manifest["next"]
+        assert pq.ParquetFile(here).metadata.num_rows == piece.last - piece.first
+    assert dict(next_of) == {one: at.offset for one, at in manifest.reached.items() if at.offset}
     return sum(next_of.values())
 
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import zmq
 
+from ringfence.decode import has_dictionary, read_body
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.frame import open_request, pack_answer
@@ -96,6 +97,7 @@ class FakeNode:
         self.ways: list[bytes] = []  # of each of them the connection that it came over
         self._ids = itertools.count(100)
         self._epochs: dict[str, tuple[int, int]] = {}  # producer name -> id, epoch
+        self.forgotten_names: set[str | None] = set()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
@@ -217,7 +219,13 @@ class FakeNode:
         if header.opcode == Op.PUBLISH:
             return self._publish(topic, log, header, body)
         if header.opcode == Op.END_OFFSETS:
-            return self._answer(header, Status.OK, first_offset=log.start, end_offset=log.end)
+            return self._answer(
+                header,
+                Status.OK,
+                first_offset=log.start,
+                end_offset=log.end,
+                send=log.epoch if log.end else 0,
+            )
         assert header.opcode == Op.FETCH, header
         return self._fetch(log, header)
 
@@ -266,6 +274,12 @@ class FakeNode:
         )
 
     def _open(self, header: wire.RequestHeader, asked: messages.ProducerOpen) -> list[bytes]:
+        if asked.name in self.forgotten_names and not asked.accept_fresh_start:
+            parts = sorted(self.topic_of(asked.topic).logs)
+            told = messages.Refused(
+                message="forgotten", details={"producer": asked.name, "partitions": parts}
+            )
+            return self._reply(header, told, Status.REFUSED, code=wire.Code.RESUME_UNKNOWN)
         epoch = next(self._ids)
         producer, _ = self._epochs.get(asked.name or "", (next(self._ids), 0))
         resume = []
@@ -402,10 +416,9 @@ class FakeNode:
             )
         if header.sequence > last + 1:
             return self._refuse(header, Code.SEQUENCE_GAP, **{**where, "sequence": last + 1})
-        schema = pa.ipc.read_schema(pa.py_buffer(topic.schemas[header.schema_id]))
-        batch = pa.ipc.read_record_batch(
-            pa.ipc.read_message(pa.py_buffer(body[header.extension_bytes :])), schema
-        )
+        message = pa.py_buffer(topic.schemas[header.schema_id])
+        schema = pa.ipc.read_schema(message)
+        batch = read_body(message, schema, body[header.extension_bytes :], is_stream=has_dictionary(schema))
         assert batch.num_rows == header.rows, (batch.num_rows, header)
         first = log.end
         log.records.append(self._record(log, header, body))

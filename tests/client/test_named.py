@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
 import ringfence
+import ringfence.aio
 from ringfence.native.wire import Code, ExtensionKind, Opcode
 from tests.client.fake_node import Refuse
 from tests.client.helpers import ids_of, node_with_topic, rows
@@ -44,6 +46,35 @@ def test_a_send_that_is_repeated_under_its_number_is_stored_once() -> None:
             with pytest.raises(ringfence.InvalidArgumentError, match="ascend"):
                 second.send(rows(40, 20), number=2)
         assert sorted(ids_of(client)) == list(range(40))
+
+
+def test_a_forgotten_name_is_told_and_opened_only_by_a_caller_that_accepts_a_fresh_start() -> None:
+    with node_with_topic() as (node, client):
+        client.producer("t", name="loader").close()
+        node.forgotten_names = {"loader"}
+        with pytest.raises(ringfence.ResumeUnknownError) as caught:
+            client.producer("t", name="loader")
+        assert (caught.value.topic, caught.value.producer) == ("t", "loader")
+        assert caught.value.partitions == sorted(node.topic_of("t").logs)
+        assert not caught.value.retriable
+        with client.producer("t", name="loader", accept_fresh_start=True) as loader:
+            assert loader.send(rows(0, 5), number=1).result(10)
+        with pytest.raises(ringfence.InvalidArgumentError, match="name"):
+            client.producer("t", accept_fresh_start=True)
+
+
+def test_asyncio_tells_of_a_forgotten_name_and_takes_the_argument_too() -> None:
+    async def work(address: str) -> None:
+        async with ringfence.aio.connect(address) as client:
+            with pytest.raises(ringfence.ResumeUnknownError):
+                await client.producer("t", name="loader")
+            async with client.producer("t", name="loader", accept_fresh_start=True) as loader:
+                await loader.send(rows(0, 5), number=1)
+
+    with node_with_topic() as (node, client):
+        node.forgotten_names = {"loader"}
+        asyncio.run(work(node.address))
+        assert sorted(ids_of(client)) == list(range(5))
 
 
 def test_a_partly_stored_send_is_completed() -> None:

@@ -229,7 +229,7 @@ def test_a_send_above_the_nodes_own_limit_is_refused_whole_or_cut_to_it() -> Non
     with FakeNode(message_bytes_max=30_000) as node, ringfence.connect(node.address, timeout_s=10) as client:
         client.create_topic("t", schema=SCHEMA, key=["id"], partitions=2)
         with client.producer("t") as producer:
-            with pytest.raises(ringfence.BatchError, match="one row is above the limit"):
+            with pytest.raises(ringfence.BatchError, match=r"row 64 .* is above the limit"):
                 producer.send(pa.Table.from_batches([small, giant])).result()
             assert node.stored("t") == []
             assert sum(part.rows for part in producer.send(small).result()) == 64
@@ -461,10 +461,9 @@ def test_one_bad_send_does_not_spoil_its_company() -> None:
     with node_with_topic() as (_, client):
         producer = client.producer("t", linger_ms=50)
         good = [producer.send(rows(number)) for number in range(10)]
-        bad = producer.send(pa.record_batch({"id": pa.array(["no"]), "text": ["b"]}))
-        more = [producer.send(rows(number)) for number in range(10, 20)]
         with pytest.raises(ringfence.BatchError):
-            producer.close()
-        assert isinstance(bad.exception(0), ringfence.BatchError)
+            producer.send(pa.record_batch({"id": pa.array(["no"]), "text": ["b"]}))
+        more = [producer.send(rows(number)) for number in range(10, 20)]
+        producer.close()
         assert all(future.exception(0) is None for future in good + more)
         assert sorted(ids_of(client)) == list(range(20))

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
@@ -26,13 +27,16 @@ from ringfence.control.model.commands import (
     AddSchema,
     Command,
     ConfirmDropped,
+    ConfirmNamedProducer,
     CreateTopic,
     DeleteTopic,
+    ForgetNamedProducer,
     InitCluster,
     OpenNamedProducer,
     OpenProducers,
     OpenSession,
     PurgeTopic,
+    RaiseLevel,
     RestartNode,
     SetAddresses,
     SetConfig,
@@ -169,6 +173,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
     topics = st.sampled_from([*state.topics, TopicId(999_999)])
     dead = st.sampled_from([*state.tombstones, TopicId(999_999)])
     stores = st.sampled_from([STORE, b"x" * 16])
+    epochs = [known.epoch for named in state.producers.values() for known in named.values()] or [Epoch(1)]
     partitions = [part for topic in state.topics.values() for part in topic.assignments] or [PartitionId(7)]
     columns = st.sampled_from([(ID,), (ID, TEXT), (ID, TEXT, Column("n", "int32", nullable=True)), (TEXT,)])
     return st.one_of(
@@ -190,12 +195,18 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
             TruncateTopic,
             topic=topics,
             starts=st.dictionaries(st.sampled_from(partitions), st.integers(-1, 1 << 40), max_size=3),
+            epochs=st.just(UNSET)
+            | st.dictionaries(st.sampled_from(partitions), st.integers(0, 1 << 10).map(Epoch), max_size=3),
         ),
         st.builds(DeleteTopic, topic=topics),
         st.builds(ConfirmDropped, topic=dead, store=stores),
         st.builds(PurgeTopic, topic=dead),
         st.builds(OpenProducers, topic=topics, count=st.sampled_from([-1, 0, 1, 2, 40, 65_537])),
         st.builds(OpenNamedProducer, topic=topics, name=st.sampled_from(["p", "q", "", "bad\n"])),
+        *(
+            st.builds(kind, topic=topics, name=st.sampled_from(["p", "q"]), epoch=st.sampled_from(epochs))
+            for kind in (ConfirmNamedProducer, ForgetNamedProducer)
+        ),
         st.builds(
             RestartNode,
             node=st.sampled_from([*state.nodes, NodeId(2)]),
@@ -205,6 +216,7 @@ def commands(state: MetadataState) -> st.SearchStrategy[Command]:
         ),
         st.builds(SetAddresses, node=st.just(NODE), addresses=st.sampled_from([(), ("",), ("ipc://x",)])),
         st.just(OpenSession()),
+        st.builds(RaiseLevel, level=st.integers(0, 2), nodes=st.sampled_from([(NODE,), tuple(state.nodes)])),
         st.builds(
             SetConfig, values=st.dictionaries(st.sampled_from(["topics_max", "nope"]), st.integers(0, 5))
         ),

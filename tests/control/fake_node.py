@@ -26,6 +26,7 @@ class FakeNode:
         if "data" in settings:
             Path(settings["data"], "LOCK").touch()  # as every engine does, before anything else
         self.orders: list[tuple[Any, ...]] = []
+        self.levels: list[int] = []
         self.refuses: dict[str, str] = {}
         self.holds: set[str] = set()
         self.held: list[int] = []
@@ -33,6 +34,7 @@ class FakeNode:
         self.answers: dict[int, tuple[AnswerHeader, bytes]] = {}
         self.found: list[dict[str, Any]] = []
         self.resume: dict[int, dict[str, Any]] = {}
+        self.forgets_producers: set[int] = set()
         self.hosted: dict[tuple[int, int], dict[str, Any]] = {}
         self.staged = 0
         self.broken: str | None = None
@@ -100,6 +102,13 @@ class FakeNode:
             self.tell(("order", self._number, self.refuses.get(name), result or {}))
         return self._number
 
+    def set_level(self, level: int) -> int:
+        """Not among `orders`: it comes before all others at each start."""
+        self.levels.append(level)
+        self._number += 1
+        self.tell(("order", self._number, None, {}))
+        return self._number
+
     def install_topic(
         self, topic: int, schemas: list[bytes], key_columns: tuple[int, ...], size: int, age: int
     ) -> int:
@@ -150,13 +159,23 @@ class FakeNode:
     def close(self, topic: int, partition: int) -> int:
         return self._order("close", topic, partition)
 
-    def truncate(self, topic: int, partition: int, before_offset: int) -> int:
-        return self._order("truncate", topic, partition, before_offset)
+    def truncate(self, topic: int, partition: int, before_offset: int, epoch: int) -> int:
+        if "truncate" not in self.refuses and (topic, partition) in self.hosted:
+            self.hosted[topic, partition]["start_offset"] = before_offset
+        return self._order("truncate", topic, partition, before_offset, epoch)
 
     def open_producer(
-        self, topic: int, partition: int, producer_id: int, producer_epoch: int, name: bytes
+        self,
+        topic: int,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        name: bytes,
+        previous_epoch: int = 0,
     ) -> int:
         values = (topic, partition, producer_id, producer_epoch, name)
+        if previous_epoch and partition in self.forgets_producers:
+            return self._order("open_producer", *values, result={"forgotten": True})
         return self._order("open_producer", *values, result=self.resume.get(partition))
 
     def install_scopes(self, rules: list[Any], gone: int | None) -> int:

@@ -158,7 +158,7 @@ def test_a_damaged_identity_ends_the_start(tmp_path: Path, text: str) -> None:
 
 def test_a_newer_identity_is_refused_untouched(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
-    newer = (tmp_path / "store.toml").read_text().replace("format = 1", "format = 2")
+    newer = (tmp_path / "store.toml").read_text().replace("format = 2", "format = 3")
     (tmp_path / "store.toml").write_text(newer)
     before = tree(tmp_path)
     with pytest.raises(NewerFormatError):

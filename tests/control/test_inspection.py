@@ -53,6 +53,21 @@ def test_a_sound_cluster_is_sound() -> None:
             assert report == Report((), (), 1, int(replication > 1), (1, 2, 5, 8), ())
 
 
+def truncated(lab: Lab, **starts: int) -> Stores:
+    """Rows below 5 are given up; `starts` are where the logs of nodes begin, all with 7 rows."""
+    topic = lab.state.topics[lab.topic]
+    cut = replace(topic, starts={lab.partition: 5})
+    lab.state = replace(lab.state, topics={**lab.state.topics, lab.topic: cut})
+    nodes = {NodeId(int(name[1:])): start for name, start in starts.items()}
+    return {
+        **stores(lab),
+        **{
+            node: store(lab, node, part(lab, node, start_offset=at, end_offset=7))
+            for node, at in nodes.items()
+        },
+    }
+
+
 FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "metadata of a node is broken": (
         "I1", 5, "a gap",
@@ -73,6 +88,9 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
     "too few have what the owner has": (
         "I5", 1, "a majority is 2",
         lambda lab: {**with_part(lab, 2, records=6), NodeId(5): store(lab, 5, part(lab, 5, records=6))},
+    ),
+    "a replica with rows that were given up": (
+        "I14", 5, "gave up the rows below 5", lambda lab: truncated(lab, n1=5, n2=5, n5=0),
     ),
     "a damaged record": ("I5", 2, "bad CRC", lambda lab: with_part(lab, 2, quarantined="bad CRC")),
     "chains that differ": ("I11", 5, "two histories", lambda lab: with_part(lab, 5, chain=1)),
@@ -98,7 +116,8 @@ def test_a_planted_fault_is_named_when_each_round_shows_it(name: str) -> None:
     assert words in told[0].what
     assert inspected(lab, planted, stores(lab)).findings == (), "it was over in the second round"
     assert inspected(lab, stores(lab), planted).findings == (), "and this one has just begun"
-    if not name.endswith(("takes appends", "takes none")):
+    # What a stopped node has not given up yet, it gives up when it starts.
+    if not name.endswith(("takes appends", "takes none", "given up")):
         assert any(one.invariant == invariant for one in inspected(lab, planted, is_live=False).findings)
 
 

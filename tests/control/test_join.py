@@ -65,7 +65,7 @@ def test_the_weight_of_a_node_is_known_with_its_join(
 ) -> None:
     """Partitions may be placed as soon as it is live."""
     control = f"tcp://127.0.0.1:{free_port()}"
-    call = calls.encode(calls.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given))
+    call = calls.encode(calls.Join(store=b"s" * 16, control=("tcp://127.0.0.1:1",), weight=given, level=1))
 
     async def work(bench: Bench) -> None:
         joined = calls.decode_reply(await asyncio.to_thread(put, control, call, 10.0))

@@ -210,7 +210,7 @@ def test_schemas_truncation_and_deletion_become_orders(tmp_path: Path, monkeypat
             messages.TopicTruncate(name="t", partition=part, before_offset=7),
             messages.TopicInfo,
         )
-        assert ("truncate", info.topic, part, 7) in bench.native.orders
+        assert ("truncate", info.topic, part, 7, info.partitions[0].epoch) in bench.native.orders
         beyond = messages.TopicTruncate(name="t", before_offset=101)
         assert await bench.refused(Opcode.TOPIC_TRUNCATE, beyond) == Code.INVALID_ARGUMENT
         bench.native.orders.clear()

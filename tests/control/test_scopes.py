@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import structlog.testing
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines.metadata import apply
@@ -318,6 +319,61 @@ def test_a_one_off_scope_that_waits_for_its_publish_is_kept_before_an_idle_named
     log.begun("new")
     assert "idle" not in log.state.scope_names
     assert all(one.scope in log.state.scopes for one in waiting)
+
+
+def of_tenant(log: Log, prefix: str, name: str, *, one_off: bool = False) -> ScopeId:
+    result = log.do(BeginScope(name=name, one_off=one_off, prefix=prefix))
+    assert isinstance(result, ScopeBegun), result
+    return result.scope
+
+
+def test_a_tenant_that_fills_the_table_evicts_no_named_scope_of_another_one() -> None:
+    log = Log()
+    log.state = replace(log.state, level=1)
+    log.do(SetConfig(values={"scopes_max": 16}))
+    nightly = log.begun("nightly")
+    log.do(log.commit(nightly, 7))
+    log.do(log.confirm(nightly, 7))
+    theirs = of_tenant(log, "acme/", "hourly")
+    for number in range(100):
+        of_tenant(log, "rival/", f"flood-{number}")
+    assert len(log.state.scopes) <= 16
+    assert theirs in log.state.scopes
+    assert log.begun("nightly").committed == 7, "its epochs are still known"
+    refused = log.refused(BeginScope(name="late", prefix="third/"))
+    assert refused.code == Code.OVERLOADED
+    assert "scopes_max" in refused.message
+    for number in range(100):
+        of_tenant(log, "rival/", f"run-{number}", one_off=True)
+    assert of_tenant(log, "third/", "late") in log.state.scopes, "one-off scopes make room for all"
+    assert theirs in log.state.scopes
+
+
+def test_a_scope_is_used_by_tokens_of_its_prefix_and_by_those_without_one() -> None:
+    log = Log()
+    log.state = replace(log.state, level=1)
+    log.do(create("acme/sales/orders"))
+    topic = log.state.names["acme/sales/orders"]
+    of_tenant(log, "acme/sales/", "hourly")
+    of_tenant(log, "acme/", "hourly")
+    of_tenant(log, "", "hourly")
+    of_tenant(log, "acme/", f"nightly@{topic}")
+    log.begun("of-all")
+    for prefix, name in [
+        ("rival/", "hourly"), ("acme/hr/", "hourly"), ("acme/", "of-all"), ("rival/", f"nightly@{topic}"),
+        ("acme/hr/", f"nightly@{topic}"), ("acme/", f"nightly@{TOPIC}"), ("acme/", "nightly@999999"),
+    ]:  # fmt: skip
+        assert log.refused(BeginScope(name=name, prefix=prefix)).code == Code.UNAUTHORIZED, (prefix, name)
+
+
+def test_below_level_1_scopes_have_no_owner_and_are_forgotten_as_before() -> None:
+    log = Log()
+    log.state = replace(log.state, level=0)
+    log.do(SetConfig(values={"scopes_max": 16}))
+    for number in range(17):
+        of_tenant(log, "rival/" if number else "acme/", f"s{number}")
+    assert "s0" not in log.state.scope_names
+    assert all(scope.prefix is UNSET for scope in log.state.scopes.values())
 
 
 def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:

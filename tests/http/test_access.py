@@ -45,10 +45,12 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", PLACE, None, "viewer"),
     ("GET", f"{PLACE}/layout", None, "viewer"),
     ("GET", f"{PLACE}/assignments", None, "viewer"),
+    ("GET", f"{PLACE}/producers", None, "viewer"),
     ("GET", "/admin/events?wait_s=0.01", None, "viewer"),
     ("POST", "/admin/topics", TOPIC | {"name": "u"}, "operator"),
     ("POST", f"{PLACE}/truncate", {}, "operator"),
     ("POST", f"{PLACE}/schemas", WIDER, "operator"),
+    ("POST", f"{PLACE}/producers/forget", {"name": "loader"}, "operator"),
     ("POST", "/admin/nodes/1/drain", None, "operator"),
     ("DELETE", PLACE, None, "operator"),
     ("DELETE", "/admin/nodes/1", None, "admin"),
@@ -63,6 +65,8 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/fsck", None, "viewer"),
     ("POST", "/admin/partitions/7/force-owner", FORCE, "admin"),
     ("POST", "/admin/partitions/7/give-up", {"scope": 1, "epoch": 1, "accepts": "rows since noon"}, "admin"),
+    ("GET", "/admin/versions", None, "viewer"),
+    ("POST", "/admin/finalize", None, "admin"),
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
@@ -174,6 +178,51 @@ def test_a_token_with_a_prefix_is_for_topics_under_it_and_nothing_else(
             ("GET", "/admin/events?wait_s=0.01", None, 403),
         ]:
             assert (method, path, (await api(method, path, body, **mine)).status) == (method, path, status)
+        foreign, absent = await partition_of(api, "acme/other/t", **bearer("admin")), 999_999
+        own = await partition_of(api, "acme/sales/orders", **bearer("admin"))
+        for partition, status in [(own, 200), (foreign, 403), (absent, 403)]:
+            answer = await api("GET", f"/admin/partitions/{partition}", **mine)
+            assert (partition, answer.status, "acme/other" in answer.text) == (partition, status, False)
+
+    served(tmp_path, monkeypatch, work)
+
+
+async def partition_of(api: Api, topic: str, **headers: str) -> int:
+    return int((await api.get(f"/admin/topics/{topic}", **headers))["stats"][0]["partition"])
+
+
+FOREIGN = "acme/other/secret-topic"
+OPEN_TO_TENANTS = {
+    ("GET", "/admin/status"), ("GET", "/admin/metadata"), ("GET", "/admin/me"), ("GET", "/admin/nodes"),
+    ("GET", "/admin/nodes/1"), ("GET", "/admin/ring"), ("GET", "/admin/config"), ("GET", "/admin/topics"),
+}  # fmt: skip
+"""Asked for without a topic, or with one of another tenant, all else is refused."""
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_no_operation_tells_a_token_with_a_prefix_of_another_tenants_topics(
+    tmp_path: Path, monkeypatch: Patch, role: str
+) -> None:
+    async def work(api: Api) -> None:
+        assert (await api("POST", "/admin/topics", TOPIC | {"name": FOREIGN})).status == 201
+        foreign = await partition_of(api, FOREIGN)
+        await api("POST", "/admin/tokens", given("admin"))
+        await api("POST", "/admin/tokens", given(role, prefix="rival/"), **bearer("admin"))
+        api.bench.node.health.worsen("damaged", f"topic {FOREIGN} is damaged")
+        for method, path, body, _ in MATRIX:
+            place = path.replace("public/default/t", FOREIGN).replace("partitions/7", f"partitions/{foreign}")
+            answer = await api(method, place, body, **bearer(role))
+            opened = (method, path.split("?")[0]) in OPEN_TO_TENANTS
+            assert (path, answer.status) == (path, 200 if opened else 403), answer.text
+            assert FOREIGN in place or "secret-topic" not in answer.text, (path, answer.text)
+        status = await api.get("/admin/status", **bearer(role))
+        assert (status["topics"], status["partitions"], status["counters"]) == (0, 0, {})
+        assert (await api.get("/admin/status", **bearer("admin")))["reasons"] == [
+            f"topic {FOREIGN} is damaged"
+        ]
+        ready = await api("GET", "/health/ready")
+        assert "1 reasons" in ready.text
+        assert "secret-topic" not in ready.text
 
     served(tmp_path, monkeypatch, work)
 

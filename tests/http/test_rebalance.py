@@ -29,6 +29,7 @@ from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
 from ringfence.control.runtime.rebalance_requests import Rebalances, shown_copy, shown_run
+from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served
 
@@ -38,11 +39,15 @@ Patch = pytest.MonkeyPatch
 async def joined(api: Api, number: int) -> int:
     """Another member, of which there is no process: what is ordered of it waits."""
     proposer = api.bench.node.proposer
-    register = RegisterNode(cluster=proposer.state.cluster, store=store_of(number))
+    register = RegisterNode(cluster=proposer.state.cluster, store=store_of(number), level=LEVEL_NEWEST)
     registered = (await proposer.propose(register)).result
     assert isinstance(registered, NodeRegistered)
     start = RestartNode(
-        node=registered.node, store=store_of(number), addresses=("tcp://127.0.0.1:1",), program="p"
+        node=registered.node,
+        store=store_of(number),
+        addresses=("tcp://127.0.0.1:1",),
+        program="p",
+        level=LEVEL_NEWEST,
     )
     await proposer.propose(start)
     return int(registered.node)

@@ -54,7 +54,7 @@ class Three:
 
     def start(self) -> Three:
         self.nodes[0].start()
-        self._at_once([1, 2])
+        self.start_at_once([1, 2])
         self.until_whole()
         return self
 
@@ -132,7 +132,7 @@ class Three:
 
     def restart_all(self) -> None:
         """At once: one alone has no majority, and does not serve before it has."""
-        self._at_once(range(3))
+        self.start_at_once(range(3))
 
     def until_equal(self) -> None:
         """All have applied the same entries, and have the same state."""
@@ -143,7 +143,7 @@ class Three:
 
         until(equal, what="equal hashes at equal indexes")
 
-    def _at_once(self, places: Sequence[int]) -> None:
+    def start_at_once(self, places: Sequence[int]) -> None:
         with ThreadPoolExecutor(3) as pool:
             list(pool.map(lambda place: self.nodes[place].start(), places))
 

@@ -88,6 +88,7 @@ class NodeProcess:
     """What the program is run by: `ip netns exec NAME`, say; it must become the program by exec."""
     log_folder: Path | None = None
     """None: beside the data directory."""
+    program: Path = PROGRAM
     log: Path = field(init=False)
     process: subprocess.Popen[bytes] | None = None
     ready: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class NodeProcess:
         log = self.log.open("ab")
         command = [
             *self.prefix,
-            str(PROGRAM),
+            str(self.program),
             "serve",
             "--json",
             "--data",

@@ -322,6 +322,7 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
             St.OK,
             request_id=14,
             first_offset=0,
+            send=12,
             **{**PLACE, "end_offset": 15, "generation": 14},
         ),
     )
@@ -332,7 +333,10 @@ def reading() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
     )
     first = {**PLACE, "end_offset": 15, "generation": 14}
-    yield "offset_for_time_ok", answer(Op.OFFSET_FOR_TIME, St.OK, request_id=15, first_offset=12, **first)
+    yield (
+        "offset_for_time_ok",
+        answer(Op.OFFSET_FOR_TIME, St.OK, request_id=15, first_offset=12, send=12, **first),
+    )
     yield (
         "resolve",
         request(Op.RESOLVE, request_id=16, topic=TOPIC, partition=PARTITION, producer_id=PRODUCER),

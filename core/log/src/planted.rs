@@ -39,6 +39,10 @@ pub enum Bug {
     DeadAttemptPublished,
     /// Who adopts a copy forgets what is staged in it.
     StagesDropped,
+    /// A log start that was ordered beyond the mark is not carried out when the mark gets there.
+    StartForgotten,
+    /// A log start gives up rows of later owner epochs, too.
+    StartOfAnyEpoch,
 }
 
 /// Those of staged rows: only clusters with transactional writers show them.

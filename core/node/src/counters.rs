@@ -120,5 +120,6 @@ fn refused_name(code: Code) -> &'static str {
         Internal => "refused_internal",
         NotSupported => "refused_not_supported",
         UnknownOutcome => "refused_unknown_outcome",
+        ResumeUnknown => "refused_resume_unknown",
     }
 }

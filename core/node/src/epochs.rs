@@ -48,6 +48,16 @@ impl Epochs {
         Some(self.starts.get(after.checked_sub(1)?)?.epoch)
     }
 
+    /// Behind the last row of epochs up to `bound`: `u64::MAX` if no later one begins here, 0 if it is not remembered.
+    pub fn rows_upto(&self, bound: u64) -> u64 {
+        let after = self.starts.partition_point(|start| start.epoch <= bound);
+        match self.starts.get(after) {
+            None => u64::MAX,
+            Some(_) if after == 0 => 0,
+            Some(later) => later.offset,
+        }
+    }
+
     /// Offsets below `start_offset` are no longer in the log.
     pub fn forget_below(&mut self, start_offset: u64) {
         let after = self.starts.partition_point(|start| start.offset <= start_offset);
@@ -119,6 +129,15 @@ mod tests {
         let epochs = made(&[(0, 5, 0), (0, 6, 1), (10, 8, 3), (10, 9, 4)]);
         let found = [4, 5, 6, 7, 8, 9, u64::MAX].map(|bound| epochs.last_upto(bound, 20));
         assert_eq!(found, [(0, 0), (5, 1), (6, 3), (6, 3), (8, 4), (9, 20), (9, 20)]);
+    }
+
+    #[test]
+    fn rows_of_later_epochs_begin_where_the_first_of_them_was_opened() {
+        let epochs = made(&[(0, 5, 0), (10, 8, 3), (10, 9, 4), (25, 12, 7)]);
+        assert_eq!(
+            [4, 5, 7, 8, 9, 11, 12, 99].map(|bound| epochs.rows_upto(bound)),
+            [0, 10, 10, 10, 25, 25, u64::MAX, u64::MAX]
+        );
     }
 
     #[test]

@@ -181,7 +181,9 @@ impl Engine {
     pub(crate) fn answer_ends(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         let mut answer = self.echo_at(at, header);
         answer.status = Status::Ok as u8;
-        answer.first_offset = self.partitions[at].log.start_offset();
+        let partition = &self.partitions[at];
+        answer.first_offset = partition.start_offset();
+        answer.send = partition.epoch_before(answer.end_offset);
         send(from, answer, Outbound::Empty, effects);
     }
 
@@ -215,7 +217,7 @@ impl Engine {
             return Ok(());
         }
         let (offset, epoch) = (header.sequence, header.owner_epoch);
-        let (start, end) = (partition.log.start_offset(), partition.log.end_offset());
+        let (start, end) = (partition.start_offset(), partition.log.end_offset());
         let truncated = |why: String| {
             let what = format!("partition {}: {why}; the log begins at {start}", header.partition);
             Err(Refusal::new(Code::Truncated, what).with("start_offset", start).log_start(start).into())
@@ -236,8 +238,8 @@ impl Engine {
             }
             return truncated(format!("offset {offset} is beyond its end at {end}"));
         }
-        match offset.checked_sub(1).filter(|_| epoch != 0).and_then(|last| partition.epochs.at(last)) {
-            Some(found) if found != epoch => {
+        match partition.epoch_before(offset) {
+            found if epoch != 0 && found != 0 && found != epoch => {
                 truncated(format!("the row before {offset} is of epoch {found}, not {epoch}"))
             }
             _ => Ok(()),
@@ -321,6 +323,9 @@ impl Engine {
             From::Offset(offset) => offset,
             _ => answer.end_offset,
         };
+        if let (From::Time(_), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
+            answer.send = partition.epoch_before(answer.first_offset);
+        }
         answer.owner_epoch = fetch.header.owner_epoch;
         send(fetch.connection, answer, Outbound::Empty, effects);
     }
@@ -377,6 +382,9 @@ impl Engine {
         answer.status = Status::Ok as u8;
         answer.first_offset = done.first_offset;
         if matches!(fetch.from, From::Time(_)) {
+            let partition = &self.partitions[fetch.at];
+            answer.first_offset = answer.first_offset.max(partition.start_offset());
+            answer.send = partition.epoch_before(answer.first_offset);
             return send(fetch.connection, answer, Outbound::Empty, effects);
         }
         answer.owner_epoch = done.owner_epoch;

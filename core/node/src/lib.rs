@@ -53,6 +53,7 @@ mod stage_orders;
 mod stage_publish;
 mod stage_scopes;
 mod stage_table;
+mod starts;
 mod status;
 mod sync;
 mod topic;

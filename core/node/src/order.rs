@@ -132,17 +132,22 @@ pub enum Order {
         topic: u64,
         partition: u64,
     },
-    /// `u64::MAX` = up to the mark.
+    /// The log start that is wanted from now on, in the place of the one wanted before: it is carried out as the mark
+    /// moves, and the outcome says how far it is now. Rows of owner epochs above `epoch` stay; 0 = none of them does.
+    /// `before_offset` = `u64::MAX`: up to the mark, now and once.
     Truncate {
         topic: u64,
         partition: u64,
         before_offset: u64,
+        epoch: u64,
     },
     OpenProducer {
         topic: u64,
         partition: u64,
         producer_id: u64,
         producer_epoch: u64,
+        /// An earlier epoch that was opened in every partition; 0 = none is known, or the caller accepts a fresh start.
+        previous_epoch: u64,
         name: Vec<u8>,
     },
     ReleaseQuarantine {

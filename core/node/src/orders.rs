@@ -16,6 +16,7 @@ use crate::order::{Order, TablePartition};
 use crate::outcome::{Finished, Outcome};
 use crate::pack;
 use crate::refusal::Refusal;
+use crate::starts::WantedStart;
 use crate::sync::Role;
 use crate::topic::{RedirectBody, Routing, Topic};
 
@@ -136,11 +137,12 @@ impl Engine {
             Order::Hold { topic, partition, epoch } => self.hold(number, (topic, partition), epoch, pool),
             Order::Close { topic, partition } => self.close((topic, partition)),
             Order::Drop { topic, partition } => self.drop_partition(number, (topic, partition), pool, effects),
-            Order::Truncate { topic, partition, before_offset } => {
-                self.truncate(number, (topic, partition), before_offset, pool)
+            Order::Truncate { topic, partition, before_offset, epoch } => {
+                self.truncate(number, (topic, partition), WantedStart { offset: before_offset, epoch }, pool)
             }
-            Order::OpenProducer { topic, partition, producer_id, producer_epoch, name } => {
-                self.open_producer(number, (topic, partition), (producer_id, producer_epoch), &name, now, pool)
+            Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name } => {
+                let ids = (producer_id, producer_epoch, previous_epoch);
+                self.open_producer(number, (topic, partition), ids, &name, now, pool)
             }
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
@@ -274,6 +276,7 @@ impl Engine {
     fn remove_topic(&mut self, topic: u64, effects: &mut Effects) {
         let version = self.tables.remove(topic).map_or(0, |table| table.version);
         self.topics.remove(&topic);
+        self.partitions.forget_starts_of(topic);
         let mut tickets = Vec::new();
         for at in 0..self.partitions.places() {
             if self.partitions.get(at).is_some_and(|partition| partition.log.topic == topic) {

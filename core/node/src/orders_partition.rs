@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// `when_last_durable` for what is of this store alone: no other replica is waited for.
-    fn when_here_durable(&mut self, number: u64, at: At, finished: Finished) -> Result<Step, Halt> {
+    pub(crate) fn when_here_durable(&mut self, number: u64, at: At, finished: Finished) -> Result<Step, Halt> {
         let partition = &self.partitions[at];
         if partition.last_group <= self.shards[usize::from(partition.shard)].durable_group() {
             return Ok(Step::Done(finished));
@@ -305,6 +305,7 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        self.partitions.forget_start(key);
         if let Some(at) = self.partitions.find(key.0, key.1).filter(|at| self.is_going(*at)) {
             return self.when_last_durable(number, at, Finished::Done, Then::Nothing);
         }
@@ -341,24 +342,6 @@ impl Engine {
         Ok(placed)
     }
 
-    pub(crate) fn truncate(
-        &mut self,
-        number: u64,
-        key: Key,
-        before_offset: u64,
-        pool: &mut Pool,
-    ) -> Result<Step, Halt> {
-        let at = self.hosted(key)?;
-        let partition = &self.partitions[at];
-        let (start, to) = (partition.log.start_offset(), before_offset.min(partition.mark));
-        if to <= start {
-            // What moved it may be on its way to the disk still: a crash would show the rows again.
-            return self.when_here_durable(number, at, Finished::Truncated { start_offset: start });
-        }
-        let placed = self.move_start(at, to, pool)?;
-        Ok(self.when_durable(number, at, &placed, Finished::Truncated { start_offset: to }, Then::Nothing))
-    }
-
     /// Give up the rows below `to`.
     pub(crate) fn move_start(&mut self, at: At, to: u64, pool: &mut Pool) -> Result<Placed, Halt> {
         let partition = &mut self.partitions[at];
@@ -370,12 +353,13 @@ impl Engine {
         Ok(placed)
     }
 
-    /// Raise a named producer's epoch: its predecessor is fenced from here on.
+    /// Raise a named producer's epoch: its predecessor is fenced from here on. Every open writes an entry, so without one
+    /// the state of an opened predecessor was evicted: an empty resume point would let its rows be stored again.
     pub(crate) fn open_producer(
         &mut self,
         number: u64,
         key: Key,
-        (id, epoch): (u64, u64),
+        (id, epoch, previous): (u64, u64, u64),
         name: &[u8],
         now: Now,
         pool: &mut Pool,
@@ -388,6 +372,9 @@ impl Engine {
         }
         if !partition.gate.admits() {
             return Err(format!("{who}: the partition is not open here; open it, or ask its owner").into());
+        }
+        if previous > 0 && partition.producers.get(id).is_none() {
+            return Ok(Step::Done(Finished::ProducerForgotten));
         }
         if let Err(known) = partition.producers.may_open(id, epoch) {
             return Err(format!("{who}: epoch {epoch} is not above {known}; draw a newer one").into());

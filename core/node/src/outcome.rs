@@ -19,7 +19,7 @@ pub enum Finished {
         /// This store lost a torn tail since it was last level with an owner.
         cut: bool,
     },
-    /// TRUNCATE: the log start now.
+    /// TRUNCATE: the log start now. Below the one that was ordered, the rest follows as the mark moves.
     Truncated {
         start_offset: u64,
     },
@@ -33,6 +33,8 @@ pub enum Finished {
     },
     /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
     ProducerOpened(Option<ResumePoint>),
+    /// OPEN PRODUCER: the partition has no entry of the previous epoch any more. Nothing was written.
+    ProducerForgotten,
 }
 
 /// A producer's last stored batch in one partition.

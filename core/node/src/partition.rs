@@ -9,6 +9,7 @@ use crate::acks::Shared;
 use crate::dedupe::Producers;
 use crate::epochs::Epochs;
 use crate::stage_table::Stages;
+use crate::starts::WantedStart;
 use crate::sync::{End, Role};
 use crate::topic::Plans;
 
@@ -54,6 +55,8 @@ pub struct Partition {
     pub known_upto: u64,
     /// The store lost a torn tail at its start, and this log was not level with an owner's since.
     pub cut: bool,
+    /// The log start that was ordered last; it may lie beyond the mark still.
+    pub wanted: WantedStart,
     /// Which one it is of all that were put into [`Partitions`]: one that was dropped and came back is another.
     pub life: u64,
 }
@@ -100,12 +103,18 @@ impl Partition {
             role: Role::None,
             known_upto: 0,
             cut: false,
+            wanted: WantedStart::default(),
             life: 0,
         }
     }
 
     pub fn key(&self) -> (u64, u64) {
         (self.log.topic, self.log.partition)
+    }
+
+    /// Epoch of the row before `offset`, which makes the two a position of this log; 0 = not known, or no such row.
+    pub fn epoch_before(&self, offset: u64) -> u64 {
+        offset.checked_sub(1).and_then(|last| self.epochs.at(last)).unwrap_or(0)
     }
 
     /// Memory that it takes, to within the allocator's and the map's own overhead.
@@ -151,6 +160,8 @@ pub struct Partitions {
     slots: Vec<Option<Partition>>,
     free: Vec<At>,
     by_id: PairMap<At>,
+    /// Log starts that were ordered, also of partitions that are not here (yet).
+    starts: PairMap<WantedStart>,
     lives: u64,
 }
 
@@ -164,6 +175,7 @@ impl Partitions {
         let key = partition.key();
         self.lives += 1;
         partition.life = self.lives;
+        partition.wanted = self.start_of(key);
         let at = if let Some(at) = self.free.pop() {
             self.slots[at as usize] = Some(partition);
             at
@@ -175,10 +187,30 @@ impl Partitions {
         at
     }
 
+    fn start_of(&self, key: (u64, u64)) -> WantedStart {
+        self.starts.get(&key).copied().unwrap_or_default()
+    }
+
+    pub fn want_start(&mut self, key: (u64, u64), wanted: WantedStart) {
+        self.starts.insert(key, wanted);
+        if let Some(at) = self.find(key.0, key.1) {
+            self[at].wanted = wanted;
+        }
+    }
+
+    pub fn forget_start(&mut self, key: (u64, u64)) {
+        self.starts.remove(&key);
+    }
+
+    pub fn forget_starts_of(&mut self, topic: u64) {
+        self.starts.retain(|key, _| key.0 != topic);
+    }
+
     /// A dropped partition is here again, without anything of what it was.
     pub fn revive(&mut self, at: At, mut fresh: Partition) {
         self.lives += 1;
         fresh.life = self.lives;
+        fresh.wanted = self.start_of(fresh.key());
         let slot = &mut self.slots[at as usize];
         let before = slot.as_ref().map(|old| (old.dropped, old.key()));
         assert_eq!(before, Some((true, fresh.key())), "only what was dropped comes back");

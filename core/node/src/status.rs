@@ -21,7 +21,7 @@ impl Partition {
             fence: self.gate.fence().epoch(),
             records: head.next_record,
             durable: self.last_group <= durable_group,
-            start_offset: self.log.start_offset(),
+            start_offset: self.start_offset(),
             end_offset: self.mark,
             bytes: self.log.bytes(),
             producers: self.producers.len() as u64,

@@ -121,6 +121,8 @@ impl Engine {
         if partition.is_quarantined() {
             return;
         }
+        self.reach_wanted_start(at, pool);
+        let partition = &self.partitions[at];
         let Some(topic) = self.topics.get(&partition.log.topic) else { return };
         let retention = topic.retention;
         if retention.bytes_max == 0 && retention.age_ms_max == 0 {

@@ -125,6 +125,7 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
         partition: PARTITION,
         producer_id: 3,
         producer_epoch: epoch,
+        previous_epoch: 0,
         name: b"loader-1".to_vec(),
     };
     let Ok(Finished::ProducerOpened(Some(point))) = world.ordered(open(6)) else { panic!("no resume point") };
@@ -137,9 +138,36 @@ fn opening_a_named_producer_fences_its_predecessor_and_returns_where_to_resume()
     assert_eq!(code(&append(&mut world, 3, 1)), Code::FencedProducer, "also after a crash");
     assert!(world.ordered(open(5)).unwrap_err().contains("not above 6"));
     assert_eq!(world.ordered(open(7)), Ok(Finished::ProducerOpened(Some(point))), "nothing was stored since");
-    let unknown =
-        Order::OpenProducer { topic: TOPIC, partition: PARTITION, producer_id: 44, producer_epoch: 8, name: vec![] };
+    let unknown = Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: 44,
+        producer_epoch: 8,
+        previous_epoch: 0,
+        name: vec![],
+    };
     assert_eq!(world.ordered(unknown), Ok(Finished::ProducerOpened(None)));
+}
+
+#[test]
+fn a_named_producer_whose_entry_is_gone_is_told_apart_from_a_new_one() {
+    let mut world = world();
+    let open = |producer_epoch, previous_epoch| Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: 3,
+        producer_epoch,
+        previous_epoch,
+        name: b"loader-1".to_vec(),
+    };
+    for epoch in [6, 7] {
+        assert_eq!(world.ordered(open(epoch, 5)), Ok(Finished::ProducerForgotten), "nothing was written before");
+    }
+    assert_eq!(world.ordered(open(8, 0)), Ok(Finished::ProducerOpened(None)), "a fresh start was accepted");
+    let mut world = world.crash(Shape::default());
+    world.install(1);
+    world.open_partition();
+    assert_eq!(world.ordered(open(9, 8)), Ok(Finished::ProducerOpened(None)), "known, and nothing was stored");
 }
 
 #[test]
@@ -148,7 +176,7 @@ fn orders_about_what_is_not_here_say_so() {
     for order in [
         Order::Close { topic: TOPIC, partition: 77 },
         Order::Drop { topic: TOPIC, partition: 77 },
-        Order::Truncate { topic: TOPIC, partition: 77, before_offset: 0 },
+        Order::Truncate { topic: TOPIC, partition: 77, before_offset: u64::MAX, epoch: 0 },
         Order::ReleaseQuarantine { topic: TOPIC, partition: 77 },
     ] {
         assert!(world.ordered(order).unwrap_err().contains("partition 77 of topic 7 is not on this store"));
@@ -192,7 +220,7 @@ fn truncation_moves_the_log_start_and_reading_below_it_says_where_it_is() {
     for sequence in 0..6 {
         append(&mut world, 3, sequence);
     }
-    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 };
     assert_eq!(world.ordered(truncate(4)), Ok(Finished::Truncated { start_offset: 4 }));
     assert_eq!(world.ordered(truncate(2)), Ok(Finished::Truncated { start_offset: 4 }));
     let header = world.fetch_header(3, 0, 0);
@@ -214,7 +242,7 @@ fn nobody_hears_that_rows_are_given_up_before_it_is_on_disk() {
     append(&mut world, 3, 0);
     append(&mut world, 3, 1);
     world.is_held = true;
-    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+    let truncate = |before_offset| Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 };
     let given_up = [truncate(2), truncate(2), truncate(1)].map(|order| world.order(order));
     world.run();
     let told = |world: &World, order: u64| {

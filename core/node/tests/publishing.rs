@@ -266,12 +266,13 @@ fn an_order_that_finds_no_room_waits_and_those_behind_it_too() {
         world.run();
         sequence += 1;
     }
-    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX };
+    let truncate = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX, epoch: 0 };
     let producer = |id| Order::OpenProducer {
         topic: TOPIC,
         partition: PARTITION,
         producer_id: id,
         producer_epoch: 9,
+        previous_epoch: 0,
         name: vec![b'n'; 200],
     };
     let mut numbers: Vec<u64> = (0..2000).map(|id| world.order(producer(100 + id))).collect();

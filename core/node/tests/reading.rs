@@ -121,6 +121,39 @@ fn positions_that_are_not_in_the_log_are_told_so() {
     assert_eq!(code(&world.ask(&header, &[])), Code::Truncated, "epochs are known again after a crash");
 }
 
+/// (offset, epoch of the row before it) is what a client keeps: FETCH takes it, and the one of another history is none.
+#[test]
+fn ends_and_offsets_of_times_name_the_epoch_of_the_row_before() {
+    let mut world = world();
+    let ends = |world: &mut World| {
+        let header = world.request(Opcode::EndOffsets);
+        world.ask(&header, &[]).header
+    };
+    let of_time = |world: &mut World, time| {
+        let header = RequestHeader { sequence: time, ..world.request(Opcode::OffsetForTime) };
+        world.ask(&header, &[]).header
+    };
+    assert_eq!(ends(&mut world).send, 0, "no row is before the end");
+    let first = world.epoch;
+    append(&mut world, 0, 5);
+    world.epoch += 1;
+    world.install(1);
+    world.open_partition();
+    let header = ends(&mut world);
+    assert_eq!((header.end_offset, header.send, header.owner_epoch), (5, first, first + 1), "not the owner's of now");
+    world.pass(10);
+    append(&mut world, 1, 5);
+    let header = ends(&mut world);
+    assert_eq!((header.end_offset, header.send), (10, first + 1));
+    let second = world.now.unix_ms;
+    for (time, offset, epoch) in [(0, 0, 0), (second, 5, first), (second + 1_000, 10, first + 1)] {
+        let header = of_time(&mut world, time);
+        assert_eq!((header.first_offset, header.send), (offset, epoch), "time {time}");
+        let again = world.fetch_header(offset, epoch, 0);
+        assert_eq!(world.ask(&again, &[]).header.status, Status::Ok as u8);
+    }
+}
+
 /// An owner that has not heard yet of the next one has rows of its own in the place of those, or fewer.
 #[test]
 fn who_comes_with_rows_of_an_epoch_that_nobody_told_of_is_asked_to_look_elsewhere() {

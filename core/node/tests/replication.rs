@@ -24,6 +24,8 @@ mod retained;
 mod scrub;
 #[path = "replication/staged.rs"]
 mod staged;
+#[path = "replication/starts.rs"]
+mod starts;
 mod support;
 #[path = "replication/tails.rs"]
 mod tails;
@@ -176,7 +178,7 @@ fn far_behind(seed: u64) -> Cluster {
     }
     let before_offset = cluster.status(0).unwrap().end_offset - 20_000;
     for at in 0..2 {
-        cluster.order(at, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset });
+        cluster.order(at, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 });
     }
     cluster.calm(80);
     let told = cluster.status(0).unwrap();

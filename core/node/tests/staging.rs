@@ -369,7 +369,7 @@ fn retention_spares_what_is_staged_and_gives_it_back_with_its_offsets() {
             send_rows(world, sequence, 500);
             sequence += 1;
         }
-        let order = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX };
+        let order = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX, epoch: 0 };
         world.ordered(order).unwrap();
         (0..20).for_each(|_| world.pass(5000));
     };
@@ -432,6 +432,6 @@ fn bytes_are_those_of_rows_that_readers_get_before_and_after_a_restart() {
     assert_eq!(bytes(&world), published, "a start finds what was");
     world.install(1);
     world.open_partition();
-    world.ordered(Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX }).unwrap();
+    world.ordered(Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX, epoch: 0 }).unwrap();
     assert_eq!(bytes(&world), 0, "nothing is left to read");
 }

@@ -147,7 +147,7 @@ impl Walk {
         self.take_answers();
         let acknowledged = self.producers.iter().flat_map(|p| p.done.values()).map(|batch| batch.2).max().unwrap_or(0);
         let before_offset = self.start_offset + (acknowledged - self.start_offset.min(acknowledged)) / 2;
-        let order = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset };
+        let order = Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 };
         self.world.ordered(order).unwrap();
         self.start_offset = self.start_offset.max(before_offset);
     }

@@ -454,6 +454,8 @@ pub enum Code {
     NotSupported = 32,
     /// Appended, but not known durable when the node had to answer; send the same sequence again.
     UnknownOutcome = 33,
+    /// Partitions evicted the state of this named producer: no resume point can be told; accept a fresh start, or forget the name.
+    ResumeUnknown = 34,
 }
 
 impl Code {
@@ -492,6 +494,7 @@ impl Code {
         Code::Internal,
         Code::NotSupported,
         Code::UnknownOutcome,
+        Code::ResumeUnknown,
     ];
 
     /// The member with this number, if there is one.
@@ -531,6 +534,7 @@ impl Code {
             31 => Some(Self::Internal),
             32 => Some(Self::NotSupported),
             33 => Some(Self::UnknownOutcome),
+            34 => Some(Self::ResumeUnknown),
             _ => None,
         }
     }
@@ -572,6 +576,7 @@ impl Code {
             Self::Internal => "internal",
             Self::NotSupported => "not_supported",
             Self::UnknownOutcome => "unknown_outcome",
+            Self::ResumeUnknown => "resume_unknown",
         }
     }
 
@@ -911,7 +916,7 @@ pub struct AnswerHeader {
     pub end_offset: u64,
     /// Echo; REDIRECT(sealed): this producer's sealed last sequence.
     pub sequence: u64,
-    /// Greatest `send` stored of this producer in this partition.
+    /// Greatest `send` stored of this producer in this partition; END_OFFSETS, OFFSET_FOR_TIME: epoch of the row before the offset that is answered, 0 = not known.
     pub send: u64,
     /// Metadata index that the node's routing is current for.
     pub generation: u64,

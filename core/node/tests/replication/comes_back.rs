@@ -151,7 +151,7 @@ fn walk(seed: u64) -> u64 {
             89..90 => cluster.cut(OWNER, LEARNER),
             90..91 => {
                 let before_offset = cluster.status(OWNER).map_or(0, |told| told.end_offset) / 2;
-                cluster.order(OWNER, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset });
+                cluster.order(OWNER, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset, epoch: 0 });
             }
             91..94 if cluster.sites[LEARNER].up => {
                 cluster.order(LEARNER, Order::Discard { change: CHANGE, attempt });

@@ -1,0 +1,76 @@
+"""`ringfence cluster`: programs and levels of the nodes, and the end of an upgrade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import emit, json_option, show_table
+from ringfence.control.cli.rebalance_door import timeout_option
+
+COLUMNS: Final = ("node", "program", "level", "life")
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """Show which programs the nodes run, and finalize an upgrade.
+
+    \b
+    Example:
+      ringfence cluster versions --http http://127.0.0.1:7412
+    """  # noqa: D301 - click's \b keeps the lines
+
+
+@command.command()
+@http_options
+@timeout_option
+@json_option
+def versions(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+    """Show program and level of each node, the cluster's level, and what holds a finalization up.
+
+    \b
+    Example:
+      ringfence cluster versions
+    """  # noqa: D301
+    told = Admin(http, token_file, timeout_s).get("/admin/versions")
+    if as_json:
+        emit(told)
+        return Exit.OK
+    rows = [["not heard" if node[name] is None else node[name] for name in COLUMNS] for node in told["nodes"]]
+    show_table(f"level {told['level']} of {told['newest']}", COLUMNS, rows, ids=("node",))
+    if told["level"] >= told["newest"]:
+        click.echo(f"the cluster has level {told['level']}, the newest of this program")
+    elif told["holds"]:
+        for hold in told["holds"]:
+            click.echo(f"node {hold['node']} holds level {told['newest']} up: {hold['why']}")
+    else:
+        click.echo(f"all nodes know level {told['newest']}: `ringfence cluster finalize` raises it")
+    return Exit.OK
+
+
+@command.command()
+@http_options
+@timeout_option
+@json_option
+def finalize(*, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:
+    """End an upgrade: raise the cluster's level, so that new formats may be written.
+
+    Refused, naming the nodes, while one of them does not know the new level. There is no way back: older
+    programs refuse the data directories from then on.
+
+    \b
+    Example:
+      ringfence cluster finalize
+    """  # noqa: D301
+    admin = Admin(http, token_file, timeout_s)
+    receipt = admin.change("POST", "/admin/finalize")
+    level = admin.get("/admin/versions")["level"]
+    if as_json:
+        emit({"index": receipt["index"], "level": level})
+    else:
+        click.echo(f"the cluster has level {level}")
+    return Exit.OK

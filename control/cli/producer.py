@@ -1,0 +1,72 @@
+"""`ringfence producer`: names of producers, listed and given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ringfence.control.cli.admin import Admin, http_options, topic_path
+from ringfence.control.cli.connection import timeout_option
+from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.output import confirm, emit, json_option, show_table
+
+
+@click.group(no_args_is_help=True)
+def command() -> None:
+    """List the named producers of a topic, and give names back that are not used any more.
+
+    \b
+    Example:
+      ringfence producer list orders
+    """  # noqa: D301 - click's \b keeps the lines
+
+
+@command.command("list")
+@click.argument("topic")
+@http_options
+@timeout_option
+@json_option
+def list_producers(topic: str, *, http: str | None, token_file: Path | None, timeout_s: float,
+                   as_json: bool) -> int:  # fmt: skip
+    """List the named producers of TOPIC: name, id, and the metadata index of the last open.
+
+    \b
+    Example:
+      ringfence producer list orders
+    """  # noqa: D301
+    found = Admin(http, token_file, timeout_s).get(f"{topic_path(topic)}/producers?linearizable=true")
+    if as_json:
+        for producer in found["producers"]:
+            emit(producer)
+        return Exit.OK
+    rows = [[each["name"], each["producer"], each["epoch"]] for each in found["producers"]]
+    show_table("", ("producer", "id", "opened at index"), rows)
+    return Exit.OK
+
+
+@command.command()
+@click.argument("topic")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@http_options
+@timeout_option
+@json_option
+def forget(topic: str, name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float,
+           as_json: bool) -> int:  # fmt: skip
+    """Give back producer NAME of TOPIC: a process that has it is fenced, and its resume point is gone.
+
+    The next open of the name is that of a new producer. Rows that were sent under the name before are stored
+    again if they are sent again.
+
+    \b
+    Example:
+      ringfence producer forget orders loader-1
+    """  # noqa: D301
+    confirm(f"Forget producer {name} of topic {topic} and its resume point?", yes=yes)
+    Admin(http, token_file, timeout_s).change("POST", f"{topic_path(topic)}/producers/forget", {"name": name})
+    if as_json:
+        emit({"topic": topic, "forgotten": name})
+    else:
+        click.echo(f"{name} forgotten")
+    return Exit.OK
