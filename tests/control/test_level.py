@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import get_args
 
@@ -33,6 +34,7 @@ from ringfence.control.store.snapshot import Snapshot
 from ringfence.native.errors import NewerFormatError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 from tests.control.commands import INIT, NODE, STORE, cluster, create, entry, register, restart
+from tests.upgrade import forms
 
 HERE = Replica(node=NODE, store=STORE)
 
@@ -172,3 +174,12 @@ def test_a_name_that_older_programs_may_judge_otherwise_waits_for_the_level() ->
     assert older_fault(cluster(1), OpenNamedProducer(topic=topic, name=plain)) is None
     assert older_fault(replace(cluster(1), level=1), OpenNamedProducer(topic=topic, name=strange)) is None
     assert older_fault(cluster(1), register(2, zone=strange)) is not None
+
+
+def test_level_0_has_the_fields_of_its_time_in_states_heartbeats_and_messages() -> None:
+    """A field more changes the state's hash on half of the nodes, or a heartbeat that older ones refuse."""
+    told = json.loads((Path(forms.__file__).parent / "data" / "forms.json").read_text())
+    now = forms.forms()
+    # Loads are read by their places, and older programs pass over one more.
+    assert now["Told"] == [*told["Told"], "level"]
+    assert now | {"Told": told["Told"]} == told

@@ -12,6 +12,8 @@ mod cluster;
 mod comes_back;
 #[path = "replication/copies.rs"]
 mod copies;
+#[path = "replication/doubt.rs"]
+mod doubt;
 #[path = "replication/futile.rs"]
 mod futile;
 #[path = "replication/late.rs"]
