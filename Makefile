@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test lint types clippy rust compiled python waiting test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
+.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -81,6 +81,12 @@ demo-pipeline: setup  ## Spark streams orders and lineitem in, joins and compact
 
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks
+
+test-upgrade: setup  ## e1e0e05 built out of the history, and this program: rolling, under load, back, finalized, refused
+	$(PYTHON_IN_VENV) -m tests.upgrade.two_builds
+
+test-pythons: setup  ## the recorded metadata log on every supported Python of this machine: one hash
+	$(PYTHON_IN_VENV) -m tests.upgrade.pythons
 
 soak: setup  ## the long form of crash, fault and load tests: SOAK times as long; half an hour of log-check (root)
 	$(PYTHON_IN_VENV) -m pytest -q tests/system --soak $(SOAK) --timeout 0

@@ -42,7 +42,8 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
     access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
     desk = Desk(node, access)
     for router in (
-        reads.probes(node), reads.of_node(node, access), reads.of_cluster(node, access),
+        reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
+        reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
         changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
         partitions.router(desk), producers.router(desk), cluster.router(desk),

@@ -81,13 +81,6 @@ def of_node(node: Node, access: Access) -> APIRouter:
     router = APIRouter(tags=["node"], dependencies=depends, responses=PROBLEMS)
     looked = Depends(Looked(node))
 
-    @router.get("/metrics", operation_id="metrics", response_class=Response,
-                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
-    async def metrics(request: Request) -> Response:
-        """Prometheus text format. Loads and counters are those of all topics: for tokens without a prefix."""
-        principal(request).check("")
-        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
-
     @router.get("/admin/status", operation_id="status", dependencies=[looked])
     async def status(request: Request) -> shapes.Status:
         """What this node is and how it fares: leader, term, index, hash, role, counters.
@@ -124,6 +117,19 @@ def of_node(node: Node, access: Access) -> APIRouter:
         no_store(response)
         who = principal(request)
         return shapes.Me(name=who.name, role=who.role, prefix=who.prefix)
+
+    return router
+
+
+def of_loads(node: Node, access: Access) -> APIRouter:
+    """This node's counters and the loads of all topics."""
+    router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
+
+    @router.get("/metrics", operation_id="metrics", response_class=Response,
+                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    async def metrics() -> Response:
+        """Prometheus text format."""
+        return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 

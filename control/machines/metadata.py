@@ -11,6 +11,10 @@ The same holds for a request's key, which outlives its proposer: see `model.requ
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
 from msgspec.structs import replace
 
 from ringfence.control.machines import (
@@ -39,11 +43,14 @@ from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import INDEX_MAX, Index
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.rebalance_commands import RebalanceCommand
-from ringfence.control.model.requests import Answered, RequestKey
+from ringfence.control.model.requests import Answered, RequestKey, caller_of
 from ringfence.control.model.results import Refused, Result
 from ringfence.control.model.scopes import ScopeCommand
 from ringfence.control.model.state import MetadataState, Session
 from ringfence.native.wire import Code
+
+LEVEL_OF_SHARES: Final = 1
+"""From this level on the keys of the callers that have most of them are forgotten, not the oldest of all."""
 
 
 def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
@@ -144,13 +151,21 @@ def _timed(state: MetadataState, time_ms: int) -> MetadataState:
     return replace(state, time_ms=time_ms) if time_ms > state.time_ms else state
 
 
+def _of_busiest(requests: Mapping[str, Answered]) -> list[str]:
+    """Keys of the callers that have most of them: many keys of one make none of another's be forgotten."""
+    counts = Counter(map(caller_of, requests))
+    most = max(counts.values())
+    return [key for key in requests if counts[caller_of(key)] == most]
+
+
 def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
     """The state with the result of an entry within a session or under a key."""
     if proposal.request is not None:
         answered = Answered(digest=proposal.request.digest, index=index, result=result)
         requests = {**state.requests, proposal.request.key: answered}
         while len(requests) > REQUESTS_MAX:
-            del requests[min(requests, key=lambda key: requests[key].index)]
+            among = requests if state.level < LEVEL_OF_SHARES else _of_busiest(requests)
+            del requests[min(among, key=lambda key: requests[key].index)]
         state = replace(state, requests=requests)
     if proposal.session == 0:
         return state

@@ -17,6 +17,12 @@ KEY_BYTES_MAX: Final = 320
 """Of a key with the name of who asks in front."""
 
 
+def caller_of(key: str) -> str:
+    """The name of the token that a key was given with, which stands in front of it; "" where none does."""
+    caller, end, _ = key.partition("\n")
+    return caller if end else ""
+
+
 class RequestKey(msgspec.Struct, frozen=True, array_like=True):
     """`digest` tells the content of the request: other content under the same key is refused."""
 

@@ -65,13 +65,15 @@ class Follower:
         on_dropped: Callable[[TopicId], None],
         on_left: Callable[[Adopt | Discard | Release], None],
         on_failed: Callable[[Exception], None],
+        on_level: Callable[[int], None] = lambda _: None,
     ) -> None:
         """`on_dropped` hears of a deleted topic of which this store holds nothing more, `on_left` of what
-        a change had left to do here.
+        a change had left to do here, `on_level` of the cluster's level before the native node does.
         """
         self._driver, self._here, self._health = driver, here, health
         self.hints = Hints(driver)
         self._on_dropped, self._on_left, self._on_failed = on_dropped, on_left, on_failed
+        self._on_level = on_level
         self._steps: deque[_Step] = deque()
         self._changed = asyncio.Condition()
         self._wake = asyncio.Event()
@@ -244,7 +246,7 @@ class Follower:
         node = self._driver.node
         match order:
             case SetLevel(level):
-                return f"raising the level to {level}", partial(node.set_level, level)
+                return f"raising the level to {level}", partial(self._set_level, level)
             case InstallTopic(topic):
                 return f"installing topic {topic.name}", partial(
                     node.install_topic,
@@ -276,6 +278,10 @@ class Follower:
                 return f"dropping partition {partition} of topic {topic}", partial(
                     node.drop, topic, partition
                 )
+
+    def _set_level(self, level: int) -> int:
+        self._on_level(level)
+        return self._driver.node.set_level(level)
 
     def _place_call(
         self, order: OpenPartition | FollowPartition | LocateNode

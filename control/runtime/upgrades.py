@@ -143,10 +143,8 @@ def check_level(level: int, what: str) -> None:
 
 
 def known_level(directory: DataDirectory, store: RaftStore) -> int:
-    """The cluster's level as far as this store knows it to be committed, before the log is read on."""
-    if store.state.level >= directory.identity.level:
-        return store.state.level
-    return store.end_state(committed=True).level
+    """The cluster's level as far as this store knows it, before the log is read on; orders raise it."""
+    return max(store.state.level, directory.identity.raised)
 
 
 def _holds(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -76,6 +76,13 @@ class DataDirectory:
             identities.write(self.root / "store.toml", raised)
             self.identity = raised
 
+    def note_raised(self, level: int) -> None:
+        """Remember, durably, that the cluster has this level: the next start begins with it. OSError."""
+        if level > self.identity.raised:
+            known = self.identity._replace(level=max(level, self.identity.level), raised=level)
+            identities.write(self.root / "store.toml", known)
+            self.identity = known
+
     def close(self) -> None:
         self._lock.close()
 
@@ -113,7 +120,9 @@ class JoiningDirectory:
 
     def settle(self, *, cluster: bytes, history: bytes, node: int, level: int = 0) -> DataDirectory:
         """The cluster has taken the store: from now on this is a node's directory, with an empty journal."""
-        made = Identity(cluster=cluster, history=history, store=self.store, node=node, level=level)
+        made = Identity(
+            cluster=cluster, history=history, store=self.store, node=node, level=level, raised=level
+        )
         identities.write(self.root / "store.toml", made)
         (self.root / "joining").unlink()
         sync_directory(self.root)
@@ -209,7 +218,8 @@ def _check_unlocked(root: Path) -> None:
 def _make_identity(root: Path) -> None:
     _check_strangers(root)
     cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
-    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST, level=LEVEL_NEWEST)
+    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST, level=LEVEL_NEWEST,
+                    raised=LEVEL_NEWEST)  # fmt: skip
     identities.write(root / "store.toml", made)
 
 

@@ -2,7 +2,8 @@
 
 format 1   a directory that programs without levels may open; written once
 format 2   with `level`: the newest level that anything here may have. Raised durably before anything of that
-           level is written, so that an older program refuses the directory before it changes a byte
+           level is written, so that an older program refuses the directory before it changes a byte.
+           `raised`: the cluster's level as this store knows it, written before the engine hears of it
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ FORMAT_WITHOUT_LEVEL: Final = 1
 
 
 class Identity(NamedTuple):
-    """The ids are random and were drawn when the directory was made. `level` grows, and never shrinks."""
+    """The ids are random and were drawn when the directory was made. `level` and `raised` grow alone."""
 
     cluster: bytes
     history: bytes
     store: bytes
     node: int
     level: int = 0
+    raised: int = 0
 
 
 def write(path: Path, identity: Identity) -> None:
@@ -36,7 +38,7 @@ def write(path: Path, identity: Identity) -> None:
     lines = (
         "# Whose data this directory holds. Written once; with another content the node refuses to start.",
         f"format = {IDENTITY_FORMAT if identity.level else FORMAT_WITHOUT_LEVEL}",
-        *([f"level = {identity.level}"] if identity.level else []),
+        *([f"level = {identity.level}", f"raised = {identity.raised}"] if identity.level else []),
         f'cluster = "{identity.cluster.hex()}"',
         f'history = "{identity.history.hex()}"',
         f'store = "{identity.store.hex()}"',
@@ -62,12 +64,14 @@ def read(path: Path) -> Identity:
         raise NewerFormatError(
             f"{path} has format {version}, this program knows up to {IDENTITY_FORMAT}; use a newer one"
         )
-    node, level = values.get("node"), values.get("level", 0)
-    known = version in (FORMAT_WITHOUT_LEVEL, IDENTITY_FORMAT) and isinstance(level, int) and level >= 0
+    node, level, raised = values.get("node"), values.get("level", 0), values.get("raised", 0)
+    known = version in (FORMAT_WITHOUT_LEVEL, IDENTITY_FORMAT) and all(
+        isinstance(number, int) and number >= 0 for number in (level, raised)
+    )
     if not known or not isinstance(node, int) or node <= 0:
         raise StorageError(
-            f"{path}: format={version!r}, node={node!r}, level={level!r} are no identity; restore it from a "
-            "backup"
+            f"{path}: format={version!r}, node={node!r}, level={level!r}, "
+            f"raised={raised!r} are no identity; restore it from a backup"
         )
     if level > LEVEL_NEWEST:
         raise NewerFormatError(
@@ -80,6 +84,7 @@ def read(path: Path) -> Identity:
         store=_uuid(path, values, "store"),
         node=node,
         level=level,
+        raised=raised,
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
 import pytest
 
 import ringfence
+import ringfence.aio
 from ringfence.native.wire import Code, ExtensionKind, Opcode
 from tests.client.fake_node import Refuse
 from tests.client.helpers import ids_of, node_with_topic, rows
@@ -59,6 +61,20 @@ def test_a_forgotten_name_is_told_and_opened_only_by_a_caller_that_accepts_a_fre
             assert loader.send(rows(0, 5), number=1).result(10)
         with pytest.raises(ringfence.InvalidArgumentError, match="name"):
             client.producer("t", accept_fresh_start=True)
+
+
+def test_asyncio_tells_of_a_forgotten_name_and_takes_the_argument_too() -> None:
+    async def work(address: str) -> None:
+        async with ringfence.aio.connect(address) as client:
+            with pytest.raises(ringfence.ResumeUnknownError):
+                await client.producer("t", name="loader")
+            async with client.producer("t", name="loader", accept_fresh_start=True) as loader:
+                await loader.send(rows(0, 5), number=1)
+
+    with node_with_topic() as (node, client):
+        node.forgotten_names = {"loader"}
+        asyncio.run(work(node.address))
+        assert sorted(ids_of(client)) == list(range(5))
 
 
 def test_a_partly_stored_send_is_completed() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -11,8 +13,8 @@ from msgspec.structs import replace
 from ringfence.control.machines.digests import StateDigests
 from ringfence.control.machines.metadata import apply
 from ringfence.control.machines.orders import SetLevel, between
-from ringfence.control.model.commands import RaiseLevel
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.commands import Command, OpenNamedProducer, RaiseLevel
+from ringfence.control.model.ids import NodeId, TopicId
 from ringfence.control.model.results import Done, Refused
 from ringfence.control.model.state import (
     ADDED_BY_LEVEL_1,
@@ -24,6 +26,7 @@ from ringfence.control.model.state import (
     decode_state,
 )
 from ringfence.control.model.topics import Replica
+from ringfence.control.runtime.older import COMMANDS, older_fault
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.journal import Position
@@ -31,6 +34,7 @@ from ringfence.control.store.snapshot import Snapshot
 from ringfence.native.errors import NewerFormatError
 from ringfence.native.wire import LEVEL_NEWEST, Code
 from tests.control.commands import INIT, NODE, STORE, cluster, create, entry, register, restart
+from tests.upgrade import forms
 
 HERE = Replica(node=NODE, store=STORE)
 
@@ -113,7 +117,7 @@ def test_programs_below_the_level_neither_join_nor_start() -> None:
 def test_a_new_directory_is_one_that_programs_without_levels_refuse(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
     text = (tmp_path / "store.toml").read_text()
-    assert f"format = 2\nlevel = {LEVEL_NEWEST}\n" in text
+    assert f"format = 2\nlevel = {LEVEL_NEWEST}\nraised = {LEVEL_NEWEST}\n" in text
     assert identity.read(tmp_path / "store.toml").level == LEVEL_NEWEST
 
 
@@ -122,7 +126,7 @@ def test_a_directory_of_level_0_is_as_programs_without_levels_wrote_it_until_it_
 ) -> None:
     open_directory(tmp_path).close()
     path = tmp_path / "store.toml"
-    identity.write(path, identity.read(path)._replace(level=0))
+    identity.write(path, identity.read(path)._replace(level=0, raised=0))
     assert "format = 1\ncluster" in path.read_text()
     directory = open_directory(tmp_path)
     try:
@@ -140,8 +144,42 @@ def test_a_directory_of_level_0_is_as_programs_without_levels_wrote_it_until_it_
 def test_a_directory_above_the_program_is_refused_naming_both_levels(tmp_path: Path) -> None:
     open_directory(tmp_path).close()
     path = tmp_path / "store.toml"
-    text = path.read_text().replace(f"level = {LEVEL_NEWEST}", f"level = {LEVEL_NEWEST + 1}")
+    text = path.read_text().replace(f"\nlevel = {LEVEL_NEWEST}", f"\nlevel = {LEVEL_NEWEST + 1}")
     path.write_text(text)
     with pytest.raises(NewerFormatError, match=f"level {LEVEL_NEWEST + 1}, .* level {LEVEL_NEWEST}"):
         open_directory(tmp_path)
     assert path.read_text() == text
+
+
+# ---- what is not proposed below level 1 -----------------------------------------------------------------
+
+
+def test_a_command_that_older_programs_do_not_know_waits_for_the_level() -> None:
+    newer = [kind for kind in get_args(Command) if kind.__struct_config__.tag not in COMMANDS]
+    assert newer, "level 1 has commands of its own"
+    for kind in newer:
+        fault = older_fault(cluster(1), kind(**dict.fromkeys(kind.__struct_fields__)))
+        assert fault is not None
+        assert fault.code == Code.NOT_SUPPORTED
+        assert "cluster finalize" in fault.message
+    assert older_fault(cluster(1), RaiseLevel(level=1, nodes=())) is None
+
+
+def test_a_name_that_older_programs_may_judge_otherwise_waits_for_the_level() -> None:
+    strange, plain = "\u0378", "läder"
+    topic = TopicId(2)
+    fault = older_fault(cluster(1), OpenNamedProducer(topic=topic, name=strange))
+    assert fault is not None
+    assert "finalize" in fault.message
+    assert older_fault(cluster(1), OpenNamedProducer(topic=topic, name=plain)) is None
+    assert older_fault(replace(cluster(1), level=1), OpenNamedProducer(topic=topic, name=strange)) is None
+    assert older_fault(cluster(1), register(2, zone=strange)) is not None
+
+
+def test_level_0_has_the_fields_of_its_time_in_states_heartbeats_and_messages() -> None:
+    """A field more changes the state's hash on half of the nodes, or a heartbeat that older ones refuse."""
+    told = json.loads((Path(forms.__file__).parent / "data" / "forms.json").read_text())
+    now = forms.forms()
+    # Loads are read by their places, and older programs pass over one more.
+    assert now["Told"] == [*told["Told"], "level"]
+    assert now | {"Told": told["Told"]} == told

@@ -69,6 +69,17 @@ def test_keys_are_bounded_and_the_oldest_is_forgotten() -> None:
     assert "k4" in state.requests
 
 
+@pytest.mark.parametrize(("level", "kept"), [(0, False), (1, True)])
+def test_many_keys_of_one_caller_make_none_of_another_be_forgotten(level: int, kept: bool) -> None:
+    state, first = keyed(replace(BEGUN, level=level), 2, create(), key="owner\none")
+    for index in range(3, REQUESTS_MAX + 30):
+        state, _ = keyed(state, index, SetConfig(values={"topics_max": index}), key=f"rival\n{index}")
+    assert len(state.requests) == REQUESTS_MAX
+    _, second = keyed(state, 9_000, create(), key="owner\none")
+    assert (second == first) == kept
+    assert "rival\n3" not in state.requests
+
+
 def test_a_change_that_was_meant_for_another_version_is_refused() -> None:
     state, _ = keyed(BEGUN, 2, create(), key="")
     resource = "topic/2"

@@ -111,7 +111,7 @@ def test_a_partition_without_a_majority_serves_again_with_what_one_replica_has(
 def test_a_log_start_of_lost_rows_takes_none_of_those_that_have_their_offsets_now(
     four: Three, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Truncate to 1,000, lose the two that had these rows, force the one that ends at 100; then start again."""
+    """Truncate to 1,000, lose the two that had these rows, force the one that ends at 100; start again."""
     ids, asked = {four.id(place): place for place in range(4)}, Asked(four, capsys)
     with ringfence.connect(four.nodes[0].address, timeout_s=30) as client:
         number, nodes, part = 0, list[int](), 0
