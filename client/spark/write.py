@@ -158,12 +158,9 @@ def write(
 
 def _query_of(df: DataFrame) -> str | None:
     """Id of the streaming query whose `foreachBatch` this is."""
-    from pyspark.errors import PySparkException  # noqa: PLC0415 - never with `import ringfence`
-
-    try:
-        found = df.sparkSession.sparkContext.getLocalProperty(QUERY)
-    except PySparkException:  # Spark Connect has no context
-        return None
+    # Spark Connect has no context: pyspark's error there is an AttributeError.
+    context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
+    found = None if context is None else context.getLocalProperty(QUERY)
     return str(found) if found else None
 
 
