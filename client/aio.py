@@ -26,6 +26,8 @@ from weakref import WeakValueDictionary
 
 from ringfence import client as sync
 from ringfence.aio_scopes import Scopes
+from ringfence.batches import is_stream
+from ringfence.local import Local
 from ringfence.native.errors import OverloadedError
 from ringfence.places import Position
 from ringfence.turns import Turns
@@ -64,7 +66,7 @@ def connect(address: str | None = None, **options: Any) -> Client:
     return Client(sync.connect(address, **options))
 
 
-class Client:
+class Client(Local):
     """As `ringfence.Client`."""
 
     def __init__(self, client: sync.Client) -> None:
@@ -131,6 +133,10 @@ class Client:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
         return await asyncio.to_thread(self._client.offsets_at, topic, time)
 
+    async def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
+        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
+        return await asyncio.to_thread(self._client.positions_at, topic, time)
+
     def producer(self, topic: str, **options: Any) -> Opening[Producer]:
         """As `ringfence.Client.producer`: for `await`, or at once for `async with`."""
         make = partial(self._client.producer, topic, **options)
@@ -180,7 +186,7 @@ class Opening(Generic[Opened]):
         return self._opened
 
 
-class Producer:
+class Producer(Local):
     """As `ringfence.Producer`."""
 
     def __init__(self, producer: SyncProducer) -> None:
@@ -202,9 +208,12 @@ class Producer:
         """Hand rows over, waiting only for room; the result is awaited apart."""
         send = self._producer.try_send
         try:
-            future = send(batch, note, number=number)
+            if is_stream(batch):  # what a try takes from it would be gone
+                future = await asyncio.to_thread(self._producer.send, batch, note, number=number)
+            else:
+                future = send(batch, note, number=number)
         except OverloadedError:
-            if self._producer.raises_when_full:
+            if self._producer.raises_when_full or is_stream(batch):
                 raise
             future = await asyncio.to_thread(self._producer.send, batch, note, number=number)
         return asyncio.wrap_future(future)
@@ -232,7 +241,7 @@ class Producer:
         await asyncio.to_thread(self._producer.__exit__, kind, error, trace)
 
 
-class Transaction:
+class Transaction(Local):
     """As `ringfence.transaction.Transaction`; for one task.
 
     An `await` that is cancelled goes on in its thread, and what comes next waits for it.
@@ -282,7 +291,7 @@ class Transaction:
         await self._turns.run(partial(self._transaction.__exit__, kind, error, trace))
 
 
-class Reader:
+class Reader(Local):
     """As `ringfence.Reader`, for one task at a time.
 
     No thread waits for rows. An `async for` step that is cancelled takes no batch away: the next one has it.

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ringfence.local import Local
 from ringfence.turns import Turns
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ringfence.stage import Stager as SyncStager
 
 
-class Scopes:
+class Scopes(Local):
     """As `ringfence.scopes.Scopes`; made by `Client.scopes`."""
 
     def __init__(self, scopes: SyncScopes) -> None:
@@ -46,7 +47,7 @@ class Scopes:
         await asyncio.to_thread(self._scopes.expire, begun, epoch)
 
 
-class Stager:
+class Stager(Local):
     """As `ringfence.stage.Stager`; calls of several tasks are served one after the other.
 
     An `await` that is cancelled goes on in its thread, and what comes next waits for it.

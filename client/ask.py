@@ -24,6 +24,7 @@ from ringfence.retry import Backoff, deadline_ms
 
 if TYPE_CHECKING:
     from ringfence.codec import Answer
+    from ringfence.connection import Connection
     from ringfence.link import Link
     from ringfence.peer import Peer
     from ringfence.routing import Layout
@@ -102,6 +103,11 @@ class Ask:
         self.refusals = self.unbegun = 0
         self.last_error: RingfenceError | None = None
 
+    def failed(self, error: Exception) -> None:
+        """A defect while it was handled: it ends, and no other request does."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
     @property
     def may_be_served(self) -> bool:
         """An earlier try may have done what was asked for."""
@@ -166,6 +172,9 @@ class AskPending(Pending):
         delay = ASK_BACKOFF.delay_s(ask.refusals, self._link.jitter(), error.retry_after_s)
         self._link.at(self._link.now + delay, lambda: self._link.enqueue(ask))
 
+    def failed(self, error: Exception) -> None:
+        self.ask.failed(error)
+
     def lost(self) -> None:
         self.ask.tries_lost += 1
         if self.ask.once:
@@ -189,21 +198,25 @@ def send_waiting(link: Link, peer: Peer) -> None:
     now = link.now
     for _ in range(len(peer.waiting)):
         ask = peer.waiting.popleft()
-        if ask.deadline <= now:
-            ask.future.set_exception(ask.expired_error(peer))
-            continue
-        if connection is None or not connection.room_for(len(ask.body)):
-            peer.waiting.append(ask)
-            continue
-        left = min(ask.deadline, now + TRY_S_MAX)
-        wait = ask.wait_s if ask.wait_s > 0 else left - now
-        give_up_at = min(left, now + wait) + ANSWER_GRACE_S
-        pending = AskPending(link, peer, ask, give_up_at)
-        deadline = deadline_ms(min(left, now + wait), now)
         try:
-            if not connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
-                peer.waiting.append(ask)
-            else:
-                ask.sent = True
+            _send_or_wait(link, peer, connection, ask, now)
         except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
-            ask.future.set_exception(error)
+            ask.failed(error)
+
+
+def _send_or_wait(link: Link, peer: Peer, connection: Connection | None, ask: Ask, now: float) -> None:
+    if ask.deadline <= now:
+        ask.future.set_exception(ask.expired_error(peer))
+        return
+    if connection is None or not connection.room_for(len(ask.body)):
+        peer.waiting.append(ask)
+        return
+    left = min(ask.deadline, now + TRY_S_MAX)
+    wait = ask.wait_s if ask.wait_s > 0 else left - now
+    give_up_at = min(left, now + wait) + ANSWER_GRACE_S
+    pending = AskPending(link, peer, ask, give_up_at)
+    deadline = deadline_ms(min(left, now + wait), now)
+    if connection.send(ask.opcode, ask.body, pending, deadline_ms=deadline, **ask.fields):
+        ask.sent = True
+    else:
+        peer.waiting.append(ask)

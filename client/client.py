@@ -13,14 +13,26 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ringfence.address import addresses
 from ringfence.admin import TIMEOUT_S, Admin
+from ringfence.arguments import seconds, whole
 from ringfence.decode import Decoder
 from ringfence.effects import Identity
 from ringfence.elsewhere import Unanswered, unanswered
 from ringfence.link import Link
+from ringfence.local import Local
 from ringfence.native.errors import InvalidArgumentError, RingfenceError
 from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
 from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import Ends, LogPoint, Start, chosen, ends_or_silence, log_points, offsets_at, spans
+from ringfence.places import (
+    Ends,
+    LogPoint,
+    Position,
+    Start,
+    chosen,
+    ends_or_silence,
+    log_points,
+    offsets_at,
+    spans,
+)
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
@@ -62,7 +74,7 @@ def connect(
     )
 
 
-class Client:
+class Client(Local):
     """Thread-safe. Every method waits at most `timeout_s`; ConnectError says that nobody answered.
 
     After a fork the child's first call connects anew; producers and readers of the parent raise ForkedError
@@ -70,18 +82,18 @@ class Client:
     """
 
     def __init__(self, addresses: tuple[str, ...], *, timeout_s: float, token: Token | None = None) -> None:
-        if not timeout_s > 0:
-            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
         self.addresses = addresses
-        self._timeout_s, self._token = timeout_s, token or Token()
+        self._timeout_s, self._token = seconds("timeout_s", timeout_s), token or Token()
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._closed = False
         self._begin()
 
     def _begin(self) -> None:
         self._process = os.getpid()
-        self._link_of_process = Link(self.addresses, token=self._token)
-        self._tables = Tables(self._link_of_process)
+        self._link_of_process = link = Link(self.addresses, token=self._token)
+        self._tables = Tables(link)
+        # A client that nothing refers to any more, nor what it gave, ends as a closed one does.
+        weakref.finalize(self, link.drop).atexit = False
 
     @property
     def _link(self) -> Link:
@@ -109,7 +121,14 @@ class Client:
         """
         link, found = self._link, Future[Unanswered | None]()
         link.check_outside("unanswered")
-        link.call(lambda: found.set_result(unanswered(link)))
+
+        def look() -> None:
+            try:
+                found.set_result(unanswered(link))
+            except Exception as error:  # noqa: BLE001  # it is raised where it is waited for
+                found.set_exception(error)
+
+        link.call(look)
         return found.result()
 
     def close(self) -> None:
@@ -218,7 +237,11 @@ class Client:
             UnknownOutcomeError: it is decided, but an owner has not carried it out yet (and will), or no
             answer came. With `before_offset` it can be asked for again; without, that would take newer rows.
         """
-        self._admin.truncate(name, partition, before_offset)
+        self._admin.truncate(
+            name,
+            None if partition is None else whole("partition", partition, 0),
+            None if before_offset is None else whole("before_offset", before_offset, 0),
+        )
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic and its rows. Raises NotFoundError unless `missing_ok`."""
@@ -287,6 +310,7 @@ class Client:
             name=name,
             resume={point.partition: point for point in opened.resume},
             options=options,
+            client=self,
         )
         self._producers.add(producer)
         return producer
@@ -294,7 +318,7 @@ class Client:
     @property
     def scopes(self) -> Scopes:
         """Atomic writes in parts, for drivers and tasks of distributed jobs."""
-        return Scopes(self._link, self._tables, self._admin)
+        return Scopes(self._link, self._tables, self._admin, client=self)
 
     def transaction(
         self,
@@ -358,10 +382,9 @@ class Client:
             ConnectError: the owner of a partition does not answer; `partition`, and `node` and `addresses` in
             `details`, say which. The others can be read alone, by `partition`.
         """
-        if batch_rows is not None and batch_rows < 1:
-            raise InvalidArgumentError("batch_rows must be at least 1", batch_rows=batch_rows)
-        if timeout_s is not None and not timeout_s > 0:
-            raise InvalidArgumentError("timeout_s must be above 0", timeout_s=timeout_s)
+        batch_rows = None if batch_rows is None else whole("batch_rows", batch_rows, 1)
+        prefetch_bytes = whole("prefetch_bytes", prefetch_bytes, 0)
+        timeout_s = self._timeout_s if timeout_s is None else seconds("timeout_s", timeout_s)
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         decoder = Decoder(layout.name, layout.schemas, columns)
@@ -378,7 +401,8 @@ class Client:
             follow=follow,
             batch_rows=batch_rows,
             prefetch_bytes=prefetch_bytes,
-            timeout_s=self._timeout_s if timeout_s is None else timeout_s,
+            timeout_s=timeout_s,
+            client=self,
         )
 
     def end_offsets(self, topic: str, *, partition: int | Iterable[int] | None = None) -> dict[int, Ends]:
@@ -406,10 +430,14 @@ class Client:
 
     def offsets_at(self, topic: str, time: dt.datetime) -> dict[int, int]:
         """By partition: the first offset of a batch at or after a time with zone; the mark if none is."""
+        return {position.partition: position.offset for position in self.positions_at(topic, time)}
+
+    def positions_at(self, topic: str, time: dt.datetime) -> list[Position]:
+        """As `offsets_at`, to be kept: with the epoch, by which a later `read` knows the log again."""
         link = self._link
         layout = self._tables.get(topic, self._deadline)
         found = offsets_at(link, self._tables, layout, chosen(layout, None), time, self._deadline)
-        return {partition: position.offset for partition, position in found.items()}
+        return list(found.values())
 
     def count(self, topic: str, *, partition: int | Iterable[int] | None = None) -> int:
         """Rows that can be read now. Raises ConnectError as `end_offsets`."""

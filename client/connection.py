@@ -9,6 +9,8 @@ Belongs to the link's thread; nothing here is thread-safe.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -40,12 +42,14 @@ ANSWERS_PER_TURN_MAX = 256  # then others get their turn
 # node.
 ANSWER_BYTES_MAX = 2 * wire.MESSAGE_BYTES_MAX
 PROGRAM = "ringfence-python 0.1"
+logger = logging.getLogger("ringfence")
 NOBLOCK = int(zmq.NOBLOCK)  # plain numbers: joining enum members costs more than the call they are for
 NOBLOCK_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 HEARD = (
     zmq.EVENT_CONNECTED
     | zmq.EVENT_DISCONNECTED
     | zmq.EVENT_CLOSED
+    | zmq.EVENT_CONNECT_RETRIED  # alone: no socket could be made, or the name has no address
     | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -65,6 +69,44 @@ OPTIONS = {
     zmq.CONNECT_TIMEOUT: 5_000,
     zmq.RECONNECT_IVL: 3_600_000,
 }
+
+
+def _connected(
+    context: zmq.Context[Any], address: str, *, is_ipv6: bool
+) -> tuple[zmq.Socket[Any], zmq.Socket[Any]]:
+    """A socket that connects, and its monitor. ConnectError: the system gives none, nothing is left of it."""
+    made = monitor = None
+    try:
+        made = context.socket(zmq.DEALER)
+        for option, value in OPTIONS.items():
+            made.setsockopt(option, value)
+        made.setsockopt(zmq.IPV6, int(is_ipv6))
+        monitor = made.get_monitor_socket(HEARD)
+        made.connect(address)
+    except (zmq.ZMQError, OSError) as error:
+        _shut(made, monitor)
+        raise ConnectError(f"address {address!r} cannot be used: {error}") from error
+    return made, monitor
+
+
+def _shut(socket: zmq.Socket[Any] | None, monitor: zmq.Socket[Any] | None) -> None:
+    if socket is not None:
+        with contextlib.suppress(zmq.ZMQError):
+            socket.disable_monitor()
+    if monitor is not None:
+        monitor.close(0)
+    if socket is not None:
+        socket.close(0)
+
+
+def _guarded(pending: Pending, step: Callable[[], object]) -> None:
+    """A request's step on the thread that serves all of them: what fails there is that request alone."""
+    try:
+        step()
+    except ProtocolError:  # of the connection
+        raise
+    except Exception as error:  # noqa: BLE001  # whatever it is
+        pending.failed(error)
 
 
 class Pending:
@@ -91,6 +133,10 @@ class Pending:
         """The connection is gone, or `give_up_at` is over: no answer will be taken any more."""
         raise AssertionError(type(self))
 
+    def failed(self, error: Exception) -> None:
+        """A defect while its answer was handled: who waits for it hears of it, and nothing else does."""
+        logger.error("the answer to a request could not be handled", exc_info=error)
+
 
 class Connection:
     """`ready` is None until READY came; `failure` says why the node refused the handshake, if it did."""
@@ -103,12 +149,19 @@ class Connection:
         credential: str | None,
         give_up_at: float,
         on_push: Callable[[Answer], None],
+        is_ipv6: bool = False,
     ) -> None:
+        """`is_ipv6`: a name is looked up as one of IPv6, too.
+
+        Raises:
+            ConnectError: the address cannot be used, or the system gives no further socket.
+        """
         self.address = address
         self.ready: messages.Ready | None = None
         self.failure: RingfenceError | None = None
         self.ended = False
-        self.reached = False  # somebody listens there
+        self.reached = False  # something listens there
+        self.is_nameless = False  # the host's name leads nowhere
         self.greeted = False
         self.credit_bytes = 0
         self.unanswered_bytes = 0
@@ -122,15 +175,7 @@ class Connection:
         self._look_at = 0.0
         self._silence = Silence()
         self._heard = False  # since the last look
-        self.socket = context.socket(zmq.DEALER)
-        for option, value in OPTIONS.items():
-            self.socket.setsockopt(option, value)
-        self.monitor = self.socket.get_monitor_socket(HEARD)
-        try:
-            self.socket.connect(address)
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConnectError(f"address {address!r} cannot be used: {error}") from error
+        self.socket, self.monitor = _connected(context, address, is_ipv6=is_ipv6)
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -140,11 +185,9 @@ class Connection:
         waiting = list(self._pending.values())
         self._pending.clear()
         self.ended, self.unanswered_bytes = True, 0
-        self.socket.disable_monitor()
-        self.monitor.close(0)
-        self.socket.close(0)
+        _shut(self.socket, self.monitor)
         for pending in waiting:
-            pending.lost()
+            _guarded(pending, pending.lost)
 
     # ---- sending --------------------------------------------------------------------------------------
 
@@ -314,7 +357,10 @@ class Connection:
         if credit_bytes:
             self.credit_bytes = credit_bytes
         self.unanswered_bytes -= pending.body_bytes
-        pending.stored(first_offset)
+        try:
+            pending.stored(first_offset)
+        except Exception as error:  # noqa: BLE001  # of this request alone
+            pending.failed(error)
         return True
 
     def _dispatch(self, answer: Answer) -> None:
@@ -337,7 +383,7 @@ class Connection:
                 )
             del self._pending[header.request_id]
             self.unanswered_bytes -= pending.body_bytes
-            pending.answered(answer)
+            _guarded(pending, lambda: pending.answered(answer))
 
     def give_up(self, now: float) -> None:
         """Tell the requests whose time for an answer is over; looks at all of them every LOOK_S."""
@@ -349,7 +395,7 @@ class Connection:
     def give_up_those(self, which: Callable[[Pending], bool]) -> None:
         """No answer to these will be taken any more: they are told so."""
         for pending in self.take_those(which):
-            pending.lost()
+            _guarded(pending, pending.lost)
 
     def take_those(self, which: Callable[[Pending], bool]) -> list[Pending]:
         """As `give_up_those`, for who tells them something else."""
@@ -391,6 +437,7 @@ class Connection:
             if event == zmq.EVENT_CONNECTED:
                 self.reached = True
             else:
+                self.is_nameless |= event == zmq.EVENT_CONNECT_RETRIED and not self.ended
                 self.ended = True
 
     def found(self) -> str:
@@ -399,7 +446,7 @@ class Connection:
             return f"{self.address} is connected and silent: its node stands still, or is overloaded"
         if self.reached:
             return f"{self.address} takes connections but does not greet as a node: is it one, and alive?"
-        if self.ended:
+        if self.ended and not self.is_nameless:
             return f"{self.address} refuses connections: check that `ringfence serve` runs there"
         return f"nothing came back from {self.address}: check the host's name and the way there"
 

@@ -14,6 +14,8 @@ from ringfence.native.errors import InvalidArgumentError, ProtocolError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from typing_extensions import Buffer
+
 _UNPACK = wire.RECORD_STRUCT.unpack
 _MAKE = wire.RecordHeader._make
 WITH_ROWS = frozenset({wire.RecordKind.ROWS, wire.RecordKind.PUBLISH})
@@ -41,6 +43,21 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+def read_body(
+    schema_message: pa.Buffer, schema: pa.Schema, message: Buffer, *, is_stream: bool
+) -> pa.RecordBatch:
+    """A body's Arrow message as rows of its schema; `is_stream`: `has_dictionary(schema)`.
+
+    Raises:
+        pa.ArrowException, OSError, EOFError, StopIteration: the bytes are no batch of the schema.
+    """
+    if is_stream:
+        # pyarrow takes dictionaries from streams only, so these bodies are copied behind their schema.
+        stream = pa.BufferReader(b"".join([schema_message, message]))
+        return pa.ipc.open_stream(stream).read_next_batch()
+    return pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
 
 
 class Decoder:
@@ -101,13 +118,9 @@ class Decoder:
         """
         schema = self._schemas[record.schema_id]
         try:
-            if self._streams[record.schema_id]:
-                # pyarrow takes dictionaries from streams only, so these bodies are copied behind their
-                # schema.
-                stream = pa.BufferReader(b"".join([self._messages[record.schema_id], message]))
-                batch = pa.ipc.open_stream(stream).read_next_batch()
-            else:
-                batch = pa.ipc.read_record_batch(pa.ipc.read_message(pa.py_buffer(message)), schema)
+            batch = read_body(
+                self._messages[record.schema_id], schema, message, is_stream=self._streams[record.schema_id]
+            )
         # Whatever pyarrow makes of bytes that it cannot read; a message that ends early is an EOFError.
         except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
             behind = offset + record.rows

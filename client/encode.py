@@ -1,18 +1,17 @@
-"""Rows in, publish bodies out.
-
-Whatever speaks Arrow is hashed, grouped and gathered in one pass per partition.
-"""
+"""Encodes record batches as publish bodies: hashed, grouped and gathered in one pass per partition."""
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ringfence import sound
-from ringfence.frames import from_pandas
+from ringfence.batches import bytes_of
+from ringfence.decode import has_dictionary, read_body
+from ringfence.frames import other_case
 from ringfence.keys import in_types_of
 from ringfence.native import wire
 from ringfence.native._node import Encoder
@@ -32,9 +31,7 @@ EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
 # Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is
 # off by two.
 CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
-# Below it all that a batch refers to is counted, also where a slice uses less: the exact count takes 17 us
-# instead of 0.7, as long as the encoding of one row.
-SMALL_BYTES_MAX = 4096
+ROWS_MAX = wire.ROWS_MAX  # of a message
 FEW_ROWS = 16  # encoded before there is room for them: what a thread holds beyond the limit is one such send
 
 
@@ -50,102 +47,6 @@ class Body(NamedTuple):
     order: (
         NDArray[np.uint32] | None
     )  # which rows of the batch, where somebody must know; None = not kept, or all
-
-
-def record_batches(data: Any, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """`data` as record batches with at least one row each, without a copy where it is Arrow already.
-
-    Args:
-        data: a pyarrow RecordBatch or Table, anything with `__arrow_c_array__` or `__arrow_c_stream__`
-            (polars, duckdb, nanoarrow, ...), or a pandas DataFrame. A stream is read to its end.
-        schema: of the topic; pandas columns are converted to it.
-
-    Raises:
-        InvalidArgumentError: it is none of these.
-        BatchError: it cannot be read as rows.
-    """
-    try:
-        if isinstance(data, pa.RecordBatch):
-            return _sound([data])
-        if type(data).__module__.partition(".")[0] == "pandas":
-            batches = from_pandas(data, schema).to_batches()
-        elif isinstance(data, pa.Table):
-            batches = data.to_batches()
-        elif hasattr(data, "__arrow_c_array__"):
-            batches = [pa.record_batch(data)]
-        elif hasattr(data, "__arrow_c_stream__"):
-            batches = list(pa.RecordBatchReader.from_stream(data))
-        else:
-            raise InvalidArgumentError(
-                f"a {type(data).__name__} has neither __arrow_c_array__ nor __arrow_c_stream__; pass a "
-                "pyarrow, polars, duckdb or pandas object"
-            )
-        return _sound(batches)
-    except RingfenceError:  # some of them are ValueErrors, too
-        raise
-    except (
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        ValueError,  # pa.ArrowInvalid is one; pandas' nulls for a column without are another
-        KeyError,
-    ) as error:
-        raise BatchError(f"the {type(data).__name__} cannot be read as rows: {error}") from error
-
-
-class _Checked:
-    """The schema whose names were looked at last; comparing takes a tenth of looking."""
-
-    schema: ClassVar[pa.Schema | None] = None
-
-
-def _check_names(schema: pa.Schema) -> None:
-    names = schema.names
-    if len(set(names)) != len(names):
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise SchemaError(f'two columns are named "{twice}"; rename or drop one', column=twice)
-    if "\0" in "".join(names):
-        raise sound.cut_error(next(name for name in names if "\0" in name))
-    _Checked.schema = schema
-
-
-def _sound(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Those with rows. BatchError if one is not sound: what reads them next knows no lengths of buffers."""
-    if batches:  # all have one schema
-        schema = batches[0].schema
-        if _Checked.schema is None or not schema.equals(_Checked.schema):
-            _check_names(schema)
-    for batch in batches:
-        sound.require(batch)
-    return [batch for batch in batches if batch.num_rows]
-
-
-def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Several batches of one schema as one, copied if there are several."""
-    if len(batches) == 1:
-        return batches[0]
-    for batch in batches:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            sound.require_used(name, column)
-    table = pa.Table.from_batches(batches).combine_chunks()
-    found = table.to_batches()
-    if len(found) != 1:  # a string column above 2 GiB stays in chunks
-        raise BatchError("the rows are too many for one batch; send fewer at once", rows=table.num_rows)
-    return found[0]
-
-
-def bytes_of(batch: pa.RecordBatch) -> int:
-    """About how many bytes the rows take. Views cannot be told apart in a slice.
-
-    Then it is all they refer to.
-    """
-    referred = int(batch.get_total_buffer_size())
-    if referred <= SMALL_BYTES_MAX:
-        return referred + int(batch.num_rows)
-    try:
-        size = int(batch.nbytes)
-    except (TypeError, pa.ArrowNotImplementedError):
-        size = referred
-    return size + int(batch.num_rows)  # never zero
 
 
 def checked_note(note: Any) -> bytes | None:
@@ -186,7 +87,9 @@ class TopicEncoder:
         out.
         """
         self.layout = layout
-        self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(layout.schemas[layout.schema_id]))
+        self._message = pa.py_buffer(layout.schemas[layout.schema_id])
+        self.schema: pa.Schema = pa.ipc.read_schema(self._message)
+        self._is_stream = has_dictionary(self.schema)
         self._encoder = Encoder(layout.schemas[layout.schema_id])
         self._chooser = Chooser(layout)
         self._split, self._reach = split, reach or Reach()
@@ -209,9 +112,9 @@ class TopicEncoder:
         Just the batch if it may not split.
         """
         size, rows = bytes_of(batch), batch.num_rows
-        if not self._split or size <= CHUNK_BYTES_MAX:
+        if not self._split or (size <= CHUNK_BYTES_MAX and rows <= ROWS_MAX):
             return [(batch, size)]
-        step = max(1, rows * CHUNK_BYTES_MAX // size)
+        step = max(1, min(rows * CHUNK_BYTES_MAX // size, ROWS_MAX))
         parts = [batch.slice(start, step) for start in range(0, rows, step)]
         for part in parts:
             sound.require(part)  # its last offset is another one
@@ -225,8 +128,9 @@ class TopicEncoder:
         bytes_max: int = wire.MESSAGE_BYTES_MAX,
         keep_order: bool = False,
         extension: bytes | None = None,
+        begin: int = 0,
     ) -> list[Body]:
-        """One body for each partition that gets rows; more only where one would be above `bytes_max`.
+        """One body for each partition that gets rows; more only where one would be above a limit of messages.
 
         Args:
             batch: rows in the topic's columns, matched by name.
@@ -234,24 +138,58 @@ class TopicEncoder:
             bytes_max: the node's limit of a message.
             keep_order: fill in `Body.order`.
             extension: what stands in front of each message instead of the note's.
+            begin: rows of the same send before these, for the text of an error.
 
         Raises:
             BatchError: the columns do not fit (SchemaError), or a row alone is too large.
         """
         extension = note_extension(note) if extension is None else extension
+        sizes = _Sizes(bytes_max, begin)
         try:
             if self._exact:
                 batch = in_exact_types(self.schema, batch, self._exact)
             if not self._key:
-                return self._whole(batch, extension, bytes_max, None)
+                return self._whole(batch, extension, sizes, None)
             if len(self._partitions) == 1 and not keep_order:
                 # The owner checks the slots in any case; with one partition there is nothing to choose.
-                return self._whole(batch, extension, bytes_max, self._partitions[0])
-            return self._gather(batch, extension, bytes_max, keep_order=keep_order)
+                return self._whole(batch, extension, sizes, self._partitions[0])
+            return self._gather(batch, extension, sizes, keep_order=keep_order)
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
         except RingfenceError:
             raise
         except BaseException as error:
             raise _unsound(error, batch, self.layout.name) from error
+
+    def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the topic's types, in memory of their own: the caller may change its buffers then.
+
+        Whatever `bodies` refuses in rows is refused here already, except their size.
+
+        Raises:
+            BatchError: as `bodies`.
+        """
+        try:
+            if self._exact:
+                batch = in_exact_types(self.schema, batch, self._exact)
+            if self._key:
+                slots(in_types_of(self.schema, batch, self._key), self._key)
+            message, _ = self._encoder.whole(batch, 0, batch.num_rows, b"")
+            return read_body(self._message, self.schema, message, is_stream=self._is_stream)
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
+        except RingfenceError:
+            raise
+        except BaseException as error:
+            raise _unsound(error, batch, self.layout.name) from error
+
+    def _with_case(self, error: SchemaError) -> SchemaError:
+        """The error, with the topic's column that differs from the one it names in upper and lower case."""
+        column = error.details.get("column")
+        hint = other_case(column, self.schema.names) if isinstance(column, str) else ""
+        if not hint or column in self.schema.names:
+            return error
+        return SchemaError(error.message + hint, topic=error.topic, code=error.code, **error.details)
 
     def check(self, schema: pa.Schema) -> None:
         """Could rows of this schema be sent? Tells before the first row comes.
@@ -262,12 +200,18 @@ class TopicEncoder:
         nothing = pa.RecordBatch.from_pylist([], schema=schema)
         if self._exact:
             nothing = in_exact_types(self.schema, nothing, self._exact)
-        self._encoder.whole(nothing, 0, 0, b"")
+        try:
+            self._encoder.whole(nothing, 0, 0, b"")
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
 
     def _gather(
-        self, batch: pa.RecordBatch, extension: bytes, bytes_max: int, *, keep_order: bool, first: int = 0
+        self, batch: pa.RecordBatch, extension: bytes, sizes: _Sizes, *, keep_order: bool, first: int = 0
     ) -> list[Body]:
-        # `first`: where a half begins in the batch that somebody sent; `Body.order` counts from there.
+        # `first`: where a half begins in the batch that was sent; `Body.order` counts from there.
+        if batch.num_rows > ROWS_MAX:
+            self._check_split(batch.num_rows, 0, sizes, first)
+            return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
         hashed = slots(in_types_of(self.schema, batch, self._key), self._key)
         order, bounds = rows_by_partition(hashed, self.layout.index_of_slot, len(self._partitions))
         messages = self._encoder.gather(batch, order, bounds, extension)
@@ -277,59 +221,78 @@ class TopicEncoder:
             start, end = ends[index], ends[index + 1]
             if start == end:
                 continue
-            if len(message) > bytes_max:
-                self._check_split(end - start, len(message), bytes_max)
-                middle = batch.num_rows // 2  # rare: much bigger rows than the estimate says
-                halves = (first, batch.slice(0, middle)), (first + middle, batch.slice(middle))
-                return [
-                    body
-                    for begin, half in halves
-                    if half.num_rows
-                    for body in self._gather(half, extension, bytes_max, keep_order=keep_order, first=begin)
-                ]
+            if len(message) > sizes.bytes_max:  # rare: much bigger rows than the estimate says
+                self._check_split(end - start, len(message), sizes, first + int(order[start]))
+                return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
             rows = order[start:end] + np.uint32(first) if keep_order else None
             body = Body(self._partitions[index], message, crc, end - start, schema_id, len(extension), rows)
             found.append(body)
         return found
 
+    def _halves(
+        self, batch: pa.RecordBatch, extension: bytes, sizes: _Sizes, *, keep_order: bool, first: int
+    ) -> list[Body]:
+        middle = batch.num_rows // 2
+        return [
+            body
+            for begin, half in ((first, batch.slice(0, middle)), (first + middle, batch.slice(middle)))
+            if half.num_rows
+            for body in self._gather(half, extension, sizes, keep_order=keep_order, first=begin)
+        ]
+
     def _whole(
         self,
         batch: pa.RecordBatch,
         extension: bytes,
-        bytes_max: int,
+        sizes: _Sizes,
         partition: int | None,
         first: int | None = None,
     ) -> list[Body]:
-        # `first`: where a half begins in the batch that somebody sent; None: it is all of it.
-        message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
+        # `first`: where a half begins in the batch that was sent; None: it is all of it.
         chosen = self._chooser.choose(self._reach.away) if partition is None else partition
-        if len(message) > bytes_max:
-            self._check_split(batch.num_rows, len(message), bytes_max)
-            middle = batch.num_rows // 2
+        message, crc = bytearray(), 0
+        if batch.num_rows <= ROWS_MAX:
+            message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
+        if not message or len(message) > sizes.bytes_max:
             begin = first or 0
+            self._check_split(batch.num_rows, len(message), sizes, begin)
+            middle = batch.num_rows // 2
             halves = (begin, batch.slice(0, middle)), (begin + middle, batch.slice(middle))
-            return [
-                body for at, half in halves for body in self._whole(half, extension, bytes_max, chosen, at)
-            ]
+            return [body for at, half in halves for body in self._whole(half, extension, sizes, chosen, at)]
         rows = None if first is None else np.arange(first, first + batch.num_rows, dtype=np.uint32)
         return [Body(chosen, message, crc, batch.num_rows, self.layout.schema_id, len(extension), rows)]
 
-    def _check_split(self, rows: int, size: int, bytes_max: int) -> None:
+    def _check_split(self, rows: int, size: int, sizes: _Sizes, first: int) -> None:
+        """Raises BatchError for what may not be sent in parts; `first` is the number of its first row."""
         if rows == 1:
+            row = sizes.begin + first
             raise BatchError(
-                "one row is above the limit of a message",
+                f"row {row} (counted from 0) alone is above the limit of a message; leave it out, or make it "
+                "smaller",
                 topic=self.layout.name,
+                row=row,
                 bytes=size,
-                bytes_max=bytes_max,
+                bytes_max=sizes.bytes_max,
             )
         if not self._split:
+            limits: dict[str, Any] = (
+                {"rows": rows, "rows_max": ROWS_MAX}
+                if rows > ROWS_MAX
+                else {"bytes": size, "bytes_max": sizes.bytes_max}
+            )
             raise BatchError(
                 "the rows for one partition are above the limit of a message, and a named producer sends one "
                 "message a partition, so that its resume point is exact; send fewer rows at once",
                 topic=self.layout.name,
-                bytes=size,
-                bytes_max=bytes_max,
+                **limits,
             )
+
+
+class _Sizes(NamedTuple):
+    """What bounds a message, and how many rows of the same send came before the batch."""
+
+    bytes_max: int
+    begin: int
 
 
 def _unsound(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseException:

@@ -61,6 +61,39 @@ def hole_error(topic: str | None, partition: int) -> ClosedError:
     )
 
 
+def defect_error(topic: str, why: Exception) -> ClosedError:
+    error = ClosedError(
+        f"what was sent ended by a defect of this program ({type(why).__name__}: {why}); make a new "
+        "producer, and please report it with the log",
+        topic=topic,
+    )
+    error.__cause__ = why
+    return error
+
+
+def cut_short_error(topic: str, why: BaseException) -> RingfenceError:
+    """A send ended in its midst, by something that is no refusal: Ctrl-C, or what its stream raised."""
+    error = ClosedError(
+        f"the send ended in its midst ({type(why).__name__}: {why}): the rows before that may be stored, the "
+        "others are not",
+        topic=topic,
+    )
+    error.__cause__ = why
+    return error
+
+
+def lingering_hole_error(topic: str, number: int, refusal: RingfenceError) -> ClosedError:
+    error = ClosedError(
+        f"send {number} of this named producer waited for others and could then not be encoded "
+        f"({refusal.message}), so nothing behind it is stored: the resume point must not pass a hole. Open "
+        "the name anew, and go on from its resume point",
+        topic=topic,
+        send=number,
+    )
+    error.__cause__ = refusal
+    return error
+
+
 def fenced_error(producer: str, said: FencedError) -> FencedError:
     """`said`: what the node said, which knows the producer's number alone; also the error's cause."""
     error = FencedError(

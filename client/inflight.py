@@ -105,6 +105,7 @@ class Inflight:
         self._backoff = backoff or Backoff()
         self._death: RingfenceError | None = None
         self._holes: dict[int, RingfenceError] = {}  # of a named producer: partitions that take no more of it
+        self._hole_everywhere: RingfenceError | None = None  # a send that is in none of them
         self._submitted = 0
 
     def __len__(self) -> int:
@@ -125,8 +126,8 @@ class Inflight:
         """One more batch; `key` is the caller's, never used twice."""
         if self._death is not None:
             return [Refused(key, self._death)]
-        if partition in self._holes:
-            return [Refused(key, self._holes[partition])]
+        if (hole := self._holes.get(partition, self._hole_everywhere)) is not None:
+            return [Refused(key, hole)]
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(partition, self._window)
@@ -135,6 +136,10 @@ class Inflight:
         lane.waiting.append(entry)
         self.ready[partition] = None
         return []
+
+    def refuse_later(self, error: RingfenceError) -> None:
+        """Of a named producer: what is submitted from here on would come behind a hole, in any partition."""
+        self._hole_everywhere = self._hole_everywhere or error
 
     def awaits(self, partition: int) -> bool:
         """Whether a try of the partition has no answer yet."""

@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -31,8 +31,15 @@ from ringfence.elsewhere import mind
 from ringfence.fork import context, guard
 from ringfence.locks import Flag, interrupted
 from ringfence.native import wire
-from ringfence.native.errors import ClosedError, InvalidArgumentError, ProtocolError, RingfenceError
+from ringfence.native.errors import (
+    ClosedError,
+    ConnectError,
+    InvalidArgumentError,
+    ProtocolError,
+    RingfenceError,
+)
 from ringfence.peer import Peer
+from ringfence.retry import Backoff
 from ringfence.token import Token
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ringfence.codec import Answer
+    from ringfence.member import Member
     from ringfence.routing import Layout
 
 HANDSHAKE_S_MAX = 10.0  # from connect to READY, as libzmq's own 5 s for each half
@@ -50,27 +58,9 @@ MODERATE_S = 0.002  # a quarter of what a window of 64 takes at 15,000 sends a s
 CROWD = 32  # calls that are worth a turn of their own: what one takes besides them is then a few percent
 GIVE_WAY_S = 0.005  # a caller waits no longer for such a turn: the interpreter's own interval between threads
 CLOSE_S_MAX = 10.0  # the thread never blocks on anything but its poll; this is a last resort
+FAILURE = Backoff(first_s=0.05, cap_s=1.0)  # between turns that end by an error
+FAILED_MAX = 16  # of them in a row, by a defect: some ten seconds
 logger = logging.getLogger("ringfence")
-
-
-class Member(Protocol):
-    """Something that sends through the link by itself; called on the link's thread only."""
-
-    def pump(self, now: float) -> None:
-        """Send what may go."""
-
-    def tick(self, now: float) -> None:
-        """Look at the clock; at least every TICK_S while there is anything to do."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether the clock matters."""
-
-    def abandon(self, error: RingfenceError) -> None:
-        """The link ends: nothing can be sent any more."""
-
-    def history_changed(self) -> None:
-        """The cluster's metadata was restored from a backup: every id is void."""
 
 
 class Link:
@@ -106,7 +96,10 @@ class Link:
         # While it runs: the system gives the ident of a thread that has ended to others.
         self._ident: int | None = None
         self._start_lock = threading.Lock()
-        self._wake_in, self._wake_out = socket.socketpair()
+        try:
+            self._wake_in, self._wake_out = socket.socketpair()
+        except OSError as error:
+            raise ConnectError(f"a client cannot be made: {error.strerror}") from error
         self._wake_in.settimeout(0)
         self._wake_out.settimeout(0)
         self._poller = zmq.Poller()
@@ -214,11 +207,26 @@ class Link:
             if thread is not threading.current_thread():
                 thread.join(CLOSE_S_MAX)
 
+    def drop(self) -> None:
+        """As `close`, without waiting for the thread: from a finalizer, which may run anywhere."""
+        if self._closing or not self._owner.mine:
+            return
+        self._closing = True
+        if self._thread is None:
+            self._release()
+        else:
+            self._asleep = [None]
+            self._wake()
+
     def _start(self) -> None:
         with self._start_lock:
             if self._thread is None and not self._closing:
-                self._thread = threading.Thread(target=self._run, name="ringfence-link", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="ringfence-link", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    raise ConnectError(f"the client's thread cannot be started: {error}") from error
+                self._thread = thread
 
     # ---- on the link's thread ---------------------------------------------------------------------------
 
@@ -233,9 +241,14 @@ class Link:
         send_waiting(self, peer)
 
     def enqueue_at_owner(self, ask: Ask, layout: Layout, partition: int) -> None:
-        entry = layout.partitions.get(partition)
+        """As `enqueue`, for the node that a layout names."""
         ask.layout, ask.partition = layout, partition
-        ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        try:
+            entry = layout.partitions.get(partition)
+            ask.node = None if entry is None else self.peer_of(layout, entry.owner).node
+        except Exception as error:  # noqa: BLE001  # of this request alone
+            ask.failed(error)
+            return
         self.enqueue(ask)
 
     def peer_of(self, layout: Layout, node: int) -> Peer:
@@ -266,9 +279,15 @@ class Link:
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
+        failed = 0  # turns in a row
         try:
             while not self._closing:
-                self._turn()
+                try:
+                    self._turn()
+                    failed = 0
+                except Exception as error:  # noqa: BLE001  # it serves many: see `_after_failure`
+                    failed += 1
+                    self._after_failure(error, failed)
         except BaseException:
             logger.exception("the link's thread ended by a defect; every request under way is lost")
             raise
@@ -276,6 +295,26 @@ class Link:
             self._closing = True
             self._release()
             self._ident = None
+
+    def _after_failure(self, error: Exception, failed: int) -> None:
+        """A turn ended in its midst: the next one goes on, later each time.
+
+        What the system refuses (descriptors, memory) may be there again; a defect that comes every time ends
+        the thread.
+        """
+        if failed >= FAILED_MAX and not isinstance(error, OSError | zmq.ZMQError | MemoryError):
+            raise error
+        if failed == 1:
+            logger.error("the link's thread goes on after an error", exc_info=error)
+        time.sleep(FAILURE.delay_s(failed, 0.5))
+
+    @staticmethod
+    def _guarded(step: Callable[[], object]) -> None:
+        """Something that was asked for: what fails there ends nothing else."""
+        try:
+            step()
+        except Exception:
+            logger.exception("a step of the link's thread failed by a defect; the others go on")
 
     def _turn(self) -> None:
         if self._took and self._is_moderate():
@@ -295,14 +334,17 @@ class Link:
                 self._wake_in.recv(4096)
         self._took = len(self._calls)
         for _ in range(self._took):
-            self._calls.popleft()()
+            self._guarded(self._calls.popleft())
         for peer in list(self._peers.values()):
             self._serve(peer, ready, now)
         while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2]()
-        for member in self.members:
-            member.tick(now)
-            member.pump(now)
+            self._guarded(heapq.heappop(self._timers)[2])
+        for member in list(self.members):
+            try:
+                member.tick(now)
+                member.pump(now)
+            except Exception as error:  # noqa: BLE001  # of this member alone
+                member.failed(error)
         for connection in self.connections():
             connection.flush()
         if not self._drained.is_set():
@@ -391,9 +433,12 @@ class Link:
                 credential=self._token.current(),
                 give_up_at=now + HANDSHAKE_S_MAX,
                 on_push=self.on_push,
+                is_ipv6=peer.tries_ipv6,
             )
-        except RingfenceError as error:
-            peer.failed(now, self.jitter(), error)
+        except (RingfenceError, zmq.ZMQError, OSError) as error:
+            # Of a context of ZeroMQ: the system gives no descriptors.
+            failure = error if isinstance(error, RingfenceError) else ConnectError(f"no socket: {error}")
+            peer.failed(now, self.jitter(), failure)
             return
         self._poller.register(peer.connection.socket, zmq.POLLIN | zmq.POLLOUT)
         self._poller.register(peer.connection.monitor, zmq.POLLIN)
@@ -435,10 +480,10 @@ class Link:
             member.abandon(error)
         self._released = True
         while self._calls:  # what was asked for in the last moment ends as well
-            self._calls.popleft()()
+            self._guarded(self._calls.popleft())
         timers, self._timers = self._timers, []
         for _, _, function in timers:  # so do requests that wait for their next try
-            function()
+            self._guarded(function)
         for member in list(self.members):
             member.abandon(error)
         for peer in self._peers.values():

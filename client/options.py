@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Literal, NamedTuple
 
+from ringfence.arguments import seconds, whole
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.native.wire import MESSAGE_BYTES_MAX
 
@@ -29,14 +31,21 @@ class Options(NamedTuple):
         return 0.0 if self.on_full == "raise" else self.timeout_s
 
     def check(self) -> Options:
-        """Itself. Raises InvalidArgumentError, which names the option."""
+        """Itself, in plain numbers. Raises InvalidArgumentError, which names the option."""
         if self.on_full not in {"block", "raise"}:
             raise InvalidArgumentError('on_full is "block" or "raise"', on_full=self.on_full)
-        for name in ("timeout_s", "batch_bytes", "bytes_in_flight_max"):
-            if not getattr(self, name) > 0:
-                raise InvalidArgumentError(f"{name} must be above 0", **{name: getattr(self, name)})
-        if self.batch_bytes > MESSAGE_BYTES_MAX // 2:
-            raise InvalidArgumentError("batch_bytes is above half a message", batch_bytes=self.batch_bytes)
-        if not 0 <= self.linger_ms <= LINGER_MS_MAX:
+        batch_bytes = whole("batch_bytes", self.batch_bytes, 1)
+        if batch_bytes > MESSAGE_BYTES_MAX // 2:
+            raise InvalidArgumentError("batch_bytes is above half a message", batch_bytes=batch_bytes)
+        if not _is_number(self.linger_ms) or not 0 <= self.linger_ms <= LINGER_MS_MAX:
             raise InvalidArgumentError(f"linger_ms must be 0 .. {LINGER_MS_MAX}", linger_ms=self.linger_ms)
-        return self
+        return self._replace(
+            timeout_s=seconds("timeout_s", self.timeout_s),
+            linger_ms=float(self.linger_ms),
+            batch_bytes=batch_bytes,
+            bytes_in_flight_max=whole("bytes_in_flight_max", self.bytes_in_flight_max, 1),
+        )
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Real) and not isinstance(given, bool)

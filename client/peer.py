@@ -32,6 +32,7 @@ class Peer:
         self.retry_at = 0.0
         self._found = ""  # how far the last connection came
         self._tries = 0
+        self._connects = 0  # in a row that did not come about: of names every second one is by IPv6
         self.was_tried = False  # a connection came about, or did not
 
     @property
@@ -56,6 +57,21 @@ class Peer:
         return self.addresses[self._tries % len(self.addresses)]
 
     @property
+    def tries_ipv6(self) -> bool:
+        """Whether the next connection is one of IPv6.
+
+        A name may have addresses of both, and its node listen at either. ZeroMQ tries one of them only, so
+        they take turns.
+        """
+        if not self.address.startswith("tcp://"):
+            return False
+        host = self.address.removeprefix("tcp://").rpartition(":")[0]
+        if host.startswith("["):
+            return True
+        is_number = host.replace(".", "").isdigit()
+        return not is_number and self._connects // len(self.addresses) % 2 == 1
+
+    @property
     def found(self) -> str:
         """Why nobody answers, as far as connections tell: of the last one that ended, else of this one."""
         return self._found or ("" if self.connection is None else self.connection.found())
@@ -68,6 +84,7 @@ class Peer:
         self.was_tried = True
         self.failure = failure or self.failure
         self._tries += 1
+        self._connects += 1
         self.retry_at = now + RECONNECT.delay_s(self._tries, jitter)
 
     def left(self, now: float, others: Iterable[str]) -> Connection | None:
@@ -86,4 +103,5 @@ class Peer:
     def succeeded(self) -> None:
         """READY came."""
         self.was_tried = True
+        self._connects = 0
         self.failure, self._found, self._tries = None, "", self.addresses.index(self.address)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ringfence.arguments import NUMBER_MAX, whole
 from ringfence.ask import Ask, owner_silent
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
@@ -32,7 +33,7 @@ TRY_S = 5.0  # at one owner; then a newer table is asked for: it may have died
 COUNT_TRY_S = 3.5  # and of a count, behind which others are asked: a failover takes 2 to 3 s
 REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
 
-OFFSET_MAX = 2**63 - 1  # of a row, as the journal counts; epochs are indexes and far below
+OFFSET_MAX = NUMBER_MAX  # of a row, as the journal counts; epochs are indexes and far below
 
 
 class Position(NamedTuple):
@@ -59,11 +60,16 @@ class LogPoint(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """Rows `start` .. `end - 1` of a partition can be read now."""
+    """Rows `start` .. `end - 1` of a partition can be read now.
+
+    `epoch` is that of the row before `end`, 0 where the node does not tell: `Position(partition, end, epoch)`
+    is a place to go on from, which proves that the log is still the same.
+    """
 
     partition: int
     start: int
     end: int
+    epoch: int = 0
 
     @property
     def rows(self) -> int:
@@ -91,7 +97,7 @@ Start = (
 )
 
 
-def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
+def chosen(layout: Layout, partition: Any) -> list[int]:
     """Ids of the partitions to read.
 
     Raises:
@@ -99,7 +105,7 @@ def chosen(layout: Layout, partition: int | Iterable[int] | None) -> list[int]:
     """
     if partition is None:
         return [entry.partition for entry in layout.active]
-    wanted = [partition] if isinstance(partition, int) else list(partition)
+    wanted = _whole_numbers(partition)
     for one in wanted:
         if one not in layout.partitions:
             raise NotFoundError(
@@ -116,7 +122,7 @@ def ends(
 ) -> list[Ends]:
     """Log start and mark of each partition, asked for at once."""
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
-    return [Ends(one, answer.header.first_offset, answer.header.end_offset) for one, answer in found.items()]
+    return _ends(found)
 
 
 def ends_or_silence(
@@ -128,7 +134,12 @@ def ends_or_silence(
         ConnectError: another node says that an owner tells it nothing, either.
     """
     found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
-    return [Ends(one, answer.header.first_offset, answer.header.end_offset) for one, answer in found.items()]
+    return _ends(found)
+
+
+def _ends(found: Mapping[int, Answer]) -> list[Ends]:
+    headers = {one: answer.header for one, answer in found.items()}
+    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
 
 
 def log_points(
@@ -170,8 +181,6 @@ def spans(
     """
     marks = ends(link, tables, layout, partitions, deadline)
     positions = _positions(link, tables, layout, marks, start, deadline)
-    for position in positions.values():
-        _check(position)
     chosen(layout, positions)  # a place of another topic, or a slip, would mean that every row is read again
     for mark in marks:
         _check_reached(layout, mark, positions.get(mark.partition))
@@ -188,29 +197,30 @@ def spans(
 
 
 def _positions(
-    link: Link, tables: Tables, layout: Layout, marks: list[Ends], start: Start, deadline: float
+    link: Link, tables: Tables, layout: Layout, marks: list[Ends], start: Any, deadline: float
 ) -> dict[int, Position]:
     """Where to begin; a partition that is left out begins at its log start."""
     if start is None or start == "earliest":
         return {}
     if start == "latest":
-        return {mark.partition: Position(mark.partition, mark.end) for mark in marks}
+        return {mark.partition: Position(mark.partition, mark.end, mark.epoch) for mark in marks}
     if isinstance(start, dt.datetime):
         return offsets_at(link, tables, layout, [mark.partition for mark in marks], start, deadline)
-    if isinstance(start, int) and not isinstance(start, bool):
+    if _is_whole(start):
         if len(marks) != 1:
             raise InvalidArgumentError(
                 "an offset is of one partition: pass partition=, or {partition: offset}", start=start
             )
-        return {marks[0].partition: Position(marks[0].partition, start)}
+        return {marks[0].partition: _position(marks[0].partition, start)}
     if isinstance(start, Mapping):
-        return {
-            partition: value if isinstance(value, Position) else Position(partition, value)
+        found = [
+            _position(*value) if isinstance(value, Position) else _position(partition, value)
             for partition, value in start.items()
-        }
-    if not isinstance(start, str | int) and isinstance(start, Iterable):
+        ]
+        return {position.partition: position for position in found}
+    if not isinstance(start, str) and isinstance(start, Iterable):
         try:
-            return {position.partition: position for position in (Position(*one) for one in start)}
+            return {position.partition: position for position in (_position(*one) for one in start)}
         except TypeError as error:
             raise InvalidArgumentError(
                 "a position is (partition, offset, epoch)", start=repr(start)
@@ -221,14 +231,31 @@ def _positions(
     )
 
 
-def _check(position: Position) -> None:
+def _position(partition: object, offset: object, epoch: object = 0) -> Position:
     """Raises InvalidArgumentError for what no header can hold."""
-    given: tuple[tuple[str, object], ...] = (("offset", position.offset), ("epoch", position.epoch))
-    for name, value in given:
-        if not isinstance(value, int) or not 0 <= value <= OFFSET_MAX:
-            raise InvalidArgumentError(
-                f"start: the {name} is 0 .. {OFFSET_MAX}", partition=position.partition, given=repr(value)
-            )
+    number = whole("start: a partition", partition, 0)
+    return Position(
+        number,
+        _within(number, "offset", offset),
+        _within(number, "epoch", epoch),
+    )
+
+
+def _within(partition: int, name: str, given: object) -> int:
+    try:
+        return whole(f"start: the {name}", given, 0)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(error.message, partition=partition, given=repr(given)) from None
+
+
+def _is_whole(given: object) -> bool:
+    return hasattr(given, "__index__") and not isinstance(given, bool)
+
+
+def _whole_numbers(given: object) -> list[int]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return [whole("partition", one, 0) for one in given]
+    return [whole("partition", given, 0)]
 
 
 def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
@@ -243,20 +270,22 @@ def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> Non
 
 
 def offsets_at(
-    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], start: dt.datetime, deadline: float
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], start: Any, deadline: float
 ) -> dict[int, Position]:
     """The first batch at or after a time, in each partition; the mark where there is none yet.
 
     Raises:
         InvalidArgumentError: the time has no zone.
     """
-    if start.tzinfo is None:
+    if not isinstance(start, dt.datetime) or start.tzinfo is None:
         raise InvalidArgumentError(
-            "a start time needs a time zone: datetime.now(timezone.utc), say", start=start.isoformat()
+            "a start time is a datetime with a time zone: datetime.now(timezone.utc), say", start=repr(start)
         )
-    time_ms = max(0, int(start.timestamp() * 1000))
+    time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
     found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
-    return {partition: Position(partition, answer.header.first_offset) for partition, answer in found.items()}
+    return {
+        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in found.items()
+    }
 
 
 def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:

@@ -11,16 +11,19 @@ Every send ends in exactly one outcome; `flush`, `close` and the context manager
 from __future__ import annotations
 
 import contextlib
-import operator
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from ringfence.batches import bytes_of, each_batch, is_stream, one_batch, record_batches
 from ringfence.budget import Budget
-from ringfence.coalesce import Coalescer, Company, Small
-from ringfence.encode import FEW_ROWS, Body, TopicEncoder, bytes_of, checked_note, one_batch, record_batches
+from ringfence.coalesce import Company, Small
+from ringfence.encode import FEW_ROWS, Body, TopicEncoder, checked_note
+from ringfence.failures import cut_short_error
 from ringfence.farewell import remember
 from ringfence.fork import guard
+from ringfence.lingering import Lingering
+from ringfence.local import Local
 from ringfence.locks import Owned, holds
 from ringfence.native.errors import (
     BatchError,
@@ -30,6 +33,8 @@ from ringfence.native.errors import (
     ReentrantError,
     RingfenceError,
 )
+from ringfence.numbers import Numbers
+from ringfence.pieces import pieces, read_ahead
 from ringfence.reach import Reach
 from ringfence.sender import Sender
 from ringfence.sending import SendFuture
@@ -37,7 +42,7 @@ from ringfence.settlement import Failure, Settlement
 from ringfence.waits import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
     import pyarrow as pa
@@ -51,11 +56,10 @@ if TYPE_CHECKING:
     from ringfence.tables import Tables
     from ringfence.waits import Held
 
-NUMBER_MAX = 2**63 - 1  # what every language counts to, and the header's field holds
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
 
 
-class Producer:
+class Producer(Local):
     """Appends batches to one topic exactly once. Thread-safe; made by `Client.producer`.
 
     Attributes:
@@ -75,7 +79,10 @@ class Producer:
         name: str | None,
         resume: Mapping[int, ResumePoint],
         options: Options,
+        client: object = None,
     ) -> None:
+        """`client`: whose connections these are; it ends with the last that refers to it."""
+        self._client = client
         self.name, self.topic, self.resume = name, layout.name, dict(resume)
         self._options = options
         self._link, self._tables = link, tables
@@ -84,14 +91,12 @@ class Producer:
         self._encoder = TopicEncoder(layout, split=name is None, reach=self._reach)
         owned = Owned()
         self._lock = owned.lock  # the order of `send` numbers is the order on the link's queue
-        self._number = 0
-        self._number_before = max((point.send for point in self.resume.values()), default=0)
+        self._numbers = Numbers(self.resume)
         self._settlement = Settlement()
         self._is_mine = owned.is_mine
         self._budget_is_mine, self._settlement_is_mine = self._budget.is_mine, self._settlement.is_mine
         self._closed = False
         self._owner = guard("producer")
-        self._coalescer = Coalescer(options.batch_bytes, self._send_company) if options.linger_ms else None
         self._sender = Sender(
             link,
             tables,
@@ -102,6 +107,12 @@ class Producer:
             on_settled=self._on_settled,
             reach=self._reach,
         )
+        self._lingering: Lingering | None = None
+        if options.linger_ms:
+            self._lingering = Lingering(
+                link, self._sender, self._budget, options,
+                is_named=name is not None, encoder=lambda: self._encoder, on_settled=self._on_settled,
+            )  # fmt: skip
         self._submit_there = self._sender.submit
         self._waiting = Waiting(link, self.topic, self._sender.waits)
         link.call(self._register)
@@ -117,7 +128,7 @@ class Producer:
 
         Args:
             batch: anything with `__arrow_c_array__` or `__arrow_c_stream__`, or a pandas DataFrame; columns
-                are matched by name. With `linger_ms` it must not change before the future is done.
+                are matched by name. Its memory may change once `send` has returned.
             note: up to 4096 bytes of the application's own, stored with the rows; the last one is in the
                 resume point.
             number: the application's own count of sends, ascending; default: one more than the last. Rows for
@@ -157,28 +168,40 @@ class Producer:
         note = checked_note(note)
         if self._link.inside:  # a callback of a future: while it waits, no outcome can make room
             wait_s = 0.0
-        batches = record_batches(batch, self._encoder.schema)
-        if self._coalescer is None and len(batches) == 1 and batches[0].num_rows <= FEW_ROWS:
+        if self._lingering is not None:
+            return self._send_small(self._lingering, batch, note, number, wait_s)
+        if self.name is None and is_stream(batch):
+            batches, rest = read_ahead(each_batch(batch, self._encoder.schema), self._budget.bytes_max)
+            if rest is not None:
+                self._check_may_wait(sum(map(bytes_of, batches)), wait_s)
+                parts = pieces(batches, rest, self._options.batch_bytes, self._joined)
+                each = (chunk for part in parts for chunk in self._encoder.chunks(part))
+                return self._send_each(each, note, number, wait_s)
+        else:
+            batches = record_batches(batch, self._encoder.schema)
+        if len(batches) == 1 and batches[0].num_rows <= FEW_ROWS:
             return self._submit(None, self._encode_few(batches[0], note, wait_s), number, last=True)
-        if self._coalescer is not None:
-            if number is not None:
-                raise InvalidArgumentError(
-                    "a send with a number of its own cannot linger; make the producer without linger_ms"
-                )
-            return self._send_small(self._coalescer, batches, note, wait_s)
         # One body a partition where it may be: a stream of many small batches becomes one.
         if len(batches) > 1 and (
             self.name is not None or sum(map(bytes_of, batches)) <= self._options.batch_bytes
         ):
-            batches = [one_batch(batches)]
+            batches = self._joined(batches)
         chunks = [chunk for part in batches for chunk in self._encoder.chunks(part)]
         return self._send_now(chunks, note, number, wait_s)
+
+    def _joined(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        try:
+            return [one_batch(batches, self._encoder.schema)]
+        except BatchError:
+            if self.name is not None:
+                raise
+            return batches  # a body more
 
     def _send_now(
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         if not chunks:  # no rows: nothing to store
-            future = SendFuture(self._number, self._waiting)
+            future = SendFuture(self._numbers.last, self._waiting)
             future.seal()
             return future
         if len(chunks) > 1 and self._room_for(chunks, note) > self._budget.bytes_max:
@@ -189,33 +212,51 @@ class Producer:
         self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
         """Above `bytes_in_flight_max`: chunk by chunk, after all were encoded once, to be refused whole."""
+        self._check_may_wait(self._room_for(chunks, note), wait_s)
+        begin = 0
+        for chunk in chunks:
+            self._budget.give(sum([len(body.data) for body in self._encode([chunk], note, wait_s, begin)]))
+            begin += chunk[0].num_rows
+        return self._send_each(iter(chunks), note, number, wait_s)
+
+    def _check_may_wait(self, bytes_wanted: int, wait_s: float) -> None:
         if not wait_s:
             raise OverloadedError(
                 "the rows take more than bytes_in_flight_max, so sending them would wait; send fewer at "
                 "once, or raise it",
                 topic=self.topic,
-                bytes_wanted=self._room_for(chunks, note),
+                bytes_wanted=bytes_wanted,
                 bytes_in_flight_max=self._budget.bytes_max,
             )
-        for chunk in chunks:
-            self._budget.give(sum([len(body.data) for body in self._encode([chunk], note, wait_s)]))
+
+    def _send_each(
+        self,
+        chunks: Iterator[tuple[pa.RecordBatch, int]],
+        note: bytes | None,
+        number: int | None,
+        wait_s: float,
+    ) -> SendFuture:
+        """Chunk by chunk, as they come; nothing is kept but what has no outcome."""
         future: SendFuture | None = None
         handed_over = 0
-        for index, chunk in enumerate(chunks):
-            try:
-                bodies = self._encode([chunk], note, wait_s)
-                last = index == len(chunks) - 1
-                future = self._submit(future, bodies, None if index else number, last=last)
-            except RingfenceError as error:
-                if future is None:
-                    raise
-                # Earlier chunks are on their way: the future tells what became of them.
-                error.details["rows_handed_over"] = handed_over
-                future.blame(error)
-                self._link.call_at_last(partial(self._sender.seal, future))
-                return future
-            handed_over += chunk[0].num_rows
+        try:
+            for chunk in chunks:
+                bodies = self._encode([chunk], note, wait_s, handed_over)
+                future = self._submit(future, bodies, None if future else number, last=False)
+                handed_over += chunk[0].num_rows
+        except BaseException as error:
+            if future is None:
+                raise
+            # Earlier chunks are on their way: the future tells what became of them.
+            told = error if isinstance(error, RingfenceError) else cut_short_error(self.topic, error)
+            told.details["rows_handed_over"] = handed_over
+            future.blame(told)
+            self._link.call_at_last(partial(self._sender.seal, future))
+            if told is not error:
+                raise
+            return future
         assert future is not None
+        self._link.call_at_last(partial(self._sender.seal, future))
         return future
 
     def _encode_few(self, batch: pa.RecordBatch, note: bytes | None, wait_s: float) -> list[Body]:
@@ -228,13 +269,15 @@ class Producer:
         return bodies
 
     def _encode(
-        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, wait_s: float
+        self, chunks: list[tuple[pa.RecordBatch, int]], note: bytes | None, wait_s: float, begin: int = 0
     ) -> list[Body]:
         encoder, estimate = self._encoder, self._room_for(chunks, note)
         self._budget.take(estimate, timeout_s=wait_s)
         try:
-            limit = self._link.message_bytes_max
-            bodies = [body for chunk, _ in chunks for body in encoder.bodies(chunk, note, bytes_max=limit)]
+            limit, bodies = self._link.message_bytes_max, list[Body]()
+            for chunk, _ in chunks:
+                bodies += encoder.bodies(chunk, note, bytes_max=limit, begin=begin)
+                begin += chunk.num_rows
         except BaseException:
             self._budget.give(estimate)
             raise
@@ -254,12 +297,11 @@ class Producer:
         try:
             with self._lock:
                 self._check_not_closed()
-                count = self._draw(
-                    number
-                )  # chunks of one send count on, so that no other send comes between them
+                # Chunks of one send count on, so that no other send comes between them.
+                count = self._numbers.draw(number)
                 future = future or SendFuture(count, self._waiting)
                 wanted = (
-                    [body for body in bodies if not self._stored_before(body.partition, count)]
+                    [body for body in bodies if not self._numbers.stored_before(body.partition, count)]
                     if number
                     else bodies
                 )
@@ -272,96 +314,31 @@ class Producer:
             self._budget.give(sum(len(body.data) for body in bodies) - sum(len(body.data) for body in wanted))
         return future
 
-    def _draw(self, number: int | None) -> int:
-        if number is None:
-            number = max(self._number, self._number_before) + 1
-            if number > NUMBER_MAX:
-                raise InvalidArgumentError(
-                    "the last send has the greatest number there is; make a producer of another name, and "
-                    "count from lower",
-                    last=number - 1,
-                    number_max=NUMBER_MAX,
-                )
-        else:
-            try:
-                number = operator.index(number)
-            except TypeError as error:
-                raise InvalidArgumentError("a send's number is an integer", number=repr(number)) from error
-            if not self._number < number <= NUMBER_MAX:
-                raise InvalidArgumentError(
-                    "a send's number must ascend", number=number, last=self._number, number_max=NUMBER_MAX
-                )
-        self._number = number
-        return number
-
-    def _stored_before(self, partition: int, number: int) -> bool:
-        point = self.resume.get(partition)
-        return point is not None and number <= point.send
-
     # ---- coalescing ---------------------------------------------------------------------------------------
 
     def _send_small(
-        self, coalescer: Coalescer, batches: list[pa.RecordBatch], note: bytes | None, wait_s: float
+        self, lingering: Lingering, batch: Any, note: bytes | None, number: int | None, wait_s: float
     ) -> SendFuture:
-        rows, size = sum(part.num_rows for part in batches), sum(map(bytes_of, batches))
-        if not rows:
+        if number is not None:
+            raise InvalidArgumentError(
+                "a send with a number of its own cannot linger; make the producer without linger_ms"
+            )
+        batches, size = lingering.rows_of(batch, note, wait_s)
+        if not batches:
             return self._send_now([], note, None, 0.0)
-        self._budget.take(size, timeout_s=wait_s)
+        rows = sum(part.num_rows for part in batches)
         self._settlement.began()
         try:
             with self._lock:
                 self._check_open()
-                future = SendFuture(self._draw(None), self._waiting)
-                flush = coalescer.add(Small(batches, rows, size, note, future))
+                future = SendFuture(self._numbers.draw(None), self._waiting)
+                flush = lingering.add(Small(batches, rows, size, note, future))
         except BaseException:
             self._settlement.began(-1)
             self._budget.give(size)
             raise
-        if flush is not None:
-            generation, at_once = flush
-            if at_once:
-                coalescer.flush(generation)
-            else:
-                linger_s = self._options.linger_ms / 1000
-                self._link.call(
-                    lambda: self._link.at(self._link.now + linger_s, lambda: coalescer.flush(generation))
-                )
+        lingering.look_at(flush)
         return future
-
-    def _send_company(self, sends: list[Small]) -> None:
-        """Encode sends as one; each alone if one of them is at fault."""
-        held = sum(send.size for send in sends)
-        try:
-            batch = one_batch([part for send in sends for part in send.batches])
-            note = next((send.note for send in reversed(sends) if send.note is not None), None)
-            limit = self._link.message_bytes_max
-            bodies = self._encoder.bodies(batch, note, bytes_max=limit, keep_order=True)
-        except Exception as error:  # noqa: BLE001  # it may be the link's thread, which serves others too
-            if len(sends) > 1:
-                for send in sends:
-                    self._send_company([send])
-                return
-            self._budget.give(held)
-            future = sends[0].future
-            if not isinstance(error, RingfenceError):
-                refusal = BatchError(f"the rows cannot be encoded: {error}", topic=self.topic)
-                refusal.__cause__ = error
-                error = refusal
-            future.blame(error)
-            future.seal()
-            self._on_settled(future)
-            return
-        self._budget.give(held - sum(len(body.data) for body in bodies))
-        company = Company(sends, bodies)
-        deadline = time.monotonic() + self._options.timeout_s
-        number = sends[-1].future.number
-        try:
-            self._link.call(partial(self._submit_there, company, bodies, number, deadline))
-        except ClosedError as error:  # the link ended between: nobody else will tell the futures
-            for body in bodies:
-                company.failed(body, error)
-            company.seal()
-            self._on_settled(company)
 
     # ---- ending -------------------------------------------------------------------------------------------
 
@@ -392,8 +369,8 @@ class Producer:
         self._owner.check()
         self._check_alone()
         self._link.check_outside("flush")
-        if self._coalescer is not None:
-            self._coalescer.flush()
+        if self._lingering is not None:
+            self._lingering.flush()
         if left := self._settlement.wait(timeout_s):
             raise self._waiting.error(
                 f"{left} send{'s have' if left > 1 else ' has'}", None, timeout_s, sends=left
@@ -415,8 +392,8 @@ class Producer:
             self._closed = True
         self._budget.close()
         try:
-            if self._coalescer is not None:
-                self._coalescer.flush()
+            if self._lingering is not None:
+                self._lingering.flush()
             if self._settlement.wait(timeout_s):
                 error = ClosedError("the producer was closed before the outcome was known", topic=self.topic)
                 self._link.call(partial(self._sender.abandon, error))
@@ -456,7 +433,7 @@ class Producer:
             self._is_mine()
             or self._budget_is_mine()
             or self._settlement_is_mine()
-            or (self._coalescer is not None and self._coalescer.is_mine())
+            or (self._lingering is not None and self._lingering.is_mine())
         ):
             raise ReentrantError(
                 "a signal's handler or a finalizer called this producer in the midst of another call of it; "

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Self
 from ringfence.ask import Ask
 from ringfence.decode import Decoder, Place
 from ringfence.fork import guard
+from ringfence.local import Local
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
@@ -92,7 +93,7 @@ class Cursor:
         return self.end is None or self.fetched < self.end
 
 
-class Reader:
+class Reader(Local):
     """Iterates record batches; made by `Client.read`. For one thread at a time.
 
     Attributes:
@@ -113,7 +114,10 @@ class Reader:
         batch_rows: int | None,
         prefetch_bytes: int,
         timeout_s: float,
+        client: object = None,
     ) -> None:
+        """`client`: whose connections these are; it ends with the last that refers to it."""
+        self._client = client
         self.schema = decoder.schema
         self.place: Place | None = None
         self.on_arrival: Callable[[], None] = lambda: None
@@ -131,7 +135,7 @@ class Reader:
         self._arrived: queue.SimpleQueue[tuple[Cursor, Future[Answer]] | None] = queue.SimpleQueue()
         self._waiting: deque[tuple[Cursor, Answer]] = deque()  # answers behind batches of the same partition
         self._handing_out: deque[Cursor] = deque()
-        self._closed = False
+        self._closed = self._at_end = False
         self._iterating = threading.Lock()  # whoever holds it has the queues
         self._owner = guard("reader")
 
@@ -201,6 +205,7 @@ class Reader:
                 return None
             if arrived is not None:  # else: closed
                 self._take(*arrived)
+        self._at_end = not self._closed
         self._forget()
         raise StopIteration
 
@@ -208,7 +213,16 @@ class Reader:
         """All rows from here on as an Arrow C stream: polars, DuckDB, pandas, pyarrow take it as it is.
 
         They pull batch by batch. An error ends their stream, with its text.
+
+        Raises:
+            ClosedError: it has come to its end, so a second query of it would find no rows.
         """
+        if self._at_end:
+            raise ClosedError(
+                "the reader is at its end, and gives each row once: read the topic anew for another query, "
+                "or keep the rows in a table (`pyarrow.table(reader)`)",
+                topic=self._layout.name,
+            )
         import pyarrow as pa  # noqa: PLC0415 - the module has it for types only
 
         return pa.RecordBatchReader.from_batches(self.schema, self).__arrow_c_stream__(requested_schema)
@@ -319,7 +333,7 @@ class Reader:
         except (RerouteError, RetriableError) as error:
             self._redirected(cursor, error)
             return
-        except RingfenceError:  # the next call tries again: a partition never ends because of an error
+        except Exception:  # the next call tries again: a partition never ends because of an error
             self._to_fetch.append(cursor)
             raise
         cursor.redirects = 0

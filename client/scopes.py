@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ringfence.arguments import scope_name, seconds, whole
+from ringfence.local import Local
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
 from ringfence.native.errors import (
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from ringfence.tables import Tables
 
 
+WRITER_MAX: Final = 2**32 - 1  # what the identity of a stage holds
+CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """Of a topic's scope: a scope's name has up to 255 bytes, and `@` with a topic's id up to 21 of them."""
 
@@ -44,10 +48,12 @@ class Begun(NamedTuple):
     decided: int
 
 
-class Scopes:
+class Scopes(Local):
     """Made by `Client.scopes`."""
 
-    def __init__(self, link: Link, tables: Tables, admin: Admin) -> None:
+    def __init__(self, link: Link, tables: Tables, admin: Admin, client: object = None) -> None:
+        """`client`: whose connections these are; it ends with the last that refers to it."""
+        self._client = client
         self._link, self._tables, self._admin = link, tables, admin
 
     def begin(
@@ -77,10 +83,7 @@ class Scopes:
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 
     def _of_topic(self, scope: str, topic: str, deadline: float) -> str:
-        if not 0 < len(scope.encode()) <= SCOPE_BYTES_MAX:
-            raise InvalidArgumentError(
-                f"a topic's scope has a name of 1 to {SCOPE_BYTES_MAX} bytes", scope=scope, topic=topic
-            )
+        scope = scope_name(scope, SCOPE_BYTES_MAX, topic=topic)
         return f"{scope}@{self._tables.get(topic, deadline).topic}"
 
     def attempt(
@@ -105,10 +108,11 @@ class Scopes:
             self._link,
             self._tables,
             begun,
-            epoch,
-            writer=writer,
-            timeout_s=timeout_s,
-            bytes_in_flight_max=bytes_in_flight_max,
+            whole("epoch", epoch, 1),
+            writer=whole("writer", writer, 0, WRITER_MAX),
+            timeout_s=seconds("timeout_s", timeout_s),
+            bytes_in_flight_max=whole("bytes_in_flight_max", bytes_in_flight_max, 1),
+            client=self._client,
         )
 
     def commit(self, begun: Begun, epoch: int, staged: Iterable[StagedRows]) -> bool:
@@ -205,7 +209,7 @@ class Scopes:
 
 def _of_cluster(scope: str) -> str:
     """A name that no topic's scope has."""
-    name, at, number = scope.rpartition("@")
+    name, at, number = scope_name(scope, CLUSTER_SCOPE_BYTES_MAX).rpartition("@")
     if at and number.isascii() and number.isdigit():
         raise InvalidArgumentError(
             f"the scope {name!r} of the topic with the id {number} has this name; name the topic "

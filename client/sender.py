@@ -5,13 +5,14 @@ Its effects become frames, its outcomes futures.
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
 from ringfence.ask import ANSWER_GRACE_S, Ask
 from ringfence.connection import Pending
 from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.failures import fenced_error, topic_gone_error
+from ringfence.failures import defect_error, fenced_error, topic_gone_error
 from ringfence.inflight import Inflight, Phase
 from ringfence.native import messages, wire
 from ringfence.native.errors import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 TRY_S_MAX = 30.0  # the node's own default: how long it parks or queues one try
 TICK_S = 0.02  # how late a back-off or a deadline may end
 AGAIN_S = 0.25  # until a table or an identity is asked for again, after an error
+logger = logging.getLogger("ringfence")
 
 
 class Sink(Protocol):
@@ -82,6 +84,9 @@ class Publish(Pending):
     def lost(self) -> None:
         self._sender.lost(self._key, self._attempt)
 
+    def failed(self, error: Exception) -> None:
+        self._sender.failed(error)
+
 
 class Sender:
     """A `Member` of the link. Everything here runs on the link's thread."""
@@ -117,19 +122,29 @@ class Sender:
         """Bodies of one send, in the order of their rows; `last`: no more will come."""
         sink.expect(len(bodies))
         for body in bodies:
-            key = self._next_key
-            self._next_key += 1
-            self._parts[key] = (body, sink, number)
-            effects = self._inflight.submit(key, body.partition, deadline)
-            if effects:
-                self._run(effects)
+            try:
+                self._submit((body, sink, number), deadline)
+            except Exception as error:  # noqa: BLE001  # whatever it is: this thread serves others too
+                self.failed(error)
         if last:
             self.seal(sink)
+
+    def _submit(self, part: Part, deadline: float) -> None:
+        key = self._next_key
+        self._next_key += 1
+        self._parts[key] = part
+        effects = self._inflight.submit(key, part[0].partition, deadline)
+        if effects:
+            self._run(effects)
 
     def seal(self, sink: Sink) -> None:
         """No more bodies of this send will come."""
         if sink.seal():
             self._on_settled(sink)
+
+    def refuse_later(self, error: RingfenceError) -> None:
+        """See `Inflight.refuse_later`."""
+        self._inflight.refuse_later(error)
 
     def waits(self, future: SendFuture | None) -> list[Wait]:
         """What a send waits for, or all of them do: one for each partition."""
@@ -144,6 +159,14 @@ class Sender:
     def abandon(self, error: RingfenceError) -> None:
         """The producer is closed: what has no outcome gets one now."""
         self._run(self._inflight.die(error))
+
+    def failed(self, error: Exception) -> None:
+        """A defect in what this producer does here: it ends, and nothing else of the client does."""
+        logger.error("the producer of topic %s ends by a defect", self.layout.name, exc_info=error)
+        told = defect_error(self.layout.name, error)
+        self.abandon(told)
+        for key in list(self._parts):  # what the state machine does not know, by the defect
+            self._failed(key, told)
 
     # ---- Member -------------------------------------------------------------------------------------------
 
@@ -286,14 +309,17 @@ class Sender:
                 continue
             match effect:
                 case Refused(key, error) | Unknown(key, error):
-                    body, sink, _ = self._parts.pop(key)
-                    self._on_body_ended(len(body.data))
-                    if sink.failed(body, error):
-                        self._on_settled(sink)
+                    self._failed(key, error)
                 case FetchTable():
                     self._fetch_table()
                 case OpenEpoch():
                     self._open_epoch()
+
+    def _failed(self, key: int, error: RingfenceError) -> None:
+        body, sink, _ = self._parts.pop(key)
+        self._on_body_ended(len(body.data))
+        if sink.failed(body, error):
+            self._on_settled(sink)
 
     def _fetch_table(self) -> None:
         self._tables.fetch(self.layout.topic, self._table_fetched)
@@ -332,5 +358,7 @@ class Sender:
             self._run(self._inflight.die(topic_gone_error(self.layout, error)))
         except RingfenceError as error:
             self._run(self._inflight.die(error))
+        except Exception as error:  # noqa: BLE001  # of this producer alone
+            self.failed(error)
         else:
             self._run(self._inflight.opened(Identity(opened.producer_id, opened.producer_epoch)))

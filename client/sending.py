@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from ringfence.bare_future import BareFuture
+from ringfence.local import Local
 from ringfence.native.errors import ForkedError, RingfenceError, UnknownOutcomeError, WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class SendFuture(BareFuture[tuple[Appended, ...]]):
 
     error: RingfenceError | None = None
     _stored: list[Appended] | tuple[Appended, ...] = ()  # a list from the second one on
+
+    __reduce__ = Local.__reduce__
 
     def __init__(self, number: int, waiting: Waiting) -> None:
         super().__init__()

@@ -6,11 +6,15 @@ import os
 import struct
 import time
 import weakref
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ringfence.ask import Ask
+from ringfence.batches import each_batch
 from ringfence.budget import Budget
-from ringfence.encode import EXTENSION_ITEM, TopicEncoder, record_batches
+from ringfence.encode import EXTENSION_ITEM, TopicEncoder
+from ringfence.failures import defect_error
+from ringfence.local import Local
 from ringfence.locks import holds
 from ringfence.native import wire
 from ringfence.native.errors import (
@@ -21,6 +25,7 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
+from ringfence.pieces import read_ahead
 from ringfence.retry import Backoff
 from ringfence.under_way import UnderWay
 from ringfence.waits import late_error
@@ -79,7 +84,7 @@ class _Batch(NamedTuple):
         return self.topic, self.body.partition, self.sequence
 
 
-class Stager:
+class Stager(Local):
     """Stages under one token. For one thread; answers come on the link's."""
 
     def __init__(
@@ -92,8 +97,13 @@ class Stager:
         writer: int = 0,
         timeout_s: float,
         bytes_in_flight_max: int,
+        client: object = None,
     ) -> None:
-        """`epoch`: from 1, above the scope's decided one. `writer`: a number for people."""
+        """`epoch`: from 1, above the scope's decided one. `writer`: a number for people.
+
+        `client`: whose connections these are; it ends with the last that refers to it.
+        """
+        self._client = client
         self.token = os.urandom(TOKEN_BYTES)
         self._link, self._tables, self._timeout_s = link, tables, timeout_s
         self._begun, self._epoch = begun, epoch
@@ -130,7 +140,8 @@ class Stager:
         layout, encoder = self._layout(topic)
         handed_over = False
         try:
-            for part in record_batches(batch, encoder.schema):
+            ahead, rest = read_ahead(each_batch(batch, encoder.schema), self._budget.bytes_max)
+            for part in chain(ahead, rest or ()):
                 for chunk, _ in encoder.chunks(part):
                     self._check()
                     if self._already:
@@ -273,6 +284,8 @@ class Stager:
             self._link.at(self._link.now + after, lambda: self._reroute(batch, redirects + 1))
         except RingfenceError as error:
             self._ended(batch, error)
+        except Exception as error:  # noqa: BLE001  # of this attempt alone
+            self._ended(batch, defect_error(batch.name, error))
         else:
             if answer.header.status == wire.Status.ALREADY_COMMITTED:
                 self._already = True

@@ -13,7 +13,7 @@ from ringfence.ask import Ask
 from ringfence.codec import control_body
 from ringfence.elsewhere import move_asks, topics_waited_for
 from ringfence.native import messages, wire
-from ringfence.native.errors import RingfenceError
+from ringfence.native.errors import ProtocolError, RingfenceError
 from ringfence.routing import Layout, layout_of, newest
 
 if TYPE_CHECKING:
@@ -90,14 +90,21 @@ class Tables:
         if held is not before:
             self._held[held.topic] = held
             if before is None or held.generation > before.generation:
-                for connection in self._link.connections():
-                    connection.send(
-                        wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation
-                    )
                 move_asks(self._link, held)
             for listener in list(self._listeners.get(held.topic, [])):
                 listener(held)
+        if (offered.history, offered.generation) == (held.history, held.generation):
+            self._acknowledge(held)
         return held
+
+    def _acknowledge(self, held: Layout) -> None:
+        """Tell every node which generation is held.
+
+        Also after a table that is held already: a node counts only what it has sent itself, so that the
+        acknowledgement of another node's copy did not count there.
+        """
+        for connection in self._link.connections():
+            connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation)
 
     def fetch(self, topic: int, done: Fetched) -> None:
         """Ask for a table; `done` gets the newest layout that is held then, or the error."""
@@ -108,6 +115,8 @@ class Tables:
                 layout = self.hold(layout_of(future.result().control(messages.Table)))
             except RingfenceError as error:
                 done(None, error)
+            except Exception as error:  # noqa: BLE001  # who waits for the table hears of it
+                done(None, ProtocolError(f"a routing table cannot be used: {type(error).__name__}: {error}"))
             else:
                 done(layout, None)
 

@@ -34,7 +34,7 @@ class Token:
         return f"Token(file={str(self._file)!r})" if self._file is not None else "Token()"
 
     def __reduce__(self) -> str:
-        raise TypeError("a token does not travel: name a file, or set RINGFENCE_TOKEN, where it is used")
+        raise TypeError("a token cannot be pickled: name a file, or set RINGFENCE_TOKEN, where it is used")
 
     def current(self) -> str | None:
         """The token as it is now; None for none.

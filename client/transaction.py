@@ -15,7 +15,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
+from ringfence.arguments import seconds, whole
 from ringfence.failures import scope_fenced_error
+from ringfence.local import Local
 from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 _UNSTAGED = (UnknownOutcomeError, WaitTimeoutError, RerouteError)
 
 
-class Transaction:
+class Transaction(Local):
     """One epoch of one scope; made by `Client.transaction`. For one thread.
 
     Attributes:
@@ -62,8 +64,9 @@ class Transaction:
         timeout_s: float,
         bytes_in_flight_max: int,
     ) -> None:
-        if epoch is not None and epoch < 1:
-            raise InvalidArgumentError("an epoch is a whole number of at least 1", epoch=epoch)
+        epoch = None if epoch is None else whole("epoch", epoch, 1)
+        timeout_s = seconds("timeout_s", timeout_s)
+        bytes_in_flight_max = whole("bytes_in_flight_max", bytes_in_flight_max, 1)
         self._scopes, self._topic, self._scope = scopes, topic, scope
         self._begun = scopes.begin(scope, topic=topic)
         self._is_own = epoch is None  # an epoch that the caller counts may be tried again

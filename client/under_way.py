@@ -7,6 +7,7 @@ owner is down keeps the whole attempt from being committed.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 Place = tuple[int, int]  # topic id, partition
 Staged = tuple[int, int, int]  # and the sequence there
+
+logger = logging.getLogger("ringfence")
 
 
 class UnderWay:
@@ -118,6 +121,11 @@ class UnderWay:
 
     def abandon(self, error: RingfenceError) -> None:
         """Asks end by themselves."""
+
+    def failed(self, error: Exception) -> None:
+        """Partitions are chosen without a look at who answers, from here on."""
+        logger.error("what is known of slow partitions is given up, by a defect", exc_info=error)
+        self._forget()
 
     def history_changed(self) -> None:
         """Nodes refuse what is staged by ids of the former history."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter, deque
 from contextlib import ExitStack, suppress
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ringfence.arguments import scope_name
 from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
 from ringfence.control.cli.exits import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
@@ -107,8 +109,10 @@ def _check(options: dict[str, Any]) -> None:
         raise click.UsageError("--epoch numbers the runs of a --scope: give that, too")
     if options["scope"] is not None and options["name"] is not None:
         raise click.UsageError("--scope and --producer exclude each other: a scope has producers of its own")
-    if options["scope"] is not None and not 0 < len(options["scope"].encode()) <= SCOPE_BYTES_MAX:
-        raise click.UsageError(f"--scope: a name of 1 to {SCOPE_BYTES_MAX} bytes")
+    if options["scope"] is not None:
+        if not 0 < len(os.fsencode(options["scope"])) <= SCOPE_BYTES_MAX:
+            raise click.UsageError(f"--scope: a name of 1 to {SCOPE_BYTES_MAX} bytes")
+        scope_name(options["scope"], SCOPE_BYTES_MAX)  # before a topic is made
 
 
 def _publish_whole(

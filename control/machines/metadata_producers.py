@@ -109,7 +109,7 @@ def check_known(state: MetadataState, command: ConfirmNamedProducer | ForgetName
             f"the cluster's level is {state.level}, and names are given back from level {LEVEL_OF_NAMES} on: "
             "ringfence cluster finalize, once all nodes have the new program"
         )
-        return Refused(code=Code.NOT_SUPPORTED, message=message)
+        return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
     if command.topic not in state.topics:
         return unknown_topic(command.topic)
     known = state.producers.get(command.topic, {}).get(command.name)

@@ -84,7 +84,7 @@ class Hub:
 
     def bind(self, address: str) -> str:
         """Listen; the address with the port that was given. ConfigError when it cannot be bound."""
-        router = self._socket(zmq.ROUTER)
+        router = self._socket(zmq.ROUTER, address)
         try:
             router.bind(address.replace(":0", ":*") if address.endswith(":0") else address)
         except zmq.ZMQError as error:
@@ -169,7 +169,7 @@ class Hub:
 
     # ---- parts --------------------------------------------------------------------------------------
 
-    def _socket(self, kind: int) -> zmq.Socket[bytes]:
+    def _socket(self, kind: int, address: str) -> zmq.Socket[bytes]:
         if self._context is None:
             self._context = zmq.Context(io_threads=1)
         place: zmq.Socket[bytes] = self._context.socket(kind)
@@ -185,6 +185,8 @@ class Hub:
         place.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         # Nothing waits for a peer that is not there: it would come late, all at once.
         place.setsockopt(zmq.IMMEDIATE, 1)
+        # Not for names: of one with addresses of both, only that of IPv6 would be tried.
+        place.setsockopt(zmq.IPV6, int(address.startswith("tcp://[")))
         return place
 
     def _close(self, place: zmq.Socket[bytes]) -> None:
@@ -195,7 +197,7 @@ class Hub:
     def _dealer(self, address: str) -> zmq.Socket[bytes] | None:
         known = self._dealers.pop(address, None)
         if known is None:
-            known = self._socket(zmq.DEALER)
+            known = self._socket(zmq.DEALER, address)
             try:
                 known.connect(address)
             except zmq.ZMQError:

@@ -23,6 +23,7 @@ def put(address: str, body: bytes, timeout_s: float) -> bytes:
     with zmq.Context() as context, context.socket(zmq.DEALER) as place:
         place.setsockopt(zmq.LINGER, 0)
         place.setsockopt(zmq.MAXMSGSIZE, ENVELOPE_BYTES_MAX)
+        place.setsockopt(zmq.IPV6, int(address.startswith("tcp://[")))
         try:
             place.connect(address)
         except zmq.ZMQError as error:

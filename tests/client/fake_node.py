@@ -16,6 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import zmq
 
+from ringfence.decode import has_dictionary, read_body
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.frame import open_request, pack_answer
@@ -218,7 +219,13 @@ class FakeNode:
         if header.opcode == Op.PUBLISH:
             return self._publish(topic, log, header, body)
         if header.opcode == Op.END_OFFSETS:
-            return self._answer(header, Status.OK, first_offset=log.start, end_offset=log.end)
+            return self._answer(
+                header,
+                Status.OK,
+                first_offset=log.start,
+                end_offset=log.end,
+                send=log.epoch if log.end else 0,
+            )
         assert header.opcode == Op.FETCH, header
         return self._fetch(log, header)
 
@@ -409,10 +416,9 @@ class FakeNode:
             )
         if header.sequence > last + 1:
             return self._refuse(header, Code.SEQUENCE_GAP, **{**where, "sequence": last + 1})
-        schema = pa.ipc.read_schema(pa.py_buffer(topic.schemas[header.schema_id]))
-        batch = pa.ipc.read_record_batch(
-            pa.ipc.read_message(pa.py_buffer(body[header.extension_bytes :])), schema
-        )
+        message = pa.py_buffer(topic.schemas[header.schema_id])
+        schema = pa.ipc.read_schema(message)
+        batch = read_body(message, schema, body[header.extension_bytes :], is_stream=has_dictionary(schema))
         assert batch.num_rows == header.rows, (batch.num_rows, header)
         first = log.end
         log.records.append(self._record(log, header, body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.native.wire import Opcode
 from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows
 
 WRONG: list[tuple[str, Callable[[ringfence.Client, Any], Any], Any]] = [
@@ -27,7 +29,7 @@ WRONG: list[tuple[str, Callable[[ringfence.Client, Any], Any], Any]] = [
     ("name=5", lambda client, given: client.producer("t", name=given), 5),
     ("name=5", lambda client, given: client.count(given), 5),
     ("prefix=5", lambda client, given: client.topics(given), 5),
-    ("before_offset='9'", lambda client, given: client.truncate("t", before_offset=given), "9"),
+    ("before_offset is a whole number", lambda client, given: client.truncate("t", before_offset=given), "9"),
     ("columns takes", lambda client, given: client.read("t", columns=given), [0]),
 ]
 
@@ -50,6 +52,94 @@ def test_a_text_is_the_name_of_one_column() -> None:
         with pytest.raises(ringfence.InvalidArgumentError) as caught:
             client.read("t", columns="idtext")
         assert caught.value.columns == ["idtext"]
+
+
+TIMES: list[tuple[Callable[[ringfence.Client, Any], Any], str]] = [
+    (lambda client, given: client.transaction("t", scope="s", timeout_s=given), "timeout_s"),
+    (lambda client, given: client.producer("t", timeout_s=given), "timeout_s"),
+    (lambda client, given: client.producer("t", bytes_in_flight_max=given), "bytes_in_flight_max"),
+    (lambda client, given: client.producer("t", batch_bytes=given), "batch_bytes"),
+    (lambda client, given: client.producer("t", linger_ms=given), "linger_ms"),
+    (lambda client, given: client.read("t", batch_rows=given or 0), "batch_rows"),
+    (lambda client, given: ringfence.connect(client.addresses[0], timeout_s=given), "timeout_s"),
+    (lambda client, given: client.offsets_at("t", given), "a start time"),
+]
+
+
+@pytest.mark.parametrize("given", [math.nan, "5", None, -1], ids=str)
+@pytest.mark.parametrize(("call", "name"), TIMES)
+def test_a_time_or_a_size_that_is_none_is_refused_by_its_name(
+    call: Callable[[ringfence.Client, Any], Any], name: str, given: Any
+) -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        with pytest.raises(ringfence.InvalidArgumentError, match=name):
+            call(client, given)
+        assert node.sent(Opcode.PUBLISH) == []
+        assert client.count("t") == 0
+
+
+def test_an_infinite_time_out_is_a_very_long_one() -> None:
+    with (
+        node_with_topic(partitions=1) as (node, client),
+        ringfence.connect(node.address, timeout_s=math.inf) as patient,
+    ):
+        with patient.producer("t", timeout_s=math.inf) as producer:
+            producer.send(rows(0)).result(10)
+        assert [batch.num_rows for batch in patient.read("t", timeout_s=math.inf)] == [1]
+        assert ids_of(client) == [0]
+
+
+WRONG_SCOPES: list[dict[str, Any]] = [
+    {"scope": "\udcff"},
+    {"scope": 5},
+    {"scope": None},
+    {"scope": ""},
+    {"scope": "s", "epoch": "1"},
+    {"scope": "s", "epoch": 1.5},
+    {"scope": "s", "epoch": 2**64},
+    {"scope": "s", "epoch": 0},
+]
+
+
+@pytest.mark.parametrize("given", WRONG_SCOPES, ids=ascii)
+@pytest.mark.parametrize("topic", ["t", None])
+def test_a_scope_or_an_epoch_that_is_none_is_refused_before_it_is_sent(
+    given: dict[str, Any], topic: str | None
+) -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        with pytest.raises(ringfence.InvalidArgumentError):
+            client.transaction(topic, **given)
+        assert node.sent(Opcode.BEGIN) == []
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    with node_with_topic(partitions=2) as (_, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 10)).result(10)
+        one, other = client.end_offsets("t").values()
+        number: Any = np.int64(one.partition)
+        start: Any = np.int32(one.end)
+        positions: Any = [(number, start, np.uint64(0))]
+        expected = other.rows
+        assert sum(batch.num_rows for batch in client.read("t", start={number: start})) == expected
+        assert list(client.read("t", partition=number, start=start)) == []
+        assert client.count("t", partition=[number]) == one.rows
+        assert list(client.read("t", partition=number, start=positions)) == []
+
+
+@pytest.mark.parametrize("kind", ["client", "producer", "reader", "scopes", "future", "aio"])
+def test_what_stays_in_its_process_says_so_to_pickle(kind: str) -> None:
+    with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
+        things = {
+            "client": client,
+            "producer": producer,
+            "reader": client.read("t"),
+            "scopes": client.scopes,
+            "future": producer.send(rows(0)),
+            "aio": ringfence.aio.Client(client),
+        }
+        with pytest.raises(TypeError, match=r"call ringfence\.connect\(address\) there"):
+            things[kind].__reduce_ex__(2)
 
 
 def test_no_number_above_the_greatest_is_drawn() -> None:

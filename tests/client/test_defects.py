@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import zmq
 
 import ringfence
 from ringfence.decode import Decoder
@@ -74,7 +76,7 @@ def test_a_number_beyond_its_range_is_refused_to_its_sender_alone(number: Any) -
 @pytest.mark.parametrize("start", [-1, 2**63, 2**70, {-7: -1}, [(1, 2, 2**70)], [(1,)], {1: 1.5}])
 def test_a_start_beyond_its_range_is_refused_to_its_reader_alone(start: Any) -> None:
     with node_with_topic(partitions=1) as (_, client):
-        with pytest.raises(INVALID, match=r"0 \.\. |a position is"):
+        with pytest.raises(INVALID, match=r"0 \.\. |a position is|a whole number"):
             within(5, lambda: list(client.read("t", start=start)))
         assert within(5, lambda: client.count("t")) == 0
 
@@ -326,3 +328,95 @@ def test_a_result_that_a_callback_waits_for_is_refused_not_waited_for() -> None:
         assert isinstance(error, INVALID)
         assert "its own thread" in str(error)
         producer.flush(30)
+
+
+def failing(times: int, real: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+    """`real`, which fails the first times."""
+    left = [error] * times
+
+    def call(*arguments: Any, **more: Any) -> Any:
+        if left:
+            raise left.pop()
+        return real(*arguments, **more)
+
+    return call
+
+
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), zmq.ZMQError(24)])
+def test_a_system_without_descriptors_is_tried_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node_with_topic(partitions=1) as (node, _), ringfence.connect(node.address, timeout_s=10) as client:
+        made = zmq.Context.socket
+        monkeypatch.setattr(zmq.Context, "socket", failing(3, made, error))
+        assert within(10, lambda: client.count("t")) == 0
+
+
+def test_a_poll_that_fails_for_a_while_ends_nothing() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        client.topics()
+        link = client._link
+        link._poller.poll = failing(3, link._poller.poll, zmq.ZMQError(12))  # type: ignore[method-assign]
+        assert within(10, lambda: client.count("t")) == 0
+
+
+def test_a_defect_in_one_request_ends_that_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is sent, and where its answer is taken."""
+    with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
+        producer.send(rows(0)).result(10)
+        for place in ("ringfence.ask.deadline_ms", "ringfence.ask.AskPending.answered"):
+            with monkeypatch.context() as planted:
+                planted.setattr(place, failing(1, lambda *_, **__: 1, ZeroDivisionError("planted")))
+                with pytest.raises(ZeroDivisionError):
+                    within(5, client.topics)
+            assert within(5, client.topics)
+        producer.send(rows(1)).result(10)
+
+
+@pytest.mark.parametrize("step", ["submit", "transmit", "done", "expire"])
+def test_a_defect_in_one_producer_ends_that_producer_alone(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node_with_topic(partitions=1) as (_, client), client.producer("t") as other:
+        other.send(rows(0)).result(10)
+        producer = client.producer("t")
+        machine = producer._sender._inflight
+        monkeypatch.setattr(machine, step, failing(1, getattr(machine, step), ZeroDivisionError("planted")))
+        with pytest.raises(ringfence.RingfenceError) as caught:
+            within(5, lambda: producer.send(rows(1)).result(5))
+        assert "defect" in str(caught.value)
+        with pytest.raises(ringfence.ClosedError):
+            within(5, lambda: producer.send(rows(2)).result(5))
+        other.send(rows(3)).result(10)
+        with pytest.raises(ringfence.RingfenceError):
+            within(5, producer.close)
+
+
+def test_a_timer_that_fails_ends_nothing() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        client.topics()
+        link = client._link
+        link.call(lambda: link.at(link.now, failing(1, print, ZeroDivisionError("planted"))))
+        link.call(failing(1, print, ZeroDivisionError("planted")))
+        assert within(5, lambda: client.count("t")) == 0
+
+
+def test_a_client_that_nothing_refers_to_ends() -> None:
+    with node_with_topic(partitions=1) as (node, _):
+        before = threading.active_count()
+        for _ in range(5):
+            ringfence.connect(node.address).topics()
+        gc.collect()
+        until(lambda: threading.active_count() <= before)
+
+
+def test_what_a_dropped_client_gave_goes_on() -> None:
+    with node_with_topic(partitions=1) as (node, _):
+        with ringfence.connect(node.address).producer("t") as producer:
+            gc.collect()
+            producer.send(rows(0, 3)).result(10)
+        reader = ringfence.connect(node.address).read("t")
+        scopes = ringfence.connect(node.address).scopes
+        gc.collect()
+        assert sum(batch.num_rows for batch in reader) == 3
+        assert not scopes._link._closing

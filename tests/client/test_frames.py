@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.encode import record_batches
+from ringfence.batches import record_batches
 from ringfence.frames import from_pandas
 from ringfence.native._node import Encoder, schema_message
 from ringfence.native.errors import SchemaError
@@ -91,8 +94,11 @@ def test_named_levels_of_an_index_are_columns_where_the_topic_has_them() -> None
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
     frame = pd.DataFrame({"k": ["a", "b", "a"], "v": [1, 2, 3]}).groupby("k").sum()
     assert from_pandas(frame, schema).to_pylist() == [{"k": "a", "v": 4}, {"k": "b", "v": 2}]
-    both = pd.MultiIndex.from_tuples([("x", 1)], names=["k", "other"])
+    both = pd.MultiIndex.from_tuples([("x", 1)], names=["k", None])
     assert from_pandas(pd.DataFrame({"v": [5]}, index=both), schema).to_pylist() == [{"k": "x", "v": 5}]
+    unknown = pd.MultiIndex.from_tuples([("x", 1)], names=["k", "other"])
+    with pytest.raises(SchemaError, match='index "other" of the DataFrame is not in the topic'):
+        from_pandas(pd.DataFrame({"v": [5]}, index=unknown), schema)
 
 
 @pytest.mark.parametrize("kind", [pa.Table, pa.RecordBatch])
@@ -109,3 +115,61 @@ def test_a_pandas_time_without_a_zone_is_taken_as_utc_and_an_arrow_one_is_refuse
     naive = pa.record_batch({"at": pa.array([TIME.replace(tzinfo=None)], pa.timestamp("us"))})
     with pytest.raises(SchemaError, match='column "at": Timestamp'):
         Encoder(schema_message(schema)).whole(naive)
+
+
+class Frame(pd.DataFrame):
+    """As geopandas' and others': a frame of another module."""
+
+    @property
+    def _constructor(self) -> type[Frame]:
+        return Frame
+
+
+def test_a_frame_of_a_subclass_is_taken_as_a_plain_one() -> None:
+    schema = pa.schema([("a", pa.int64())])
+    for kind in (pd.DataFrame, Frame):
+        (batch,) = record_batches(kind({"a": [1, 2, 3]}).iloc[[0, 2]], schema)
+        assert batch.to_pydict() == {"a": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pd.Series([1], name="a"),
+        pd.DataFrame({"a": pd.arrays.SparseArray(np.array([0, 1]))}),
+        pd.DataFrame({"a": pd.interval_range(0, 1)}),
+        pd.Index([1]),
+    ],
+    ids=["series", "sparse", "interval", "index"],
+)
+def test_what_pandas_has_and_arrow_has_not_is_refused_as_rows(given: Any) -> None:
+    with pytest.raises(ringfence.BatchError):
+        record_batches(given, pa.schema([("a", pa.int64())]))
+
+
+def test_a_column_that_differs_by_case_is_told_with_the_topics_own(client: ringfence.Client) -> None:
+    with client.producer("grown") as producer:
+        for rows in (pa.table({"ID": [1]}), pd.DataFrame({"ID": [1]})):
+            with pytest.raises(SchemaError, match='the topic has "id"'):
+                producer.send(rows)
+
+
+def test_children_of_maps_may_have_any_names(client: ringfence.Client) -> None:
+    """pyarrow names the entries of a map that it reads from Parquet after the column."""
+    rows = pa.table({"id": [1, 2], "tags": pa.array([[("a", "b")], []], pa.map_(pa.string(), pa.string()))})
+    file = io.BytesIO()
+    pq.write_table(rows, file)
+    from_parquet = pq.read_table(file)
+    assert from_parquet.schema.field("tags").type.field(0).name == "tags"
+    client.create_topic("maps", schema=from_parquet.schema)
+    grown = pa.schema([*rows.schema, pa.field("more", pa.list_(from_parquet.schema.field("tags").type))])
+    assert client.add_schema("maps", grown) == 1
+    with client.producer("maps") as producer:
+        for each in (from_parquet, rows, rows.to_pandas()):
+            producer.send(each).result(30)
+    assert pa.table(client.read("maps", columns=["id", "tags"])).to_pylist() == rows.to_pylist() * 3
+
+
+def test_a_key_of_decimal256_is_refused_with_what_to_cast_it_to(client: ringfence.Client) -> None:
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"cast it to decimal128 of scale 3"):
+        client.create_topic("wide", schema=pa.schema([("k", pa.decimal256(38, 3))]), key="k")

@@ -298,3 +298,31 @@ def undecodable(record: bytes) -> bytes:
     body = record[begin : begin + 8] + bytes(4) + record[begin + 12 : end]
     head = wire.RECORD_STRUCT.pack(*header._replace(body_crc=crc32c(body)))
     return head[:4] + struct.pack("<I", crc32c(head[8:])) + head[8:] + body + record[end:]
+
+
+def test_a_second_query_of_a_reader_at_its_end_is_refused() -> None:
+    with node_with_topic(partitions=1) as (_, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3))
+        reader = client.read("t")
+        assert pa.table(reader).num_rows == 3
+        with pytest.raises(ringfence.ClosedError, match="gives each row once"):
+            pa.table(reader)
+        assert list(reader) == []
+
+
+def test_a_position_that_is_kept_has_the_epoch_of_the_row_before_it() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3))
+        (log,) = node.topic_of("t").logs.values()
+        log.epoch = 7
+        (place,) = client.read("t", start="latest").positions()
+        assert (place.offset, place.epoch) == (3, 7)
+        (end,) = client.end_offsets("t").values()
+        assert (end.end, end.epoch) == (3, 7)
+        assert list(client.read("t", start=[place], follow=False)) == []
+        with client.read("t", start=[place], follow=True) as reader:
+            assert reader.try_next() is None
+            until(lambda: bool(node.sent(Opcode.FETCH)))
+        assert {header.owner_epoch for header in node.sent(Opcode.FETCH)} == {7}

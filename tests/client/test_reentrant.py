@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
+from ringfence.encode import Body, TopicEncoder
 from tests.client.helpers import ids_of, node_with_topic, rows
 
 SENDS = 200
@@ -132,16 +133,24 @@ def test_handlers_of_a_real_timer_hang_nobody(linger_ms: str) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_callback_of_rows_that_cannot_be_encoded_may_send_others() -> None:
+def test_a_callback_of_rows_that_cannot_be_encoded_may_send_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs in the midst of a flush, in the thread of the application."""
+    real = TopicEncoder.bodies
+
+    def bodies(self: TopicEncoder, batch: pa.RecordBatch, *rest: Any, **more: Any) -> list[Body]:
+        if 5000 in batch.column("id").to_pylist():
+            raise MemoryError("planted")
+        return real(self, batch, *rest, **more)
+
+    monkeypatch.setattr(TopicEncoder, "bodies", bodies)
     with node_with_topic(key=()) as (_, client):
         producer = client.producer("t", linger_ms=10_000.0, batch_bytes=4000)
         again: list[ringfence.SendFuture] = []
-        bad = producer.send(pa.record_batch({"id": pa.array([1], pa.int64()), "other": ["x"]}))
+        bad = producer.send(rows(5000))
         bad.add_done_callback(lambda _: again.append(producer.send(rows(1000, 1000))))
         producer.send(rows(0, 1000))  # enough for a flush, in this thread
-        assert isinstance(bad.exception(10), ringfence.SchemaError)
+        assert isinstance(bad.exception(10), ringfence.BatchError)
         assert [part.rows for part in again[0].result(10)] == [1000]
-        with pytest.raises(ringfence.SchemaError):
+        with pytest.raises(ringfence.BatchError):
             producer.close()
         assert sorted(ids_of(client)) == list(range(2000))

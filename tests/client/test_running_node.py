@@ -364,9 +364,13 @@ def test_a_key_that_spark_hashes_takes_rows(client: ringfence.Client, kind: pa.D
 
 def test_a_start_in_a_partition_that_the_topic_does_not_have_is_refused(client: ringfence.Client) -> None:
     client.create_topic("starts", schema=SCHEMA, partitions=1)
-    for wrong in ({1: 1}, {"a": 1}, [(987_654_321, 0, 0)]):
+    starts: tuple[Any, ...] = ({1: 1}, [(987_654_321, 0, 0)])
+    for wrong in starts:
         with pytest.raises(ringfence.NotFoundError, match="no such partition"):
-            client.read("starts", start=wrong)  # type: ignore[arg-type]
+            client.read("starts", start=wrong)
+    texts: Any = {"1": 1}
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"it is a text: int\('1'\)"):
+        client.read("starts", start=texts)
 
 
 def test_no_name_that_is_no_text_ends_the_link(client: ringfence.Client) -> None:

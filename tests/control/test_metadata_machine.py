@@ -213,7 +213,7 @@ def test_below_level_1_no_name_is_given_back_and_nothing_is_told_of_opens() -> N
         ConfirmNamedProducer(**NAME, epoch=Epoch(5)),
     ):
         answer = refused(state, 6, command)
-        assert answer.code == Code.NOT_SUPPORTED
+        assert answer.code == Code.UNSUPPORTED_VERSION
         assert "finalize" in answer.message
     assert has_lost_entries(replace(state, level=1), TopicId(2), "loader"), "names of before count as opened"
 

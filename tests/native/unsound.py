@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ringfence.encode import TopicEncoder, one_batch, record_batches
+from ringfence.batches import one_batch, record_batches
+from ringfence.encode import TopicEncoder
 from ringfence.keys import slots
 from ringfence.native._node import schema_message
 from ringfence.native.errors import BatchError

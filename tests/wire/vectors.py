@@ -1,8 +1,8 @@
 """Worked messages of the protocol, built from native/wire.py alone, with a CRC of their own.
 
 `python -m tests.wire.vectors` writes docs/vectors.json, which has all of them, and the hex of those that
-docs/protocol.md shows. The Rust, Cython and Python codecs are tested against the JSON; a test fails when JSON or
-document are stale.
+docs/protocol.md shows. The Rust, Cython and Python codecs are tested against the JSON. A test fails when JSON
+or document are stale.
 """
 
 from __future__ import annotations

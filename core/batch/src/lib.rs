@@ -30,6 +30,7 @@ mod error;
 mod fault;
 mod flat;
 mod inflate;
+mod map_names;
 mod message;
 mod metadata;
 mod plan;

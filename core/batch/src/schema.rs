@@ -11,6 +11,7 @@ use ringfence_wire::{COLUMNS_MAX, CONTROL_BYTES_MAX, NESTING_MAX};
 use crate::compile::Compiler;
 use crate::error::SchemaError;
 use crate::fault::Fault;
+use crate::map_names;
 use crate::message;
 use crate::plan::Plan;
 use crate::slots::key_type;
@@ -57,7 +58,11 @@ impl SchemaPlan {
             }
         }
         key_type::require_count(key_columns.len())?;
-        Ok(Self { plan: compiler.finish(), schema: Arc::new(schema), key_columns: key_columns.to_vec() })
+        Ok(Self {
+            plan: compiler.finish(),
+            schema: Arc::new(map_names::canonical(&schema)),
+            key_columns: key_columns.to_vec(),
+        })
     }
 
     /// The schema as arrow-rs has it.

@@ -20,6 +20,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 
 use crate::error::{EncodeError, SchemaError};
+use crate::map_names;
 use crate::schema::SchemaPlan;
 use layout::Layout;
 use rows::Rows;
@@ -184,5 +185,5 @@ impl Gathered<'_> {
 /// # Errors
 /// [`SchemaError::Malformed`] if arrow-rs cannot write it.
 pub fn schema_message(schema: &Schema) -> Result<Vec<u8>, SchemaError> {
-    fallback::schema_message(schema)
+    fallback::schema_message(&map_names::canonical(schema))
 }

@@ -87,8 +87,12 @@ pub(crate) fn require(schema: &Schema, column: usize) -> Result<(), SchemaError>
     if is_key(field.data_type()) {
         return Ok(());
     }
+    let cast = match field.data_type() {
+        DataType::Decimal256(1..=38, scale) => format!(" (cast it to decimal128 of scale {scale})"),
+        _ => String::new(),
+    };
     let why = format!(
-        "{} has no slot; keys are signed integers, floats, decimals up to 38 digits, bool, date32, timestamp[us], \
+        "{} has no slot{cast}; keys are signed integers, floats, decimals up to 38 digits, bool, date32, timestamp[us], \
          strings, binaries, and lists or structs of these",
         field.data_type()
     );
