@@ -90,14 +90,21 @@ class Tables:
         if held is not before:
             self._held[held.topic] = held
             if before is None or held.generation > before.generation:
-                for connection in self._link.connections():
-                    connection.send(
-                        wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation
-                    )
                 move_asks(self._link, held)
             for listener in list(self._listeners.get(held.topic, [])):
                 listener(held)
+        if (offered.history, offered.generation) == (held.history, held.generation):
+            self._acknowledge(held)
         return held
+
+    def _acknowledge(self, held: Layout) -> None:
+        """Tell every node which generation is held.
+
+        Also after a table that is held already: a node counts only what it has sent itself, so that the
+        acknowledgement of another node's copy did not count there.
+        """
+        for connection in self._link.connections():
+            connection.send(wire.Opcode.TABLE_ACK, b"", None, topic=held.topic, sequence=held.generation)
 
     def fetch(self, topic: int, done: Fetched) -> None:
         """Ask for a table; `done` gets the newest layout that is held then, or the error."""

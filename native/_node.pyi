@@ -55,7 +55,8 @@ class Node:
     def recover(self) -> dict[str, Any]:
         """Open the store.
 
-        Returns {files, bytes, records, seconds, cut_bytes, partitions: [as of `partitions`]}.
+        Returns {files, bytes, records, seconds, cut_bytes, witness: [number], partitions: [as of
+        `partitions`]}.
 
         Raises: StoreLockedError, NewerFormatError, StoreIdentityError, StorageError.
         """
@@ -205,6 +206,18 @@ class Node:
 
         With `previous_epoch` an earlier epoch was opened here: {forgotten: True}, and nothing is written, if
         the partition does not know the producer any more.
+        """
+    def doubt(self, partitions: Sequence[tuple[int, int]]) -> int:
+        """These replicas, (topic, partition), may lack what they acknowledged, whether they are here or not.
+
+        Fenced, each says so (`cut`) until it has everything below the mark of an owner.
+        """
+    def doubted(self) -> list[tuple[int, int]]:
+        """(topic, partition) of all replicas that may lack what they acknowledged."""
+    def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None:
+        """Replace the numbers and the list of doubted replicas beside the log, durably; no order.
+
+        Raises: StorageError: those before are still there.
         """
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(
@@ -484,6 +497,9 @@ class SimNode:
         name: bytes,
         previous_epoch: int = 0,
     ) -> int: ...
+    def doubt(self, partitions: Sequence[tuple[int, int]]) -> int: ...
+    def doubted(self) -> list[tuple[int, int]]: ...
+    def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(
         self, rules: Sequence[tuple[int, int, int, int, Sequence[int]]], gone: int | None = None

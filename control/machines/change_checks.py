@@ -150,7 +150,7 @@ def chosen_fault(change: Change, command: CommitChange) -> Refused | None:
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
             message=f"failover {change.change} of partition {command.partition}: {len(counted)} replicas are "
-            f"fenced and count, {needed} must; one that cut its tail counts when all have answered",
+            f"fenced and count, {needed} must; one that lost its end counts when all have answered",
         )
     greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
     chosen = next((proof for proof in counted if proof.place.node == command.owner), None)

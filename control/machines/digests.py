@@ -17,7 +17,7 @@ from ringfence.control.model.state import MetadataState, fields_of, sorted_maps
 DIGEST_BYTES: Final = 16
 _MAPS: Final = (
     "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
-    "leftovers", "moves", "kept",
+    "leftovers", "moves", "kept", "witnesses",
 )  # fmt: skip
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
 from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Replica
 
 
 def replicas_of(state: MetadataState, node: int) -> int:
@@ -16,6 +17,16 @@ def replicas_of(state: MetadataState, node: int) -> int:
         for assignment in topic.assignments.values()
         for replica in assignment.replicas
     )
+
+
+def held_by(state: MetadataState, place: Replica) -> list[tuple[TopicId, PartitionId]]:
+    """Partitions with a replica on this store."""
+    return [
+        (number, partition)
+        for number, topic in state.topics.items()
+        for partition, assignment in topic.assignments.items()
+        if place in assignment.replicas
+    ]
 
 
 def changes_of(state: MetadataState, node: int) -> int:

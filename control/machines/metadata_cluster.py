@@ -104,6 +104,8 @@ def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Ref
             )
         fault = node_checks.level_fault(state, command.level)
         fault = fault or node_checks.settings_fault(zone=command.zone, labels=command.labels)
+        if command.witness is not None:
+            fault = fault or node_checks.witness_fault(state, command.witness)
     return fault or node_checks.addresses_fault(command.addresses, command.control, command.http)
 
 
@@ -134,6 +136,8 @@ def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[M
         changed=index,
     )
     restarted = replace(state, topics=topics, nodes={**state.nodes, command.node: node})
+    if command.witness is not None:
+        restarted = replace(restarted, witnesses={**restarted.witnesses, command.node: command.witness})
     opened, _ = open_session(restarted, index)
     partitions = sum(
         assignment.owner == place for topic in topics.values() for assignment in topic.assignments.values()

@@ -24,6 +24,7 @@ from ringfence.control.model.node_commands import (
     RecoverNode,
     RegisterNode,
     RemoveNode,
+    RenewWitness,
     SetNode,
 )
 from ringfence.control.model.nodes import Life, NodeRecord, RemovedNode
@@ -48,6 +49,8 @@ def validate(state: MetadataState, command: NodeCommand) -> Refused | None:
             )
         case RemoveNode():
             return check_remove(state, command)
+        case RenewWitness():
+            return check_witness(state, command)
 
 
 def execute(state: MetadataState, command: NodeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -62,6 +65,8 @@ def execute(state: MetadataState, command: NodeCommand, index: Index) -> tuple[M
             return set_node(state, command), Done()
         case RemoveNode():
             return remove(state, command, index), Done()
+        case RenewWitness():
+            return with_witness(state, command.node, command.witness), Done()
 
 
 def check_register(state: MetadataState, command: RegisterNode) -> Refused | None:
@@ -139,6 +144,22 @@ def set_node(state: MetadataState, command: SetNode) -> MetadataState:
     return state if changed == node else with_node(state, changed)
 
 
+def check_witness(state: MetadataState, command: RenewWitness) -> Refused | None:
+    fault = node_checks.member_fault(state, command.node) or node_checks.witness_fault(state, command.witness)
+    if fault is not None:
+        return fault
+    node = state.nodes[command.node]
+    if (node.store, node.started) == (command.store, command.started):
+        return None
+    return stale(
+        f"node {command.node} was started by entry {node.started}, the witness is of start {command.started}"
+    )
+
+
+def with_witness(state: MetadataState, node: NodeId, witness: int) -> MetadataState:
+    return replace(state, witnesses={**state.witnesses, node: witness})
+
+
 def check_remove(state: MetadataState, command: RemoveNode) -> Refused | None:
     fault = node_checks.member_fault(state, command.node)
     if fault is not None:
@@ -167,6 +188,7 @@ def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataS
     store = state.nodes[command.node].store
     state = without_store(state, store)
     nodes = {number: node for number, node in state.nodes.items() if number != command.node}
+    witnesses = {number: known for number, known in state.witnesses.items() if number != command.node}
     removed = {**state.removed, command.node: RemovedNode(store=store, removed=index)}
     while len(removed) > REMOVED_MAX:
         del removed[min(removed, key=lambda number: removed[number].removed)]
@@ -176,7 +198,7 @@ def remove(state: MetadataState, command: RemoveNode, index: Index) -> MetadataS
         else tombstone
         for topic, tombstone in state.tombstones.items()
     }
-    return replace(state, nodes=nodes, removed=removed, tombstones=tombstones)
+    return replace(state, nodes=nodes, witnesses=witnesses, removed=removed, tombstones=tombstones)
 
 
 def with_life(state: MetadataState, node: NodeId, life: Life, index: Index) -> MetadataState:

@@ -74,3 +74,12 @@ def settings_fault(
     except ValueError as error:
         return invalid(str(error))
     return None
+
+
+def witness_fault(state: MetadataState, witness: int) -> Refused | None:
+    """Below level 1 programs do not know the field: a state with it would have another hash there."""
+    if state.level < 1:
+        return invalid(f"a witness at level {state.level}; finalize the cluster's upgrade first")
+    if not 0 < witness < 1 << 63:
+        return invalid(f"the witness is {witness}, allowed are 1..2^63-1")
+    return None

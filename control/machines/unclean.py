@@ -60,7 +60,7 @@ def _candidate(state: MetadataState, change: Change, place: Replica, told: dict[
             f"{'some' if lost is None else lost} of its records are lost for certain"
         )
     if mine.cut:
-        parts.append("it has cut a torn tail, which may have been acknowledged")
+        parts.append("it has lost the end of its log, which may have been acknowledged")
     if silent:
         parts.append(
             f"rows that were acknowledged and are only on {_nodes(silent)} are lost; these cut them when "

@@ -55,7 +55,8 @@ class LogEnd(msgspec.Struct, frozen=True, array_like=True):
 class Proof(msgspec.Struct, frozen=True, array_like=True):
     """What one store said of its log, fenced at the change's number.
 
-    `cut`: it has cut a torn tail since it last agreed with the others, so it may lack what it once had.
+    `cut`: since it last had everything below an owner's mark it has cut a torn tail, or its log came back
+    older; so it may lack what it acknowledged.
     """
 
     place: Replica

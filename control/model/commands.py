@@ -38,7 +38,8 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     """A node is up again: every partition that it owns on this store gets this entry's index as owner epoch.
 
     Also opens the node's session, so that a start costs one entry. Addresses are those others reach it at;
-    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. Compare-and-set on
+    `None` leaves what is known as it is. A node that was FAILED or JOINING is LIVE by it. `witness` is the
+    number that its log's directory holds now (from level 1 on). Compare-and-set on
     `after`, the entry of the node's last start (0: none); None, of an older program: whatever started since.
     `level` is the newest one that the program knows; one below the cluster's is refused.
     """
@@ -53,6 +54,7 @@ class RestartNode(CommandBase, frozen=True, kw_only=True, tag="restart_node"):
     labels: dict[str, str] | None = None
     after: Index | None = None
     level: int = 0
+    witness: int | None = None
 
 
 class SetAddresses(CommandBase, frozen=True, kw_only=True, tag="set_addresses"):

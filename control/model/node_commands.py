@@ -59,6 +59,18 @@ class RemoveNode(CommandBase, frozen=True, kw_only=True, tag="remove_node"):
     node: NodeId
 
 
+class RenewWitness(CommandBase, frozen=True, kw_only=True, tag="renew_witness"):
+    """A node's log directory holds another number now: an older copy of it is told by its lack.
+
+    `started` is the node's last start: of a process that another one has replaced it is too late.
+    """
+
+    node: NodeId
+    store: bytes
+    started: Index
+    witness: int
+
+
 class FormRing(CommandBase, frozen=True, kw_only=True, tag="form_ring"):
     """The first ring, once: the cluster has its minimum size."""
 
@@ -79,5 +91,5 @@ class RemoveFromRing(CommandBase, frozen=True, kw_only=True, tag="remove_from_ri
     version: int
 
 
-NodeCommand = RegisterNode | FailNode | RecoverNode | SetNode | RemoveNode
+NodeCommand = RegisterNode | FailNode | RecoverNode | SetNode | RemoveNode | RenewWitness
 RingCommand = FormRing | AddToRing | RemoveFromRing

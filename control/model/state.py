@@ -31,10 +31,11 @@ STATE_FORMAT: Final = 8
 5 added to 4: what may be reversed, and how long nobody acknowledged.
 6 added to 5: scopes of atomic writers.
 7 added to 6: whose the last commits of a scope were.
-8 added to 7: the cluster's level. It is written from level 1 on; at level 0 a state has format 7.
+8 added to 7: the cluster's level, and the witnesses of its logs. It is written from level 1 on; at level 0 a
+state has format 7.
 """
 FORMAT_OF_LEVEL_0: Final = 7
-ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened"})
+ADDED_BY_LEVEL_1: Final = frozenset({"level", "unopened", "witnesses"})
 """Fields of the state that programs of level 0 do not know.
 
 At that level they have their defaults and are left out of bytes and hash. A field that is added to a value
@@ -79,6 +80,7 @@ class MetadataState(msgspec.Struct, frozen=True):
     level: int = 0  # what all programs of the cluster can read; raised by finalizing an upgrade
     # Named producers of which no open has reached all partitions yet.
     unopened: dict[TopicId, tuple[str, ...]] = {}
+    witnesses: dict[NodeId, int] = {}  # the number that each node's log directory must hold
 
     def topic_named(self, full_name: str) -> Topic | None:
         topic = self.names.get(full_name)

@@ -51,6 +51,7 @@ from ringfence.control.runtime.settings import Settings
 from ringfence.control.runtime.stage_checks import StageChecks
 from ringfence.control.runtime.topic_requests import TopicRequests
 from ringfence.control.runtime.unpublished import Unpublished
+from ringfence.control.runtime.witnesses import Witnesses
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -154,6 +155,7 @@ class Node:
         self._driver = Driver(
             self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
         )
+        self._witnesses = Witnesses(self.proposer, self._driver, self._here, self.health, report)
         self._burials = Burials(self.proposer, self._here.store)
         self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
@@ -162,13 +164,9 @@ class Node:
         )  # fmt: skip
         stages = StageChecks(self.proposer, self._driver, self._cluster.others)
         self._scopes = ScopeRequests(
-            self.proposer,
-            self._driver,
-            self._here,
-            stages,
-            Unpublished(self.health, self._here.node),
-            self._fail,
-        )
+            self.proposer, self._driver, self._here, stages,
+            Unpublished(self.health, self._here.node), self._fail,
+        )  # fmt: skip
         self._requests = Requests(
             self.native,
             self._routes(),
@@ -196,6 +194,7 @@ class Node:
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
         self._burials.take_up()
+        self._witnesses.start()
         self.health.phase = "serving"
 
     @property
@@ -304,10 +303,8 @@ class Node:
 
     async def _draw_epochs(self) -> None:
         """One entry gives every partition of this store a new epoch; then all of the state becomes orders."""
-        identity, known = (
-            self._identity,
-            self.settings.advertise or addresses.advertised(self.settings.listen),
-        )
+        identity = self._identity
+        known = self.settings.advertise or addresses.advertised(self.settings.listen)
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
             begin = InitCluster(
@@ -315,11 +312,12 @@ class Node:
                 store=identity.store, nodes_min=self.settings.nodes_min, level=identity.level,
             )  # fmt: skip
             await self._cluster.commit(begin)
+        await self._witnesses.check()
         restarted = await self._cluster.commit_start(
             RestartNode(
                 node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
                 control=self._cluster.control, zone=self.settings.zone or None,
-                http=self._http(), level=LEVEL_NEWEST,
+                http=self._http(), level=LEVEL_NEWEST, witness=await self._witnesses.draw(),
             )
         )  # fmt: skip
         self.proposer.use_session(restarted.session)
@@ -461,6 +459,8 @@ class Node:
             await self._follower.close()
         if hasattr(self, "_scopes"):
             await self._scopes.close()
+        if hasattr(self, "_witnesses"):
+            await self._witnesses.close()
         await self._cluster.close()
         if hasattr(self, "audit"):
             await self.audit.close()

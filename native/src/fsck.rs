@@ -16,7 +16,9 @@ fn of_storage(py: Python<'_>, data: &str, error: &StorageError) -> PyErr {
 pub fn of_recover(py: Python<'_>, data: &str, error: &RecoverError) -> PyErr {
     let message = format!("{data}: {error}");
     match error {
-        RecoverError::NewerFormat { .. } => raise_with(py, "NewerFormatError", &message, "path", data),
+        RecoverError::NewerFormat { .. } | RecoverError::UnknownKind { .. } => {
+            raise_with(py, "NewerFormatError", &message, "path", data)
+        }
         RecoverError::ForeignFile { .. } => raise_with(py, "StoreIdentityError", &message, "path", data),
         RecoverError::Missing { .. } => raise_with(py, "StorageError", &message, "path", data),
         RecoverError::Storage(error) => of_storage(py, data, error),

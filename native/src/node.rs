@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use ringfence_log::Witness;
 use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
 
@@ -308,6 +309,18 @@ impl Node {
         previous_epoch: u64,
     ) -> PyResult<u64> {
         self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
+    }
+
+    fn doubt(&self, py: Python<'_>, partitions: Vec<(u64, u64)>) -> PyResult<u64> {
+        self.order(py, Order::Doubt { partitions })
+    }
+
+    fn doubted(&self, py: Python<'_>) -> Vec<(u64, u64)> {
+        py.detach(|| self.runtime.doubted())
+    }
+
+    fn write_witness(&self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {
+        self.work(py, |runtime| runtime.write_witness(&Witness { numbers, doubted }))
     }
 
     fn release_quarantine(&self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {

@@ -116,6 +116,7 @@ pub fn of_recovery<'py>(py: Python<'py>, report: &RecoveryReport) -> PyResult<Bo
     out.set_item("records", report.records)?;
     out.set_item("seconds", report.seconds)?;
     out.set_item("cut_bytes", report.cut_bytes)?;
+    out.set_item("witness", &report.witness)?;
     let partitions = report.partitions.iter().map(|status| of_partition(py, status));
     out.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
     Ok(out)

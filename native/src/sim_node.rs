@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use ringfence_log::Witness;
 use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
 
 use crate::access::{Given, table_of};
@@ -419,6 +420,18 @@ impl SimNode {
         previous_epoch: u64,
     ) -> PyResult<u64> {
         self.order(py, Order::OpenProducer { topic, partition, producer_id, producer_epoch, previous_epoch, name })
+    }
+
+    fn doubt(&mut self, py: Python<'_>, partitions: Vec<(u64, u64)>) -> PyResult<u64> {
+        self.order(py, Order::Doubt { partitions })
+    }
+
+    fn doubted(&self) -> Vec<(u64, u64)> {
+        self.node.doubted()
+    }
+
+    fn write_witness(&mut self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {
+        self.work(py, |node| node.write_witness(&Witness { numbers, doubted }))
     }
 
     fn release_quarantine(&mut self, py: Python<'_>, topic: u64, partition: u64) -> PyResult<u64> {

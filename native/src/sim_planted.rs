@@ -1,7 +1,7 @@
 //! Faults on purpose: what `tests/sim/planted` switches.
 
 use pyo3::prelude::*;
-use ringfence_log::planted::{self, BUGS, REPLICA_BUGS, SCOPE_BUGS};
+use ringfence_log::planted::{self, BUGS, REPLICA_BUGS, SCOPE_BUGS, START_BUGS};
 
 use crate::error::raise_with;
 
@@ -13,7 +13,8 @@ pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
         planted::plant(None);
         return Ok(());
     };
-    let known = BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).find(|(known, _)| *known == name);
+    let known =
+        BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
         let message =
             format!("no fault is called {name:?}; ask plantable(), plantable_replicas() and plantable_scopes()");

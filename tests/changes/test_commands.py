@@ -160,7 +160,7 @@ def test_a_replica_that_cut_its_tail_counts_once_all_have_answered() -> None:
     lab.must(lab.fail(1))
     command = lab.commit({2: END, 5: END}, owner=2)
     first, second = command.proofs
-    lab.refuses(replace(command, proofs=(first, replace(second, cut=True))), "cut its tail")
+    lab.refuses(replace(command, proofs=(first, replace(second, cut=True))), "lost its end")
     third = Proof(lab.place(1), END)
     lab.must(replace(command, proofs=(first, replace(second, cut=True), third)))
 

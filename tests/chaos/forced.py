@@ -30,18 +30,17 @@ class Forcer:
 
     def run(self) -> History:
         """The history of the topic, with its final read."""
-        partition, nodes = self._make()
-        self.partition = partition
+        self.partition, nodes = self._make()
         writer = PlainWriter(self._fleet.addresses, self.topic, self._seed, WRITER)
         asker = EndAsker(self._fleet.addresses, self.topic, self._seed)
         writer.start()
         asker.start()
         time.sleep(WORK_S)
         history = History()
-        self._truncate(history, partition)
+        self._lose(history, nodes)
         time.sleep(WORK_S)
-        history.forced.append(self._force(partition, nodes))
-        time.sleep(2 * WORK_S)
+        self._restart_owner()
+        time.sleep(WORK_S)
         writer.finish()
         asker.finish()
         for failure in (*writer.failure, *asker.failure):
@@ -62,8 +61,8 @@ class Forcer:
                 made = client.create_topic(
                     self.topic, schema=SCHEMA, key=["key"], partitions=1, replication=3
                 )
-                partition = made.partitions[0].partition
-                nodes = [replica["node"] for replica in self._shown(partition)["replicas"]]
+                self.partition = partition = made.partitions[0].partition
+                nodes = [replica["node"] for replica in self._shown()["replicas"]]
                 if learner in nodes:
                     return partition, sorted(nodes, key=lambda node: node != learner)
                 client.delete_topic(self.topic)
@@ -74,39 +73,54 @@ class Forcer:
         assert told is not None
         return next(node.node for node in told.nodes if node.role == "learner")
 
-    def _truncate(self, history: History, partition: int) -> None:
-        begun = time.monotonic()
-        with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
-            ends = client.end_offsets(self.topic)[partition]
-            before = ends.end // 2
-            client.truncate(self.topic, partition=partition, before_offset=before)
-        history.truncates.append(Truncate(partition, before, begun, time.monotonic(), Outcome.DONE))
+    def _lose(self, history: History, nodes: list[int]) -> None:
+        """A replica that lags behind a truncate becomes the owner: its end is below the log start.
 
-    def _force(self, partition: int, nodes: list[int]) -> Forced:
-        """`nodes`: the one that does not vote, then two voters."""
-        begun, places = time.monotonic(), {self._fleet.id(place): place for place in range(NODES)}
-        owner = self._shown(partition)["owner"]
+        `nodes`: the one that does not vote, then two voters.
+        """
+        places = {self._fleet.id(place): place for place in range(NODES)}
+        owner = self._shown()["owner"]
         second = owner if owner in nodes[1:] else nodes[1]
         left = next(node for node in nodes[1:] if node != second)
         spare = next(node for node in places if node not in nodes)
-        down = [places[nodes[0]], places[second]]
+        self._fleet.nodes[places[left]].freeze()
+        time.sleep(WORK_S)
+        self._truncate(history)
+        begun, down = time.monotonic(), [places[nodes[0]], places[second]]
         for place in down:
             self._fleet.nodes[place].kill()
-        until(lambda: self._candidate(partition, left) is not None, 60, "the replica that is left to answer")
-        until(lambda: self._forced(partition, left, (left, spare, second)), 60, "a forced owner")
+        self._fleet.nodes[places[left]].wake()
+        until(lambda: self._candidate(left) is not None, 60, "the replica that is left to answer")
+        until(lambda: self._force(left, (left, spare, second)), 60, "a forced owner")
         for place in down:
             self._fleet.nodes[place].start()
         self._fleet.until_whole()
-        until(lambda: self._shown(partition)["change"] is None, 120, "an open owner")
-        return Forced(partition, begun, time.monotonic())
+        until(lambda: self._shown()["change"] is None, 120, "an open owner")
+        history.forced.append(Forced(self.partition, begun, time.monotonic()))
 
-    def _forced(self, partition: int, left: int, replicas: tuple[int, ...]) -> bool:
-        candidate = self._candidate(partition, left)
+    def _truncate(self, history: History) -> None:
+        begun = time.monotonic()
+        with ringfence.connect(self._fleet.addresses, timeout_s=60) as client:
+            before = client.end_offsets(self.topic)[self.partition].end - 1
+            client.truncate(self.topic, partition=self.partition, before_offset=before)
+        history.truncates.append(Truncate(self.partition, before, begun, time.monotonic(), Outcome.DONE))
+
+    def _restart_owner(self) -> None:
+        """A start reads the log start again from the metadata."""
+        places = {self._fleet.id(place): place for place in range(NODES)}
+        node = self._fleet.nodes[places[self._shown()["owner"]]]
+        node.kill()
+        node.start()
+        self._fleet.until_whole()
+        until(lambda: self._shown()["change"] is None, 120, "an open owner")
+
+    def _force(self, left: int, replicas: tuple[int, ...]) -> bool:
+        candidate = self._candidate(left)
         if candidate is None:
             return False
-        change = self._shown(partition)["change"]["change"]
+        change = self._shown()["change"]["change"]
         call = calls.ForcePartition(
-            partition=partition,
+            partition=self.partition,
             change=change,
             owner=left,
             accepts=candidate["may_lose"][:1_000],
@@ -118,16 +132,16 @@ class Forcer:
             return False
         return True
 
-    def _candidate(self, partition: int, node: int) -> dict[str, Any] | None:
-        change = self._shown(partition)["change"] or {}
+    def _candidate(self, node: int) -> dict[str, Any] | None:
+        change = self._shown()["change"] or {}
         known = (one for one in change.get("candidates", ()) if one["node"] == node)
         return next((one for one in known if one["records"] is not None), None)
 
-    def _shown(self, partition: int) -> dict[str, Any]:
+    def _shown(self) -> dict[str, Any]:
         end = time.monotonic() + 60
         while True:
             try:
-                return self._fleet.asked(calls.ShowPartition(partition=partition))
+                return self._fleet.asked(calls.ShowPartition(partition=self.partition))
             except RingfenceError:
                 if time.monotonic() > end:
                     raise

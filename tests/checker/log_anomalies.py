@@ -328,8 +328,9 @@ def _ends(view: _View) -> Iterator[Anomaly]:
 
 
 def _back_again(view: _View) -> Iterator[Anomaly]:
+    """A forced owner may begin below a truncate; its offsets are those of other rows."""
     for one in view.history.truncates:
-        if one.outcome is not Outcome.DONE:
+        if one.outcome is not Outcome.DONE or view.forced_after(one.partition, one.ended):
             continue
         for read in view.history.reads:
             if read.partition == one.partition and read.begun > one.ended and read.offset < one.before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 
 import duckdb
@@ -180,6 +181,16 @@ def test_a_changed_epoch_is_learnt_from_the_table_and_the_sequence_kept() -> Non
             (1, 7, 3),
         ]
         until(lambda: any(header.sequence == 20 for header in node.sent(Opcode.TABLE_ACK)))
+
+
+def test_a_table_that_is_held_already_is_acknowledged_again() -> None:
+    """A node counts only what it has sent itself, so that it must hear of its own copy, too."""
+    with node_with_topic(partitions=1) as (node, client):
+        layout = client._tables.get("t", time.monotonic() + 10)
+        until(lambda: len(node.sent(Opcode.TABLE_ACK)) == 1)
+        client._tables.get_by_id(layout.topic, time.monotonic() + 10)
+        until(lambda: len(node.sent(Opcode.TABLE_ACK)) == 2)
+        assert {header.sequence for header in node.sent(Opcode.TABLE_ACK)} == {layout.generation}
 
 
 def test_two_owners_that_redirect_to_each_other_end_in_a_typed_error() -> None:

@@ -28,6 +28,11 @@ class FakeNode:
         self.orders: list[tuple[Any, ...]] = []
         self.levels: list[int] = []
         self.refuses: dict[str, str] = {}
+        kept = Path(settings.get("data", "."), "WITNESS")
+        self.witness = [int(number) for number in kept.read_text().split()] if kept.exists() else []
+        self.doubts: list[tuple[int, int]] = []
+        self.kept: list[tuple[int, list[tuple[int, int]]]] = []
+        """Doubted replicas as they were written down, with the number of orders before."""
         self.holds: set[str] = set()
         self.held: list[int] = []
         self.outcomes: list[tuple[Any, ...]] = []
@@ -46,7 +51,7 @@ class FakeNode:
 
     def recover(self) -> dict[str, Any]:
         empty = {"files": 0, "bytes": 0, "records": 0, "seconds": 0.0, "cut_bytes": 0}
-        return {**empty, "partitions": self.found}
+        return {**empty, "witness": self.witness, "partitions": self.found}
 
     def listen(self, addresses: list[str]) -> list[str]:
         self.orders.append(("listen",))
@@ -73,6 +78,14 @@ class FakeNode:
 
     def syncs(self) -> list[dict[str, Any]]:
         return []
+
+    def doubted(self) -> list[tuple[int, int]]:
+        return sorted(self.doubts)
+
+    def write_witness(self, numbers: list[int], doubted: list[tuple[int, int]]) -> None:
+        self.witness = list(numbers)
+        Path(self.settings["data"], "WITNESS").write_text(" ".join(map(str, numbers)))
+        self.kept.append((len(self.orders), doubted))
 
     def set_ready(self, body: bytes) -> None:
         self.ready = messages.decode(messages.Ready, body)
@@ -130,6 +143,10 @@ class FakeNode:
         self.table = messages.decode(messages.Table, table)
         messages.decode(messages.Redirected, redirect)
         return self._order("install_table", topic, generation, version, len(partitions))
+
+    def doubt(self, partitions: list[tuple[int, int]]) -> int:
+        self.doubts += partitions
+        return self._order("doubt", partitions)
 
     def remove_topic(self, topic: int) -> int:
         return self._order("remove_topic", topic)

@@ -33,6 +33,8 @@ class EngineHost(Host):
             on_outcome=lambda _: None,
         )
         self.faults = world.counts
+        self.copy: Any = None
+        """Of the disk, as it was at an earlier stop: the disk may come back as it was then."""
         self.listening = False
         self.calls_left: int | None = None
         self.late_us: tuple[int, int] | None = None

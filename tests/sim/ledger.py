@@ -59,6 +59,7 @@ Record = Stored | Published
 class Partition:
     number: int
     start: int = 0  # rows below were given up by an order
+    gone: int = 0  # rows below were given up, and it was answered so
     mark: int = 0  # greatest mark that was ever told
     seen: dict[int, Stored] = field(default_factory=dict)  # by offset
     published: dict[int, Published] = field(default_factory=dict)  # by offset
@@ -105,6 +106,11 @@ class Ledger:
     def truncated(self, partition: int, before: int) -> None:
         part = self.partitions[partition]
         part.start = max(part.start, before)
+
+    def given_up(self, partition: int, before: int) -> None:
+        """A truncate was answered as done: these rows never come back."""
+        part = self.partitions[partition]
+        part.gone = max(part.gone, before)
 
     def opened(self, partition: int, epoch: int) -> None:
         self.add(partition)
@@ -185,6 +191,9 @@ class Ledger:
         end, epoch = -1, 0
         for record in records:
             self.read(partition, record)
+            if record.offset + record.rows <= part.gone:
+                what = f"rows at {record.offset} are back, a truncate to {part.gone} was answered as done"
+                raise ViolationError("I14", f"partition {partition}: {what}")
             if isinstance(record, Published):
                 continue
             if record.first in by_first:

@@ -8,7 +8,7 @@ replay without changing it (shrink.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
@@ -68,6 +68,14 @@ LATE_THEME: Final[dict[str, tuple[int, int]]] = {
     "partition": (4_000, 9_000),
 }
 """All that a seed has whose theme it is."""
+OLDER_THEME: Final[dict[str, tuple[int, int]]] = {
+    "older": (500, 1_200),
+    "kill": (4_000, 9_000),
+    "kill_owner": (1_500, 3_000),
+}
+"""All that a seed has where the rows of one machine come back older."""
+OLDER: Final = 0.1
+"""Share of such seeds among those with three replicas."""
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
 CROWD: Final = 6
@@ -186,6 +194,9 @@ class Plan:
             strikes = [each for each in strikes if each[1] not in NOT_MOVED]
             strikes += [] if is_late else _changes(replicas, seconds)
             limits = _limits(replicas)
+        older = Random(f"older {seed}")
+        if replication > 1 and older.random() < OLDER:
+            strikes = _repeated(older, OLDER_THEME, seconds)
         strikes.sort()
         return cls(
             seed=seed,
@@ -227,6 +238,13 @@ class Plan:
             stall_us=disks.choice([10_000, 50_000, 250_000]),
             strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
         )
+
+
+def with_older_logs(plan: Plan) -> Plan:
+    """The same seed, with three replicas, and one machine whose rows come back older."""
+    found = sorted(_repeated(Random(f"older {plan.seed}"), OLDER_THEME, plan.seconds))
+    strikes = tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(found))
+    return replace(plan, replication=3, moves=True, strikes=strikes)
 
 
 def _kinds(random: Random, *, themed: bool) -> list[str]:

@@ -322,6 +322,25 @@ def _kill_owner(world: World, dice: Random) -> None:
         world.strike_crash(machine, power=dice.random() < world.plan.power, mid_job=dice.random() < 0.3)
 
 
+def _older(world: World, dice: Random) -> None:
+    """The rows of one machine come back as they were at an earlier stop. Of one: with two, rows are lost.
+
+    Every second strike copies, every second one restores. Only a copy from before the last start is told from
+    the log itself; one of the same run, and younger than the renewal of the witness, is not.
+    """
+    machine = world.older or dice.choice(world.machines)
+    world.older, host = machine, machine.host
+    served = machine.serving
+    world.strike_crash(machine, power=True, mid_job=False)
+    if host.copy is None:
+        host.copy = host.disk.copy()
+        return
+    if served:
+        host.disk, host.copy = host.copy, None
+        world.count("older")
+        world.tell(machine.name, "has the rows of an earlier stop")
+
+
 _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "kill": _kill,
     "power": _power,
@@ -366,4 +385,5 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "drain": lambda world, dice: world.mover.drain(dice),
     "cable": lambda world, dice: world.cables.reset(dice),
     "kill_owner": _kill_owner,
+    "older": _older,
 }

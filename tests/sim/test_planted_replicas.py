@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tests.sim import matrix, simulation
-from tests.sim.mix import Plan
+from tests.sim.mix import Plan, with_older_logs
 from tests.sim.planted import replicas
 from tests.sim.planted.__main__ import find_in_replicas
 
@@ -38,6 +38,19 @@ def test_who_proves_what_is_not_durable_loses_rows_that_nobody_else_does() -> No
     for plan in (plan for plan in map(Plan.drawn, range(1, SEEDS_MAX + 1)) if plan.moves):
         assert simulation.run(plan).violation is None, f"replay: python -m tests.sim --seed {plan.seed}"
         with replicas.planted("what_is_not_durable_proves"):
+            broken = simulation.run(plan).violation
+        if broken is not None:
+            assert broken.invariant in LOST, broken
+            found = plan.seed
+            break
+    assert found, f"not found in {SEEDS_MAX} seeds"
+
+
+def test_rows_that_an_older_log_lacks_are_lost_where_it_counts() -> None:
+    found = 0
+    for plan in (with_older_logs(Plan.drawn(seed)) for seed in range(1, SEEDS_MAX + 1)):
+        assert simulation.run(plan).violation is None, f"seed {plan.seed}"
+        with replicas.planted("an_older_log_counts"):
             broken = simulation.run(plan).violation
         if broken is not None:
             assert broken.invariant in LOST, broken

@@ -77,6 +77,8 @@ class World:
         ]
         self.clients: list[Customer] = []
         self.mover = Mover(self)
+        self.older: Machine | None = None
+        """The machine whose rows come back older, once there is one."""
         self._of_node: dict[int, Machine] = {}
 
     # ---- what happened ----

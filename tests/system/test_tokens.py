@@ -74,6 +74,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
             made.make(role, role)
         made.make("sales", "writer", "--prefix", "acme/sales/")
         made.make("rival", "writer", "--prefix", "rival/")
+        made.make("steward", "operator", "--prefix", "acme/sales/")
         with made.connect("operator") as client:
             for name in ("t", "acme/sales/orders", "acme/hr/people"):
                 client.create_topic(name, schema=SCHEMA, key=["id"], partitions=2)
@@ -223,6 +224,42 @@ def test_a_prefix_uses_no_scope_of_another_tenant_and_is_told_no_loads(locked: L
     with locked.connect("root") as root:
         assert root.scopes.begin("payroll", topic="acme/hr/people").decided == 0
         assert root.status().counters
+
+
+def test_no_request_of_the_data_socket_reaches_another_tenants_topic(locked: Locked) -> None:
+    """Every opcode of a client, with the other tenant's topic, or its partition under an own topic."""
+    foreign, own = "acme/hr/people", "acme/sales/orders"
+    with locked.connect("root") as root:
+        people, orders = root.topic(foreign), root.topic(own)
+    partition = people.partitions[0].partition
+    wide = SCHEMA.append(pa.field("more", pa.int64())).serialize().to_pybytes()
+    in_bodies: dict[Opcode, messages.Message] = {
+        Opcode.TOPIC_CREATE: messages.TopicCreate(name="acme/hr/new", schema=wide, key=["id"], partitions=1),
+        Opcode.TOPIC_DESCRIBE: messages.TopicName(name=foreign),
+        Opcode.TOPIC_TRUNCATE: messages.TopicTruncate(name=foreign),
+        Opcode.TOPIC_DELETE: messages.TopicName(name=foreign),
+        Opcode.SCHEMA_ADD: messages.SchemaAdd(name=foreign, schema=wide),
+        Opcode.PRODUCER_OPEN: messages.ProducerOpen(topic=foreign),
+        Opcode.BEGIN: cluster_messages.ScopeBegin(scope=f"x@{people.topic}"),
+    }
+    narrowed = {Opcode.TOPIC_LIST, Opcode.STATUS}  # told of the own topics alone, as other tests hold
+    by_scope = {Opcode.COMMIT, Opcode.EXPIRE}  # as another test holds
+    with RawClient(locked.node.address) as raw:
+        credential = (locked.files / "steward").read_text().strip()
+        hello = messages.Hello(version_min=1, version_max=1, client="raw", credential=credential)
+        assert raw.control(Opcode.HELLO, hello).status == Status.READY
+        for opcode, right in wire.RIGHTS.items():
+            if right is Right.NODE or opcode in narrowed | by_scope:
+                continue
+            if opcode in in_bodies:
+                assert raw.control(opcode, in_bodies[opcode]).code == Code.UNAUTHORIZED, opcode
+                continue
+            theirs = raw.ask(opcode, topic=people.topic, partition=partition)
+            assert (theirs.status, theirs.code) == (Status.REFUSED, Code.UNAUTHORIZED), opcode
+            for topic in (orders.topic, 0):
+                if (opcode, topic) != (Opcode.TABLE, orders.topic):
+                    crossed = raw.ask(opcode, topic=topic, partition=partition)
+                    assert crossed.status in {Status.REFUSED, Status.REDIRECT}, (opcode, topic, crossed)
 
 
 def test_a_tenant_that_begins_many_scopes_lets_no_epoch_of_another_be_stored_twice(locked: Locked) -> None:

@@ -78,6 +78,7 @@ mod storage;
 mod stream;
 mod terms;
 mod window;
+mod witness;
 mod writer;
 
 pub use file_header::{FileHeader, FileHeaderError, Identity, log_format_of};
@@ -100,4 +101,5 @@ pub use shard::Shard;
 pub use state::{LogState, read_anchor, write_anchor};
 pub use storage::{Disk, Storage, StorageError};
 pub use terms::{Body, Options, Placed, Progress, Refusal, Refused, Status};
+pub use witness::{Witness, read_witness, write_witness};
 pub use writer::Writer;

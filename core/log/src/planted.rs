@@ -53,6 +53,10 @@ pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("stages_dropped", Bug::StagesDropped),
 ];
 
+/// Those of log starts: a truncate, and who was not there.
+pub const START_BUGS: [(&str, Bug); 2] =
+    [("start_forgotten", Bug::StartForgotten), ("start_of_any_epoch", Bug::StartOfAnyEpoch)];
+
 /// Those of replication, by name on the command line: only clusters show them.
 pub const REPLICA_BUGS: [(&str, Bug); 5] = [
     ("follower_ack_early", Bug::FollowerAckEarly),

@@ -5,7 +5,7 @@
 //!    nothing has been touched. So does a shard's newest segment that is missing: prepared files say which one stood
 //!    there last. A damaged header is reported; the file's records still speak for themselves.
 //! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
-//!    (`rebuild.rs`).
+//!    (`rebuild.rs`). A record of a kind that this program does not know ends it here, too: nothing has been touched.
 //! 4. Cut the torn end of each shard's last file, write its last group once more, and sync before anything new is
 //!    written: from the next start on, all that a file of an earlier run holds counts as synced. Written once more,
 //!    because its sync may have failed: then it can be read as long as the cache holds it, and no later sync makes
@@ -63,6 +63,8 @@ impl Visitor for NoVisitor {
 pub enum RecoverError {
     /// A file was written by a newer program.
     NewerFormat { file: String, version: u16 },
+    /// A record is of a kind that only a newer program can read.
+    UnknownKind { file: String, position: u64, kind: u8 },
     /// A file belongs to another cluster, history or store.
     ForeignFile { file: String, what: &'static str },
     /// The newest segment of a shard is gone, with records that may have been acknowledged: `spare` was made behind it.
@@ -85,6 +87,13 @@ impl std::fmt::Display for RecoverError {
                     out,
                     "{file} has format {version}, this program knows {}; use a newer one",
                     ringfence_wire::LOG_FORMAT_VERSION
+                )
+            }
+            Self::UnknownKind { file, position, kind } => {
+                write!(
+                    out,
+                    "{file}: the record at byte {position} is of kind {kind}, which this program does not know; use \
+                     the newer one that wrote it"
                 )
             }
             Self::ForeignFile { file, what } => {
@@ -233,6 +242,10 @@ fn scan_all<S: Storage>(
         };
         let scan = Scan::new(storage, &file, &mut stream, bounds);
         let end = scan.run(&mut |found| rebuild.group(&segment.pin, found, visitor))?;
+        if let Some((position, kind)) = end.unknown {
+            let file = segment_name(*number, segment.pin.shard);
+            return Err(RecoverError::UnknownKind { file, position, kind });
+        }
         let followed = next.and_then(|next| next.header).filter(|header| header.previous_file == *number);
         if let Some(next) = followed.filter(|next| next.first_group != end.next_group) {
             rebuild.missing_groups(&segment.pin, end.position, end.next_group, next.first_group);

@@ -64,6 +64,8 @@ pub struct End {
     pub next_group: u64,
     /// Bytes of a torn group behind `position`.
     pub torn_bytes: u64,
+    /// Position and kind of a record that only a newer program can read: the scan stopped there.
+    pub unknown: Option<(u64, u8)>,
     /// A damaged group was taken for the torn end.
     #[cfg(feature = "planted")]
     is_cut: bool,
@@ -127,6 +129,10 @@ impl<'a, S: Storage> Scan<'a, S> {
         let mut end = End { position, last_begin: position, next_group: self.bounds.first_group, ..End::default() };
         while position < self.bounds.bytes {
             match self.sound_header(position)? {
+                Some(header) if !is_known(header.kind) => {
+                    end.unknown = Some((position, header.kind));
+                    return Ok(end);
+                }
                 Some(header) if header.group > self.group.number => self.begin_later(position, &header, take, &mut end),
                 Some(header) => position = self.record(position, &header, take, &mut end)?,
                 None if self.damaged_end(position)? => position = self.close(position, take, &mut end),
@@ -154,7 +160,6 @@ impl<'a, S: Storage> Scan<'a, S> {
                 && span >= RecordHeader::SIZE as u64 + u64::from(header.body_bytes)
                 && span.is_multiple_of(64)
                 && position + span <= self.bounds.bytes
-                && RecordKind::from_number(header.kind).is_some()
         }))
     }
 
@@ -170,7 +175,8 @@ impl<'a, S: Storage> Scan<'a, S> {
             match (0..=last).step_by(64).find(|at| bytes[*at..at + 4] == magic) {
                 Some(at) => {
                     position += at as u64;
-                    if self.sound_header(position)?.is_some() {
+                    // Behind damage only a kind that is known proves a record: a body may hold anything.
+                    if self.sound_header(position)?.is_some_and(|header| is_known(header.kind)) {
                         return Ok(Some(position));
                     }
                     position += 64;
@@ -296,6 +302,11 @@ impl<'a, S: Storage> Scan<'a, S> {
         end.torn_bytes = self.waiting.last().map_or(0, |found| found.end - end.position);
         self.waiting.clear();
     }
+}
+
+/// True for kinds that this program writes or applies. `Table` has a number, and no program yet that writes it.
+fn is_known(kind: u8) -> bool {
+    RecordKind::from_number(kind).is_some_and(|kind| kind != RecordKind::Table)
 }
 
 fn give(found: &Found, take: &mut dyn FnMut(&Found), end: &mut End) {

@@ -8,10 +8,19 @@ use crate::access::Pass;
 /// Topics that one connection is told about; more are not remembered (a client's own refresh finds their changes).
 const TOPICS_MAX: usize = 1024;
 
+/// A topic that a connection is told about.
+#[derive(Debug)]
+struct Followed {
+    topic: u64,
+    /// Newest generation that was sent to the connection.
+    given: u64,
+    /// Newest generation that the connection acknowledged, 0 = none yet; at most `given`.
+    acknowledged: u64,
+}
+
 #[derive(Debug, Default)]
 struct Peer {
-    /// (topic, generation acknowledged, 0 = none yet).
-    topics: Vec<(u64, u64)>,
+    topics: Vec<Followed>,
     pass: Pass,
 }
 
@@ -51,7 +60,7 @@ impl Connections {
     pub fn followed(&self) -> Vec<(Connection, u64)> {
         let topics = |(id, peer): (&u64, &Peer)| {
             let connection = Connection(*id);
-            peer.topics.iter().map(move |(topic, _)| (connection, *topic)).collect::<Vec<_>>()
+            peer.topics.iter().map(move |known| (connection, known.topic)).collect::<Vec<_>>()
         };
         self.peers.iter().flat_map(topics).collect()
     }
@@ -59,7 +68,7 @@ impl Connections {
     /// The connection is not told of changes of the topic any more.
     pub fn forget(&mut self, connection: Connection, topic: u64) {
         if let Some(peer) = self.peers.get_mut(&connection.0) {
-            peer.topics.retain(|(known, _)| *known != topic);
+            peer.topics.retain(|known| known.topic != topic);
         }
     }
 
@@ -67,30 +76,40 @@ impl Connections {
     pub fn follow(&mut self, connection: Connection, topic: u64) {
         if let Some(peer) = self.peers.get_mut(&connection.0)
             && peer.topics.len() < TOPICS_MAX
-            && !peer.topics.iter().any(|(known, _)| *known == topic)
+            && !peer.topics.iter().any(|known| known.topic == topic)
         {
-            peer.topics.push((topic, 0));
+            peer.topics.push(Followed { topic, given: 0, acknowledged: 0 });
         }
     }
 
-    /// The connection holds this generation. A client never acknowledges what it was not given (I10): others are
-    /// ignored.
-    pub fn acknowledge(&mut self, connection: Connection, topic: u64, generation: u64) {
-        let peer = self.peers.get_mut(&connection.0);
-        if let Some((_, held)) = peer.and_then(|peer| peer.topics.iter_mut().find(|(known, _)| *known == topic)) {
-            *held = (*held).max(generation);
+    /// The connection was sent a table of this generation.
+    pub fn given(&mut self, connection: Connection, topic: u64, generation: u64) {
+        if let Some(known) = self.followed_by(connection, topic) {
+            known.given = known.given.max(generation);
         }
+    }
+
+    /// The connection holds this generation. Only what it was sent counts (I10): a client that has a newer table from
+    /// another node holds this node's as well.
+    pub fn acknowledge(&mut self, connection: Connection, topic: u64, generation: u64) {
+        if let Some(known) = self.followed_by(connection, topic) {
+            known.acknowledged = known.acknowledged.max(generation.min(known.given));
+        }
+    }
+
+    fn followed_by(&mut self, connection: Connection, topic: u64) -> Option<&mut Followed> {
+        self.peers.get_mut(&connection.0)?.topics.iter_mut().find(|known| known.topic == topic)
     }
 
     /// Connections that follow the topic.
     pub fn followers(&self, topic: u64) -> impl Iterator<Item = Connection> {
-        let follows = move |peer: &Peer| peer.topics.iter().any(|(known, _)| *known == topic);
+        let follows = move |peer: &Peer| peer.topics.iter().any(|known| known.topic == topic);
         self.peers.iter().filter(move |(_, peer)| follows(peer)).map(|(id, _)| Connection(*id))
     }
 
     /// Lowest generation that every follower of any topic acknowledged; `None` without followers.
     pub fn lowest_acknowledged(&self) -> Option<u64> {
-        self.peers.values().flat_map(|peer| &peer.topics).map(|(_, generation)| *generation).min()
+        self.peers.values().flat_map(|peer| &peer.topics).map(|known| known.acknowledged).min()
     }
 
     pub fn len(&self) -> usize {
@@ -113,9 +132,11 @@ mod tests {
         connections.acknowledge(b, 7, 99);
         assert_eq!(connections.followers(7).collect::<Vec<_>>(), [a]);
         assert_eq!(connections.lowest_acknowledged(), Some(0));
-        connections.acknowledge(a, 7, 12);
+        connections.given(a, 7, 12);
         connections.acknowledge(a, 7, 11);
-        assert_eq!(connections.lowest_acknowledged(), Some(12));
+        assert_eq!(connections.lowest_acknowledged(), Some(11));
+        connections.acknowledge(a, 7, u64::MAX);
+        assert_eq!(connections.lowest_acknowledged(), Some(12), "what was never sent does not count");
         connections.closed(a);
         assert_eq!((connections.lowest_acknowledged(), connections.len()), (None, 1));
     }

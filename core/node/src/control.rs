@@ -109,6 +109,17 @@ impl Engine {
         answer.body_crc = routing.table_crc;
         send(from, answer, Outbound::Shared(routing.table.clone()), effects);
         self.connections.follow(from, header.topic);
+        self.connections.given(from, header.topic, self.generation);
+    }
+
+    /// `TABLE_ACK`. Answered only if it cannot be: no table of that generation exists here.
+    pub(crate) fn table_ack(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        let (given, newest) = (header.sequence, self.generation);
+        if given <= newest {
+            return self.connections.acknowledge(from, header.topic, given);
+        }
+        let what = format!("generation {given} is above {newest}, the newest of this node; acknowledge what it sent");
+        self.refuse(from, header, &Refusal::new(Code::InvalidArgument, what), effects);
     }
 
     /// Tell every follower of the topic that its table changed.
@@ -126,9 +137,11 @@ impl Engine {
             body_crc: routing.table_crc,
             ..AnswerHeader::default()
         };
-        for connection in self.connections.followers(topic) {
+        let followers: Vec<Connection> = self.connections.followers(topic).collect();
+        for connection in followers {
             self.counters.pushes += 1;
             send(connection, header, Outbound::Shared(routing.table.clone()), effects);
+            self.connections.given(connection, topic, self.generation);
         }
     }
 
@@ -138,6 +151,9 @@ impl Engine {
             Ok(at) => at,
             Err(stop) => return self.answer_stop(from, header, stop, effects),
         };
+        if let Some(reason) = self.end_is_unknown(at) {
+            return self.redirect(from, header, reason, effects);
+        }
         let partition = &self.partitions[at];
         let mark = partition.mark;
         let entry = partition.producers.get(header.producer_id);

@@ -10,6 +10,7 @@
 //! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked,
 //! `upkeep.rs` time, `sync/` replicas.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ringfence_buffer::Pool;
@@ -62,6 +63,9 @@ pub struct Engine {
     /// Requests routed under a newer table or epoch.
     pub(crate) ahead: Lot,
     pub(crate) partitions: Partitions,
+    /// (topic, partition) of replicas that may lack what they acknowledged: the log is older than the metadata says.
+    /// Also of those that are not here: a FENCE makes them, empty.
+    pub(crate) doubted: BTreeSet<(u64, u64)>,
     pub(crate) topics: IdMap<Topic>,
     pub(crate) tables: Tables,
     /// Newest generation of any installed table.
@@ -121,6 +125,7 @@ impl Engine {
             settings,
             replaying: false,
             partitions: held,
+            doubted: BTreeSet::new(),
             topics: IdMap::default(),
             tables: Tables::default(),
             generation: 0,

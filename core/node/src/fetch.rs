@@ -28,6 +28,9 @@ use crate::refusal::Refusal;
 use crate::sync::{Asked, Role};
 
 mod polls;
+mod position;
+
+use position::Misfit;
 
 /// One FETCH or `OFFSET_FOR_TIME` under way.
 #[derive(Debug)]
@@ -126,10 +129,21 @@ impl Engine {
         effects: &mut Effects,
     ) {
         self.counters.fetches += 1;
-        let at = match self.readable(header).and_then(|at| self.check_position(at, header).map(|()| at)) {
+        let at = match self.readable(header) {
             Ok(at) => at,
             Err(stop) => return self.answer_stop(from, header, stop, effects),
         };
+        match self.check_position(at, header) {
+            Ok(()) => {}
+            Err(Misfit::Truncated(refusal)) => return self.refuse(from, header, &refusal, effects),
+            Err(Misfit::Ahead(_)) if !self.partitions[at].gate.admits() => {
+                return self.redirect(from, header, RedirectReason::Closed, effects);
+            }
+            Err(Misfit::Ahead(refusal)) => {
+                let asked = Asked::Position { from, header: Box::new(*header), refusal: Box::new(refusal) };
+                return self.confirm(at, asked, now, effects);
+            }
+        }
         let wanted = if header.send == 0 { BYTES_DEFAULT } else { header.send };
         let fetch = Fetch {
             connection: from,
@@ -179,6 +193,9 @@ impl Engine {
     }
 
     pub(crate) fn answer_ends(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
+        if let Some(reason) = self.end_is_unknown(at) {
+            return self.redirect(from, header, reason, effects);
+        }
         let mut answer = self.echo_at(at, header);
         answer.status = Status::Ok as u8;
         let partition = &self.partitions[at];
@@ -198,6 +215,9 @@ impl Engine {
         if partition.is_quarantined() {
             return Err(quarantined(partition).into());
         }
+        if self.is_elsewhere(at) {
+            return Err(Stop::Redirect(RedirectReason::NotOwner));
+        }
         match &partition.role {
             // Since its start nobody told this node what it is to the partition: its log may end too early, or hold
             // rows that no quorum has.
@@ -207,42 +227,6 @@ impl Engine {
             // The mark is not known before this epoch's own record is on a quorum.
             Role::Owner(owner) if owner.mark_record == 0 => Err(Stop::Redirect(RedirectReason::Closed)),
             _ => Ok(at),
-        }
-    }
-
-    /// Is the position (offset, epoch of the row before it) one of this log?
-    fn check_position(&self, at: At, header: &RequestHeader) -> Result<(), Stop> {
-        let partition = &self.partitions[at];
-        if wants_staged(header) {
-            return Ok(());
-        }
-        let (offset, epoch) = (header.sequence, header.owner_epoch);
-        let (start, end) = (partition.start_offset(), partition.log.end_offset());
-        let truncated = |why: String| {
-            let what = format!("partition {}: {why}; the log begins at {start}", header.partition);
-            Err(Refusal::new(Code::Truncated, what).with("start_offset", start).log_start(start).into())
-        };
-        // The row before is of an epoch that this node has not heard of: another one owns the partition by now, and
-        // what this log lacks or has instead says nothing.
-        if offset > 0 && epoch > partition.gate.epoch() {
-            return Err(Stop::Redirect(RedirectReason::Closed));
-        }
-        if offset < start {
-            return truncated(format!("rows below {start} were given up, {offset} was asked for"));
-        }
-        if offset > end {
-            // Closed, it may not be the owner any more: a reader that comes from the new one with its rows asks by an
-            // old table.
-            if !partition.gate.admits() {
-                return Err(Stop::Redirect(RedirectReason::Closed));
-            }
-            return truncated(format!("offset {offset} is beyond its end at {end}"));
-        }
-        match partition.epoch_before(offset) {
-            found if epoch != 0 && found != 0 && found != epoch => {
-                truncated(format!("the row before {offset} is of epoch {found}, not {epoch}"))
-            }
-            _ => Ok(()),
         }
     }
 
@@ -314,6 +298,11 @@ impl Engine {
 
     /// Nothing came: OK without a body. `OFFSET_FOR_TIME`: the mark.
     pub(crate) fn answer_empty(&mut self, fetch: &Fetch, effects: &mut Effects) {
+        if self.read_partition(fetch).is_some()
+            && let Some(reason) = self.end_is_unknown(fetch.at)
+        {
+            return self.redirect(fetch.connection, &fetch.header, reason, effects);
+        }
         let mut answer = match self.partitions.get(fetch.at) {
             Some(_) => self.echo_at(fetch.at, &fetch.header),
             None => self.echo(&fetch.header),

@@ -150,6 +150,10 @@ pub enum Order {
         previous_epoch: u64,
         name: Vec<u8>,
     },
+    /// The log is older than the metadata says: these replicas, (topic, partition), may lack what they acknowledged.
+    Doubt {
+        partitions: Vec<(u64, u64)>,
+    },
     ReleaseQuarantine {
         topic: u64,
         partition: u64,

@@ -144,6 +144,7 @@ impl Engine {
                 let ids = (producer_id, producer_epoch, previous_epoch);
                 self.open_producer(number, (topic, partition), ids, &name, now, pool)
             }
+            Order::Doubt { partitions } => Ok(self.doubt(partitions)),
             Order::ReleaseQuarantine { topic, partition } => self.release_quarantine(number, (topic, partition), pool),
             Order::InstallScopes { rules, gone } => Ok(self.install_scopes(rules, gone)),
             Order::CountStaged(count) => self.count_staged(number, &count, now),
@@ -308,7 +309,8 @@ impl Order {
             Self::InstallTopic { .. }
             | Self::InstallTable { .. }
             | Self::RemoveTopic { .. }
-            | Self::InstallScopes { .. } => None,
+            | Self::InstallScopes { .. }
+            | Self::Doubt { .. } => None,
             short => Some(short.clone()),
         }
     }

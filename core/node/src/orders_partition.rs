@@ -174,7 +174,8 @@ impl Engine {
     pub(crate) fn host(&mut self, (topic, partition): Key) -> At {
         let shard = partition % self.shards.len() as u64;
         let new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
-        let new = self.seen_in_table(new);
+        let mut new = self.seen_in_table(new);
+        new.cut = self.doubted.contains(&(topic, partition));
         self.partitions.insert(new)
     }
 
@@ -328,6 +329,7 @@ impl Engine {
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_drop(pool, &mut partition.log)?;
         self.take_role(at, Role::None, effects);
+        self.doubted.remove(&key);
         let partition = &mut self.partitions[at];
         (partition.dropped, partition.last_group) = (true, placed.group);
         partition.gate.close();

@@ -156,5 +156,7 @@ pub struct RecoveryReport {
     pub records: u64,
     pub seconds: f64,
     pub cut_bytes: u64,
+    /// Numbers of the witness beside the log.
+    pub witness: Vec<u64>,
     pub partitions: Vec<PartitionStatus>,
 }

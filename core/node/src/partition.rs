@@ -53,7 +53,8 @@ pub struct Partition {
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
     pub known_upto: u64,
-    /// The store lost a torn tail at its start, and this log was not level with an owner's since.
+    /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
+    /// level with an owner's mark since.
     pub cut: bool,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,

@@ -56,7 +56,7 @@ impl Engine {
             Opcode::Fence => self.fence_request(from, &header, pool, effects),
             Opcode::Hello => self.hello(from, &header, bytes_of(&body), effects),
             Opcode::Table => self.table(from, &header, effects),
-            Opcode::TableAck => self.connections.acknowledge(from, header.topic, header.sequence),
+            Opcode::TableAck => self.table_ack(from, &header, effects),
             _ => self.other(from, opcode, &header, bytes_of(&body), effects),
         }
     }

@@ -2,7 +2,9 @@
 
 use crate::support::{self, PARTITION, Reply, Shape, TOPIC, World, body_of, records_in};
 use ringfence_node::{Order, Outcome, TablePartition};
-use ringfence_wire::{ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, RedirectReason, RequestHeader, Status};
+use ringfence_wire::{
+    ANSWER_FLAG_MORE, Code, FETCH_BYTES_MAX, Opcode, REQUEST_FLAG_STAGED, RedirectReason, RequestHeader, Status,
+};
 
 fn world() -> World {
     World::new(1, Shape::default())
@@ -59,10 +61,66 @@ fn who_waits_for_rows_that_another_node_gets_now_is_sent_there_at_once() {
         let header = world.answer_to(asked.request_id).header;
         assert_eq!((header.status, header.code), (Status::Redirect as u8, RedirectReason::NotOwner as u16));
     }
-    let known = world.fetch_header(0, 0, 60_000);
-    assert_eq!(world.ask(&known, &[]).header.rows, 5, "what is here is read here");
-    let now = world.fetch_header(5, world.epoch, 0);
-    assert_eq!(world.ask(&now, &[]).header.status, Status::Ok as u8, "who does not wait hears that nothing came");
+}
+
+/// Every request that says where the log ends, or what is in it.
+fn questions(world: &mut World) -> Vec<RequestHeader> {
+    let mut time = world.request(Opcode::OffsetForTime);
+    time.sequence = u64::MAX;
+    let staged = RequestHeader { flags: u8::try_from(REQUEST_FLAG_STAGED).unwrap(), ..world.fetch_header(1, 0, 0) };
+    let resolve = RequestHeader { producer_id: 3, ..world.request(Opcode::Resolve) };
+    let empty = world.fetch_header(5, world.epoch, 0);
+    vec![world.request(Opcode::EndOffsets), time, empty, staged, resolve]
+}
+
+#[test]
+fn a_former_owner_without_replicas_says_nothing_about_the_end_of_the_log() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    for asked in questions(&mut world) {
+        assert_eq!(world.ask(&asked, &[]).header.status, Status::Ok as u8, "it is the owner");
+    }
+    let epoch = world.epoch + 1;
+    world.ordered(Order::Hold { topic: TOPIC, partition: PARTITION, epoch }).unwrap();
+    let rows = world.fetch_header(0, 0, 0);
+    assert_eq!(world.ask(&rows, &[]).header.rows, 5, "rows are read while the partition is held");
+    let waits = world.fetch_header(5, world.epoch, 100);
+    world.send(&waits, &[]);
+    world.pass(100);
+    let ended = world.answer_to(waits.request_id).header;
+    assert_eq!((ended.status, ended.code), (Status::Redirect as u8, RedirectReason::Closed as u16), "{ended:?}");
+    let asked = questions(&mut world);
+    for asked in asked.iter().filter(|asked| u16::from(asked.flags) & REQUEST_FLAG_STAGED == 0) {
+        let header = world.ask(asked, &[]).header;
+        assert_eq!((header.status, header.code), (Status::Redirect as u8, RedirectReason::Closed as u16), "{asked:?}");
+    }
+    let entry = TablePartition { partition: PARTITION, lo: 0, hi: u16::MAX, owner: 2, epoch };
+    world.install_table(epoch * 10, 2, &[entry]);
+    let asked = questions(&mut world);
+    for asked in asked.iter().chain(&[rows]) {
+        let header = world.ask(asked, &[]).header;
+        assert_eq!(
+            (header.status, header.code),
+            (Status::Redirect as u8, RedirectReason::NotOwner as u16),
+            "{asked:?}"
+        );
+    }
+}
+
+#[test]
+fn a_position_of_a_newer_epoch_is_truncated_where_the_owner_is_sure_and_else_redirected() {
+    let mut world = world();
+    append(&mut world, 0, 5);
+    for (offset, epoch) in [(3, world.epoch + 1), (6, 0)] {
+        let asked = world.fetch_header(offset, epoch, 0);
+        assert_eq!(code(&world.ask(&asked, &[])), Code::Truncated);
+    }
+    world.ordered(Order::Hold { topic: TOPIC, partition: PARTITION, epoch: world.epoch + 1 }).unwrap();
+    for (offset, epoch) in [(3, world.epoch + 1), (6, 0)] {
+        let asked = world.fetch_header(offset, epoch, 0);
+        let header = world.ask(&asked, &[]).header;
+        assert_eq!((header.status, header.code), (Status::Redirect as u8, RedirectReason::Closed as u16));
+    }
 }
 
 #[test]
@@ -159,13 +217,12 @@ fn ends_and_offsets_of_times_name_the_epoch_of_the_row_before() {
 fn who_comes_with_rows_of_an_epoch_that_nobody_told_of_is_asked_to_look_elsewhere() {
     let mut world = world();
     append(&mut world, 0, 5);
+    world.ordered(Order::Fence { topic: TOPIC, partition: PARTITION, epoch: world.epoch + 1 }).unwrap();
     for offset in [1, 5, 6, 99] {
         let header = world.fetch_header(offset, world.epoch + 1, 0);
         let reply = world.ask(&header, &[]);
         assert_eq!(reply.header.status, Status::Redirect as u8, "offset {offset}: {:?}", reply.header);
     }
-    let own = world.fetch_header(6, world.epoch, 0);
-    assert_eq!(code(&world.ask(&own, &[])), Code::Truncated, "of its own epoch it knows the end");
 }
 
 /// A new owner may have taken rows since: who comes from there was routed by an old table, and has lost nothing.

@@ -12,6 +12,8 @@ mod cluster;
 mod comes_back;
 #[path = "replication/copies.rs"]
 mod copies;
+#[path = "replication/doubt.rs"]
+mod doubt;
 #[path = "replication/futile.rs"]
 mod futile;
 #[path = "replication/late.rs"]
@@ -451,9 +453,14 @@ mod planted {
     /// Each story fails when its fault is planted, and only then.
     #[test]
     fn each_planted_fault_is_found() {
-        let stories: [(Bug, fn()); 2] = [
+        let stories: [(Bug, fn()); 4] = [
             (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
             (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
+            (
+                Bug::StartForgotten,
+                super::starts::a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves,
+            ),
+            (Bug::StartOfAnyEpoch, super::starts::a_start_of_lost_rows_spares_those_that_got_their_offsets_later),
         ];
         for (bug, story) in stories {
             story();

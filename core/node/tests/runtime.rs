@@ -204,6 +204,51 @@ fn libzmq_serves_the_same() {
     store_and_read_back(TransportKind::Libzmq, "libzmq");
 }
 
+fn unix_ms() -> u64 {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    u64::try_from(unix.as_millis()).unwrap()
+}
+
+/// A reader that asks for "rows from now on" finds what is sent from then on.
+#[test]
+fn no_record_carries_a_time_from_before_its_request() {
+    let directory = Directory::new("times");
+    let (runtime, address) = serve(directory.config(), 1);
+    let mut dealer = Dealer::connect(&address);
+    let body = body_of(0, 1);
+    let mut sent_ms = Vec::new();
+    for sequence in 0..20 {
+        // The engine sleeps in its poll meanwhile: the next tick is up to 20 ms away.
+        std::thread::sleep(Duration::from_millis(9));
+        sent_ms.push(unix_ms());
+        let (answer, _) = dealer.ask(batch(1, sequence, 1), &body);
+        assert_eq!(answer.status, Status::Ok as u8);
+    }
+    let fetch = RequestHeader { opcode: Opcode::Fetch as u8, send: 8 << 20, ..batch(0, 0, 0) };
+    let records = records_in(&dealer.ask(fetch, &[]).1);
+    assert_eq!(records.len(), sent_ms.len());
+    for ((header, _), sent_ms) in records.iter().zip(sent_ms) {
+        assert!(header.time_ms >= sent_ms, "{} ms early", sent_ms - header.time_ms);
+    }
+    std::thread::sleep(Duration::from_millis(9));
+    let ordered_ms = unix_ms();
+    let (id, epoch) = (3, 9);
+    let name = b"named".to_vec();
+    let open = Order::OpenProducer {
+        topic: TOPIC,
+        partition: PARTITION,
+        producer_id: id,
+        producer_epoch: epoch,
+        name,
+        previous_epoch: 0,
+    };
+    ordered(&runtime, open).unwrap();
+    let late = RequestHeader { opcode: Opcode::Publish as u8, producer_epoch: epoch, ..batch(1, 0, 1) };
+    assert_eq!(dealer.ask(late, &body).0.status, Status::Ok as u8);
+    let from = RequestHeader { opcode: Opcode::OffsetForTime as u8, sequence: ordered_ms, ..batch(0, 0, 0) };
+    assert_eq!(dealer.ask(from, &[]).0.first_offset, 20);
+}
+
 #[test]
 fn control_requests_come_out_and_their_answers_go_back() {
     let directory = Directory::new("control");

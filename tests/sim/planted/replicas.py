@@ -20,6 +20,7 @@ from ringfence.control.model.change_commands import CommitChange
 from ringfence.control.runtime import changes_node
 from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.follower import Follower
+from ringfence.control.runtime.witnesses import Witnesses
 from tests.sim.struck import Cell
 
 Patch = pytest.MonkeyPatch
@@ -114,6 +115,15 @@ def _a_forgotten_copy_stays(patch: Patch) -> None:
     patch.setattr(Follower, "_is_forgotten", lambda *_: False)
 
 
+def _an_older_log_counts(patch: Patch) -> None:
+    """A replica whose log came back older is fenced as if it had all that it acknowledged."""
+
+    async def doubt(self: Any, keys: Any) -> None:
+        """Nothing."""
+
+    patch.setattr(Witnesses, "_doubt", doubt)
+
+
 OWN: Final = (
     _dual_write_stops_before_the_hold,
     _the_hold_fences_nobody,
@@ -124,6 +134,7 @@ OWN: Final = (
     _ends_are_counted_in_rows,
     _what_is_not_durable_proves,
     _a_forgotten_copy_stays,
+    _an_older_log_counts,
 )
 BUGS: Final[dict[str, Callable[[Patch], None]]] = {bug.__name__.removeprefix("_"): bug for bug in OWN}
 SHOWN_BY: Final = {"what_is_not_durable_proves": Cell("committed", "target", "late", "short")}

@@ -269,6 +269,15 @@ pub fn body(random: &mut Seeded, bytes_max: u64) -> Vec<u8> {
     (0..length).map(|index| seed[usize::try_from(index % 8).unwrap()] ^ index.to_le_bytes()[0]).collect()
 }
 
+/// Put another record header at `position` of a segment, sealed.
+pub fn write_header(storage: &ringfence_log::faulty::Faulty, name: &str, position: u64, header: &RecordHeader) {
+    let from = usize::try_from(position).unwrap();
+    let before = storage.content(name).expect("a file of that name")[from..from + RecordHeader::SIZE].to_vec();
+    for (at, (old, new)) in before.iter().zip(&header.seal()).enumerate() {
+        storage.flip(name, from + at, old ^ new);
+    }
+}
+
 /// Rewrite a segment's header as a newer program would have written it.
 pub fn make_newer(storage: &ringfence_log::faulty::Faulty, name: &str) {
     let block = storage.content(name).expect("a file of that name")[..4096].to_vec();

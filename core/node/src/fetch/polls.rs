@@ -1,6 +1,7 @@
 //! Long polls: fetches that wait for rows until the mark of their partition moves, it has another owner, or their
 //! deadline is over.
 
+use ringfence_log::From;
 use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
@@ -17,16 +18,16 @@ const POLL_OLD_MS: u64 = 2_000;
 impl Engine {
     /// Wait here, where rows may come.
     pub(super) fn wait_for_rows(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+        if self.is_elsewhere(fetch.at) {
+            let stop = Stop::Redirect(RedirectReason::NotOwner);
+            return self.answer_stop(fetch.connection, &fetch.header, stop, effects);
+        }
+        if matches!(fetch.from, From::Time(_)) {
+            // The answer is where the log ends.
+            return self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
+        }
         if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
             return self.answer_empty(&fetch, effects);
-        }
-        if self.is_elsewhere(fetch.at) {
-            return self.answer_stop(
-                fetch.connection,
-                &fetch.header,
-                Stop::Redirect(RedirectReason::NotOwner),
-                effects,
-            );
         }
         self.counters.polls += 1;
         let ticket = self.reads.ticket();
@@ -35,11 +36,12 @@ impl Engine {
         self.reads.polls.insert(ticket, fetch);
     }
 
-    /// By the newest table: rows come to another node now.
-    fn is_elsewhere(&self, at: At) -> bool {
-        let log = &self.partitions[at].log;
+    /// By the newest table, another node owns the partition under a newer epoch than this one: rows come there now.
+    pub(super) fn is_elsewhere(&self, at: At) -> bool {
+        let partition = &self.partitions[at];
+        let log = &partition.log;
         let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
-        entry.is_some_and(|entry| entry.owner != self.settings.node)
+        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.head().owner_epoch)
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so at once.
@@ -48,7 +50,8 @@ impl Engine {
         let node = self.settings.node;
         let mut tickets = Vec::new();
         for partition in self.partitions.of_topic(topic) {
-            if table.of_partition(partition.log.partition).is_some_and(|entry| entry.owner != node) {
+            let entry = table.of_partition(partition.log.partition);
+            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.head().owner_epoch) {
                 tickets.append(&mut partition.waiting);
             }
         }

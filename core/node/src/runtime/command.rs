@@ -22,6 +22,7 @@ pub enum Command {
     Snapshot(SyncSender<Snapshot>),
     Partitions(SyncSender<Vec<PartitionStatus>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
+    Doubted(SyncSender<Vec<(u64, u64)>>),
     Stop { linger_ms: u32 },
 }
 

@@ -1,11 +1,11 @@
 //! The engine's thread: commands, ends of jobs, sockets; then effects. Nothing here decides anything.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ringfence_buffer::Pool;
 use ringfence_transport::{Connection, Incoming, Transport};
 
+use super::clock::Clock;
 use super::command::{Command, Commands, Snapshot};
 use super::hands::Hand;
 use super::links::{Links, connection_of};
@@ -13,7 +13,7 @@ use super::outbox::Outbox;
 use super::workers::{Asked, Inbox, Returns};
 use crate::engine::Engine;
 use crate::error::NodeError;
-use crate::event::{Effects, Event, Now, ScrubJob, TICK_MS};
+use crate::event::{Effects, Event, ScrubJob, TICK_MS};
 use crate::outcome::Outcome;
 
 pub struct EngineLoop {
@@ -36,29 +36,6 @@ pub struct Core {
     /// Body bytes taken since writers were last given work.
     pub fresh_bytes: usize,
     pub links: Links,
-}
-
-/// Wall clock and monotonic clock, read together.
-pub struct Clock {
-    start: Instant,
-    pub now: Now,
-}
-
-impl Clock {
-    pub fn start() -> Self {
-        let mut clock = Self { start: Instant::now(), now: Now::default() };
-        clock.read();
-        clock
-    }
-
-    pub fn read(&mut self) -> Now {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.now = Now {
-            unix_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
-            mono_ms: u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
-        };
-        self.now
-    }
 }
 
 /// While one poll hands out many requests, an idle writer gets work after this many bytes. Less would cut what arrives
@@ -159,11 +136,11 @@ impl Core {
                     ringfence_transport::Inbound::Small(bytes) => bytes.len(),
                     ringfence_transport::Inbound::Large(payload) => payload.bytes,
                 };
+                // A record carries this time. A reader that asks for "rows from now on" before the request was sent must
+                // find them, so that the time may not be older than the request's arrival.
+                self.clock.read();
                 self.handle(Event::Request { connection, header, body }, pool);
                 self.fresh_bytes += bytes;
-                if bytes >= BODY_BYTES_LONG {
-                    self.clock.read();
-                }
                 let ended = bytes >= BODY_BYTES_LONG && self.collect(pool);
                 if ended || self.fresh_bytes >= GROUP_BYTES_EARLY {
                     self.turn(pool);
@@ -249,7 +226,11 @@ impl EngineLoop {
         for _ in 0..COMMANDS_A_ROUND {
             let Some(command) = self.commands.pop() else { break };
             match command {
-                Command::Order(number, order) => self.core.handle(Event::Order { number, order }, &mut self.pool),
+                Command::Order(number, order) => {
+                    // As for a request: the record of an order is not older than the order.
+                    self.core.clock.read();
+                    self.core.handle(Event::Order { number, order }, &mut self.pool);
+                }
                 Command::Answer { connection, header, body } => {
                     let connection = Connection(connection);
                     self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
@@ -261,6 +242,7 @@ impl EngineLoop {
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
+                Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
                 Command::Stop { linger_ms } => {
                     self.core.handle(Event::Stop, &mut self.pool);
                     linger = Some(linger_ms);

@@ -9,6 +9,7 @@
 //! for workers). The engine thread alone owns transport, pool and engine. A panic on any of these threads ends the
 //! process: what it guarded can no longer be believed.
 
+mod clock;
 mod command;
 mod engine_loop;
 mod faults;
@@ -22,6 +23,8 @@ mod workers;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use ringfence_log::Witness;
 
 use crate::access::AccessTable;
 use crate::config::Config;
@@ -136,6 +139,19 @@ impl Runtime {
     /// Every copy that this node's owners make to other stores. Empty while no engine runs.
     pub fn syncs(&self) -> Vec<SyncStatus> {
         self.commands.ask(Command::Syncs).unwrap_or_default()
+    }
+
+    /// (topic, partition) of replicas that may lack what they acknowledged. Empty while no engine runs.
+    pub fn doubted(&self) -> Vec<(u64, u64)> {
+        self.commands.ask(Command::Doubted).unwrap_or_default()
+    }
+
+    /// Replace the witness beside the log, durably. Blocks for a sync of the disk.
+    ///
+    /// # Errors
+    /// [`NodeError::Storage`]; the one before is still there.
+    pub fn write_witness(&self, witness: &Witness) -> Result<(), NodeError> {
+        start::put_witness(&self.config, witness)
     }
 
     fn snapshot(&self) -> Result<Snapshot, NodeError> {

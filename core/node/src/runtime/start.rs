@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use crossbeam_queue::ArrayQueue;
 use ringfence_buffer::Pool;
 use ringfence_log::{
-    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, Writer, log_format_of,
-    recover,
+    Disk, Identity, Options, RecoverError, Recovered, Report, Storage, StorageError, StoreLock, Witness, Writer,
+    log_format_of, read_witness, recover, write_witness,
 };
 use ringfence_transport::{Limits, NativeTransport, Transport, Waker, ZmqTransport};
 
+use super::clock::Clock;
 use super::command::Commands;
-use super::engine_loop::{Clock, Core, EngineLoop};
+use super::engine_loop::{Core, EngineLoop};
 use super::faults::{Plan, Planned};
 use super::hands::Hand;
 use super::links::Links;
@@ -94,9 +95,11 @@ fn start_on<S: Storage + 'static>(
     let Recovered { shards, partitions, report, lock } = recovered;
     let mut partitions = rebuild.partitions(partitions, config.shards);
     mark_cut(&report, &mut partitions);
-    let told = report_of(&report, &partitions, began.elapsed().as_secs_f64());
+    let witness = witness_of(&storage).map_err(|error| storage_error(config, &error))?;
+    let told = report_of(&report, &witness, &partitions, began.elapsed().as_secs_f64());
     let mut pool = Pool::new(settings.pool_bytes).map_err(|error| NodeError::Config(error.to_string()))?;
     let mut engine = Engine::new(settings, shards, partitions);
+    engine.doubt_known(witness.doubted);
     engine.warm(&mut pool);
 
     let returns = Arc::new(Returns {
@@ -170,13 +173,31 @@ pub fn mark_cut(report: &Report, partitions: &mut [Partition]) {
     }
 }
 
-pub fn report_of(report: &Report, partitions: &[Partition], seconds: f64) -> RecoveryReport {
+/// An unreadable one says nothing, as if there were none.
+///
+/// # Errors
+/// [`StorageError`].
+pub fn witness_of<S: Storage>(storage: &S) -> Result<Witness, StorageError> {
+    Ok(read_witness(storage)?.unwrap_or_default())
+}
+
+/// Replace the witness of a store whose engine runs.
+///
+/// # Errors
+/// [`NodeError::Storage`]; the one before is still there.
+pub fn put_witness(config: &Config, witness: &Witness) -> Result<(), NodeError> {
+    let disk = Disk::open(&config.data, config.direct).map_err(|error| storage_error(config, &error))?;
+    write_witness(&disk, witness).map_err(|error| storage_error(config, &error))
+}
+
+pub fn report_of(report: &Report, witness: &Witness, partitions: &[Partition], seconds: f64) -> RecoveryReport {
     RecoveryReport {
         files: report.files,
         bytes: report.bytes,
         records: report.records,
         seconds,
         cut_bytes: report.cut_bytes,
+        witness: witness.numbers.clone(),
         // What was found on disk is there.
         partitions: partitions.iter().filter(|one| !one.dropped).map(|one| one.status(u64::MAX)).collect(),
     }
@@ -258,6 +279,7 @@ pub fn recover_error(config: &Config, error: RecoverError) -> NodeError {
         RecoverError::ForeignFile { file, what } => {
             NodeError::Identity(format!("{data}: {file} is of another {what}; nothing was changed"))
         }
+        RecoverError::UnknownKind { .. } => NodeError::NewerFormat(format!("{data}: {error}; nothing was changed")),
         RecoverError::Missing { .. } => NodeError::Storage(format!("{data}: {error}; nothing was changed")),
         RecoverError::Storage(error) => storage_error(config, &error),
     }

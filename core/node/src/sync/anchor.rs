@@ -118,7 +118,7 @@ impl Engine {
         let shard = &mut self.shards[usize::from(partition.shard)];
         let appended = shard.append_anchor(pool, &mut partition.log, head, blob);
         partition.last_group = appended.map_err(|refusal| stop_of(refusal, partition.shard))?.group;
-        (partition.mark, partition.cut) = (head.next_offset, false);
+        partition.mark = head.next_offset;
         if let Role::Follower(follower) = &mut partition.role {
             follower.begun(from);
         }
@@ -135,7 +135,8 @@ impl Engine {
         let empty = *PartitionLog::new(0, 0).head();
         let shard = &mut self.shards[usize::from(partition.shard)];
         partition.last_group = shard.append_anchor(pool, &mut partition.log, empty, &nothing)?.group;
-        (partition.mark, partition.cut) = (0, false);
+        // What it acknowledged is gone until it is copied again.
+        (partition.mark, partition.cut) = (0, true);
         self.take_tables(at, Tables::default());
         Ok(())
     }

@@ -22,6 +22,12 @@ pub enum Asked {
         from: Connection,
         header: Box<RequestHeader>,
     },
+    /// A FETCH at a position that this log does not have.
+    Position {
+        from: Connection,
+        header: Box<RequestHeader>,
+        refusal: Box<Refusal>,
+    },
     /// A poll that found nothing.
     Empty(Box<Fetch>),
 }
@@ -109,7 +115,7 @@ impl Engine {
         for sync in &mut owner.syncs {
             // One that is copying answers its next piece.
             if sync.counts() && sync.stage == Stage::Live {
-                sync.told = mark;
+                sync.told = owner.mark_record;
                 let header = RequestHeader { sequence: sync.next, ..header };
                 let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: 0 };
                 self.sync.peers.send(sync.place.node, header, Outbound::Empty, sent, now, effects);
@@ -150,13 +156,17 @@ impl Engine {
     fn answer_asked(&mut self, at: At, asked: &Asked, effects: &mut Effects) {
         match asked {
             Asked::Ends { from, header } => self.answer_ends(at, *from, header, effects),
+            Asked::Position { from, header, refusal } => match self.end_is_unknown(at) {
+                Some(reason) => self.redirect(*from, header, reason, effects),
+                None => self.refuse(*from, header, refusal, effects),
+            },
             Asked::Empty(fetch) => self.answer_empty(fetch, effects),
         }
     }
 
     fn refuse_asked(&mut self, asked: &Asked, code: Code, why: &str, effects: &mut Effects) {
         let (to, header) = match asked {
-            Asked::Ends { from, header } => (*from, header.as_ref()),
+            Asked::Ends { from, header } | Asked::Position { from, header, .. } => (*from, header.as_ref()),
             Asked::Empty(fetch) => (fetch.connection, &fetch.header),
         };
         let mut refusal = Refusal::new(code, format!("partition {}: {why}", header.partition));

@@ -116,7 +116,7 @@ impl Engine {
             Err(refusal) => return self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
         }
         partition.cut_tables(to.next_record, to.next_offset);
-        (partition.rest, partition.cut) = (Rest::Fresh, false);
+        partition.rest = Rest::Fresh;
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
         self.end_cut(at, begin, None, effects);
     }

@@ -59,6 +59,8 @@ pub struct ReplicaDue {
     /// The owner's mark and the end of this log then, as offsets.
     mark: u64,
     end: u64,
+    /// The log has everything below the owner's mark.
+    is_level: bool,
 }
 
 impl Engine {
@@ -128,7 +130,8 @@ impl Engine {
         answer.send = if end == head.next_record { head.chain } else { 0 };
         answer.flags |= if partition.cut { ANSWER_FLAG_CUT } else { 0 };
         (answer.body_bytes, answer.body_crc) = (length(store.len()), crc_of(&store));
-        let due = ReplicaDue { connection: from, header: answer, body: store.into(), mark: 0, end: 0 };
+        let body = store.into();
+        let due = ReplicaDue { connection: from, header: answer, body, mark: 0, end: 0, is_level: false };
         self.when_replica_durable(at, due, effects);
     }
 
@@ -158,6 +161,9 @@ impl Engine {
         let partition = &mut self.partitions[at];
         if matches!(partition.role, Role::Follower(_)) {
             partition.mark = partition.mark.max(due.mark.min(due.end));
+            if due.is_level {
+                self.trust(at);
+            }
         }
         let body = if due.body.is_empty() { Outbound::Empty } else { Outbound::Bytes(due.body.clone()) };
         send(due.connection, due.header, body, effects);
@@ -345,7 +351,9 @@ impl Engine {
         (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
         (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
         let (mark, end) = (header.producer_epoch, head.next_offset);
-        let due = ReplicaDue { connection: from, header: answer, body: Box::default(), mark, end };
+        // 0: this owner's own epoch has no mark yet.
+        let is_level = header.send != 0 && head.next_record >= header.send && !partition.is_incomplete();
+        let due = ReplicaDue { connection: from, header: answer, body: Box::default(), mark, end, is_level };
         self.when_replica_durable(at, due, effects);
     }
 
@@ -371,7 +379,6 @@ impl Engine {
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
         }
         follower.source = Some(from);
-        partition.cut = false;
         self.acknowledge(at, from, header, effects);
         Ok(())
     }

@@ -239,9 +239,8 @@ impl Engine {
         self.end_unknown(at, now, effects);
         self.end_unconfirmed(at, now, effects);
         let Some(partition) = self.partitions.get_mut(at) else { return false };
-        let mark = partition.mark;
         let Role::Owner(owner) = &mut partition.role else { return false };
-        owner.is_restless = owner.has_business(mark);
+        owner.is_restless = owner.has_business();
         owner.is_restless
     }
 
@@ -313,8 +312,9 @@ impl Engine {
         let Role::Owner(owner) = &mut partition.role else { return };
         (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
         for sync in &mut owner.syncs {
-            if sync.stage == Stage::Live && sync.told < mark && self.sync.peers.has_room(sync.place.node) {
-                sync.told = mark;
+            let is_news = sync.told < owner.mark_record;
+            if sync.stage == Stage::Live && is_news && self.sync.peers.has_room(sync.place.node) {
+                sync.told = owner.mark_record;
                 let header = RequestHeader { sequence: sync.next, ..header };
                 let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: 0 };
                 self.sync.peers.send(sync.place.node, header, Outbound::Empty, sent, now, effects);

@@ -31,13 +31,14 @@
 //! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
 //!
 //! `owner.rs` the values and the quorum, pure; `throttle.rs` how fast a copy may go; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `futile.rs` when again, if that brings nothing; `stream.rs` what goes out, `tail.rs` what is kept for it,
-//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `doubt.rs` replicas that may lack what they acknowledged; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod ask;
 mod confirm;
 mod copy;
 mod cut;
+mod doubt;
 mod follow;
 mod futile;
 mod lead;

@@ -100,7 +100,7 @@ pub struct Sync {
     pub near: bool,
     /// Records sent in this session that it has not answered.
     pub unanswered_bytes: usize,
-    /// The mark that it was told, as an offset.
+    /// The mark that it was told, as a record number.
     pub told: u64,
     pub throttle: Throttle,
     /// Sent to it, each record once.
@@ -311,10 +311,10 @@ impl Owner {
     }
 
     /// True while time may bring something: a retry, a deadline, a mark to tell.
-    pub fn has_business(&self, mark: u64) -> bool {
+    pub fn has_business(&self) -> bool {
         let calm = |sync: &Sync| match sync.stage {
             Stage::Failed => true,
-            Stage::Live => sync.told >= mark && sync.next >= self.durable.record,
+            Stage::Live => sync.told >= self.mark_record && sync.next >= self.durable.record,
             _ => false,
         };
         !self.waiting.is_empty() || !self.confirms.is_empty() || !self.syncs.iter().all(calm)

@@ -43,6 +43,7 @@ impl Engine {
         // From here on this log is the one: what no commit names any more goes.
         self.scopes.settle(&mut self.partitions[at].stages, true);
         self.partitions[at].settle_stages();
+        self.trust(at);
         if replicas.is_empty() {
             return self.take_role(at, Role::Alone, effects);
         }

@@ -227,7 +227,7 @@ impl Engine {
         (header.body_bytes, header.body_crc) = (length(piece.bytes), piece.crc);
         let sync = &mut owner.syncs[index];
         sync.count(piece, body.bytes());
-        (sync.next, sync.told) = (piece.next, mark);
+        (sync.next, sync.told) = (piece.next, owner.mark_record);
         sync.unanswered_bytes += piece.bytes;
         self.counters.replicated_bytes += piece.bytes as u64;
         let sent = Sent { at, session: sync.session, opcode: Opcode::Replicate, bytes: piece.bytes };

@@ -44,7 +44,7 @@ fn fetched(cluster: &mut Cluster, offset: u64) -> (u8, u16, u64) {
 
 /// It missed the order, and its mark is unknown when it hears of it at its start.
 #[cfg_attr(not(feature = "planted"), test)]
-fn a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves() {
+pub fn a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves() {
     let mut cluster = opened(90);
     publish(&mut cluster, 1_000);
     let epoch = cluster.epoch;
@@ -103,7 +103,7 @@ fn no_row_is_shown_between_the_opening_and_the_truncate() {
 
 /// Two stores that had the truncated rows are lost, and the third becomes the owner without a majority.
 #[cfg_attr(not(feature = "planted"), test)]
-fn a_start_of_lost_rows_spares_those_that_got_their_offsets_later() {
+pub fn a_start_of_lost_rows_spares_those_that_got_their_offsets_later() {
     let mut cluster = opened(92);
     publish(&mut cluster, 100);
     cluster.power_cut(2);

@@ -16,6 +16,7 @@ mod check;
 #[cfg(feature = "planted")]
 mod planted;
 mod wire;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,7 +26,7 @@ use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, body_bytes_max};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
-use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of};
+use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
 use crate::access::AccessTable;
 use crate::config::Config;
 use crate::engine::Engine;
@@ -133,10 +134,12 @@ impl Stepped {
         #[cfg(feature = "planted")]
         planted::after_recovery(&mut partitions);
         mark_cut(&report, &mut partitions);
-        let told = report_of(&report, &partitions, 0.0);
+        let witness = witness_of(&wire).map_err(|error| NodeError::Storage(error.to_string()))?;
+        let told = report_of(&report, &witness, &partitions, 0.0);
         let pool = Pool::with_touch(settings.pool_bytes, Touch::Nothing);
         let mut pool = pool.map_err(|error| NodeError::Config(error.to_string()))?;
         let mut engine = Engine::new(settings, shards, partitions);
+        engine.doubt_known(witness.doubted);
         engine.warm(&mut pool);
         let desk = |_| {
             let wire = Wire::to(&self.disk);

@@ -1,0 +1,23 @@
+//! The witness beside the simulated log, and the replicas that are doubted.
+
+use ringfence_log::Witness;
+
+use super::Stepped;
+use crate::error::NodeError;
+
+impl Stepped {
+    /// As `Runtime::write_witness`.
+    ///
+    /// # Errors
+    /// [`NodeError::Storage`]; the one before is still there.
+    pub fn write_witness(&mut self, witness: &Witness) -> Result<(), NodeError> {
+        self.life()?;
+        let written = ringfence_log::write_witness(&self.disk, witness);
+        written.map_err(|error| NodeError::Storage(error.to_string()))
+    }
+
+    /// As `Runtime::doubted`.
+    pub fn doubted(&self) -> Vec<(u64, u64)> {
+        self.life.as_ref().map_or_else(Vec::new, |life| life.engine.doubted_list())
+    }
+}

@@ -1,0 +1,48 @@
+//! Replicas that may lack what they acknowledged: the store lost a torn tail, or its log came back older.
+//!
+//! Fenced, such a replica says so, and counts for a quorum only once every replica of the set has answered. The doubt
+//! ends where it has everything below the mark of an owner: the mark is above all that was acknowledged before. That a
+//! session has begun at the end of its log is not enough, for the owner's log goes on behind that end.
+
+use crate::engine::Engine;
+use crate::orders::Step;
+use crate::outcome::Finished;
+use crate::partition::At;
+
+impl Engine {
+    /// These replicas, (topic, partition), are doubted, whether they are here or not.
+    pub(crate) fn doubt(&mut self, partitions: Vec<(u64, u64)>) -> Step {
+        for key in partitions {
+            if let Some(at) = self.partitions.find(key.0, key.1) {
+                self.partitions[at].cut = true;
+            }
+            self.doubted.insert(key);
+        }
+        Step::Done(Finished::Done)
+    }
+
+    /// What a start found beside the log.
+    pub fn doubt_known(&mut self, partitions: Vec<(u64, u64)>) {
+        self.doubt(partitions);
+    }
+
+    /// This replica has everything that it acknowledged, or is the one whose log counts.
+    pub(crate) fn trust(&mut self, at: At) {
+        let partition = &mut self.partitions[at];
+        if partition.cut {
+            partition.cut = false;
+            let key = partition.key();
+            self.doubted.remove(&key);
+        }
+    }
+
+    /// (topic, partition) of all that are doubted: those here that lost a torn tail among them.
+    pub fn doubted_list(&self) -> Vec<(u64, u64)> {
+        let torn = self.partitions.iter().filter(|partition| partition.cut && !partition.dropped);
+        let mut list: Vec<(u64, u64)> = torn.map(crate::partition::Partition::key).collect();
+        list.extend(&self.doubted);
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+}

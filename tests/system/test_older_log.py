@@ -1,0 +1,79 @@
+"""A log directory that was restored from an older copy counts for no quorum until it has caught up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ringfence
+from ringfence.control.cli.program import run
+from tests.system.cluster import Three
+from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
+
+
+def test_rows_that_an_older_log_lacks_are_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are on the owner and on one follower; the follower's log is restored, the owner dies.
+
+    The two that are left ended at the same record: together they would have been a majority without the rows.
+    """
+    cluster = Three(tmp_path)
+
+    def shown(part: int, place: int) -> dict[str, Any]:
+        ended = run(["partition", "show", str(part), "--control", cluster.controls[place], "--json"])
+        said = capsys.readouterr()
+        known: dict[str, Any] = json.loads(said.out) if ended == 0 else {}
+        return known
+
+    try:
+        cluster.start()
+        with ringfence.connect(cluster.nodes[0].address, timeout_s=30) as client:
+            created = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3)
+            with client.producer("t") as producer:
+                producer.send(batch(0, 2_000))
+        part = created.partitions[0].partition
+        owner = next(place for place in range(3) if cluster.id(place) == shown(part, 0)["owner"])
+        older, other = (place for place in range(3) if place != owner)
+
+        # A copy of the follower's log, from before its last start.
+        cluster.nodes[older].stop()
+        log, copy = tmp_path / "abc"[older] / "log", tmp_path / "copy"
+        shutil.copytree(log, copy)
+        cluster.nodes[older].start()
+        cluster.until_whole()
+        cluster.nodes[other].kill()
+        with (
+            ringfence.connect(cluster.nodes[owner].address, timeout_s=60) as client,
+            client.producer("t") as late,
+        ):
+            late.send(batch(2_000, 500)).result(60)
+        cluster.nodes[older].kill()
+        shutil.rmtree(log)
+        shutil.copytree(copy, log)
+        cluster.nodes[owner].kill()
+
+        cluster.start_at_once([older, other])
+        both = {cluster.id(older), cluster.id(other)}
+
+        def told() -> bool:
+            candidates = (shown(part, other).get("change") or {}).get("candidates", [])
+            return {known["node"] for known in candidates if known["records"] is not None} >= both
+
+        until(told, what="the answers of both to the fence")
+        change = shown(part, other)["change"]
+        assert [known["cut"] for known in change["candidates"] if known["node"] == cluster.id(older)] == [
+            True
+        ]
+
+        cluster.nodes[owner].start()
+        until(lambda: shown(part, owner).get("change", 1) is None, what="an open owner")
+        with ringfence.connect(cluster.nodes[owner].address, timeout_s=60) as client:
+            rows = read_ids(client, "t")
+        check_identity(rows, {0: range(2_500)}, {0: 2_500})
+    finally:
+        cluster.kill_all()
