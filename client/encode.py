@@ -164,8 +164,8 @@ class TopicEncoder:
     def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the topic's types, in memory of their own: the caller may change its buffers then.
 
-        Whatever `bodies` refuses in rows is refused here already, except their size: what the encoder has written
-        has slots.
+        Whatever `bodies` refuses in rows is refused here already, except their size: what the encoder has
+        written has slots.
 
         Raises:
             BatchError: as `bodies`.
