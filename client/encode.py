@@ -164,7 +164,8 @@ class TopicEncoder:
     def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the topic's types, in memory of their own: the caller may change its buffers then.
 
-        Whatever `bodies` refuses in rows is refused here already, except their size.
+        Whatever `bodies` refuses in rows is refused here already, except their size: what the encoder has
+        written has slots.
 
         Raises:
             BatchError: as `bodies`.
@@ -172,8 +173,6 @@ class TopicEncoder:
         try:
             if self._exact:
                 batch = in_exact_types(self.schema, batch, self._exact)
-            if self._key:
-                slots(in_types_of(self.schema, batch, self._key), self._key)
             message, _ = self._encoder.whole(batch, 0, batch.num_rows, b"")
             return read_body(self._message, self.schema, message, is_stream=self._is_stream)
         except SchemaError as error:

@@ -86,7 +86,7 @@ def lingering_hole_error(topic: str, number: int, refusal: RingfenceError) -> Cl
     error = ClosedError(
         f"send {number} of this named producer waited for others and could then not be encoded "
         f"({refusal.message}), so nothing behind it is stored: the resume point must not pass a hole. Open "
-        "the name anew, and go on from its resume point",
+        "the name again, and go on from its resume point",
         topic=topic,
         send=number,
     )

@@ -219,7 +219,7 @@ class Reader(Local):
         """
         if self._at_end:
             raise ClosedError(
-                "the reader is at its end, and gives each row once: read the topic anew for another query, "
+                "the reader is at its end, and gives each row once: read the topic again for another query, "
                 "or keep the rows in a table (`pyarrow.table(reader)`)",
                 topic=self._layout.name,
             )

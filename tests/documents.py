@@ -8,9 +8,12 @@ import tomllib
 from pathlib import Path
 
 from ringfence.control.cli.exits import MEANINGS
+from ringfence.control.http.metrics import kind_of, metric_of
 from ringfence.control.runtime.settings import Settings, flag_name
 from ringfence.native import errors
 
+TOTALS_OF_TRANSPORT = {"bodies_cut"}
+"""Listed among the levels, for they are not the engine's."""
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "operations.md"
 
@@ -40,8 +43,15 @@ def metrics() -> str:
             r"// (.+)\n\s*\(\s*\"(\w+)\",", (ROOT / "core" / "node" / "src" / file).read_text()
         )
     ]
-    rows = [f"| `{name}` | {what} |" for name, what in [*found, *levels]]
-    return "\n".join(["| metric | counts, or how many there are now |", "|---|---|", *rows])
+    wrong = [name for name, _ in found if kind_of(name) != "counter"]
+    wrong += [name for name, _ in levels if (kind_of(name) == "counter") != (name in TOTALS_OF_TRANSPORT)]
+    assert not wrong, f"control/http/metrics.py, LEVELS: {wrong}"
+    rows = [
+        f"| `{metric_of(name).removeprefix('ringfence_')}` | {kind_of(name)} | {what} |"
+        for name, what in [*found, *levels]
+    ]
+    heading = "| metric | kind | counts since the start (counter), or how many there are now (gauge) |"
+    return "\n".join([heading, "|---|---|---|", *rows])
 
 
 def codes() -> str:

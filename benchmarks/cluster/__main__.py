@@ -22,11 +22,13 @@ from benchmarks.cluster import (
     forwards,
     growth,
     moves,
+    wide,
 )
 
 PARTS = {
     "commits": commits, "elections": elections, "calm": calm, "moves": moves, "failovers": failovers,
     "dips": dips, "chases": chases, "forwards": forwards, "copies": copies, "growth": growth,
+    "wide": wide,
 }  # fmt: skip
 
 

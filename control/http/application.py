@@ -21,6 +21,7 @@ from ringfence.control.http import (
 )
 from ringfence.control.http.access import Access
 from ringfence.control.http.desk import Desk
+from ringfence.control.http.heads import Heads
 from ringfence.control.http.limits import Limits
 from ringfence.control.http.refused import Refused
 from ringfence.control.runtime.node import Node
@@ -41,16 +42,17 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
     problems.install(app)
     access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
     desk = Desk(node, access)
-    for router in (
+    routers = (
         reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
         reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
         changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
         partitions.router(desk), producers.router(desk), cluster.router(desk),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for router in routers:
         app.include_router(router)
     _describe(app)
-    return Limits(app, deadline_s=node.settings.request_ms / 1_000)
+    return Limits(Heads(app), deadline_s=node.settings.request_ms / 1_000)
 
 
 def _describe(app: FastAPI) -> None:

@@ -190,7 +190,7 @@ def of_tokens(desk: Desk) -> APIRouter:
             content=_bytes(given), status=201, path=f"/admin/tokens/{quote(given.name, safe='')}",
         )  # fmt: skip
 
-    @router.delete("/admin/tokens/{name}", operation_id="revoke_token", response_model=shapes.Receipt)
+    @router.delete("/admin/tokens/{name:path}", operation_id="revoke_token", response_model=shapes.Receipt)
     async def revoke_token(request: Request, name: shapes.Name) -> Response:
         """The secret opens nothing any more, on any node that has applied it."""
 

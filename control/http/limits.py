@@ -16,6 +16,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.control.http.problems import body_of
+from ringfence.control.runtime.descriptors import http_room
 
 _LOG = structlog.get_logger("ringfence.http")
 BODY_BYTES_MAX: Final = 512 << 10
@@ -38,6 +39,8 @@ UNLIMITED_PATHS: Final = frozenset({"/admin/events"})
 """Streams: they bound themselves, and have no end to wait for."""
 PROBES: Final = ("/health/",)
 """Always let in: a busy node is not a dead one."""
+PROBES_SHARE: Final = 8
+"""One of so many connections is left to them: requests that hold all others are answered without a wait."""
 FRAMES_MAX: Final = 12
 """Of a defect's traceback in the log, the innermost."""
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
@@ -52,17 +55,34 @@ class Limits:
         """`deadline_s`: of one request, its body included."""
         self._app, self._deadline_s = app, deadline_s
         self._under_way = 0
+        self._present = 0
+        room = http_room()
+        self._present_max = room - max(1, room // PROBES_SHARE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
+        self._present += 1
+        try:
+            await self._answer(scope, receive, send)
+        finally:
+            self._present -= 1
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         fault = _head_fault(scope)
-        if fault is not None:
-            await _tell(send, *fault, unread=receive)
+        is_probe = path.startswith(PROBES)
+        if self._present > self._present_max and not is_probe:
+            # Its body stays unread: reading it would hold the connection that a probe needs.
+            text = f"{self._present_max} requests hold their connections; come back"
+            await _tell(send, 429, "busy", text, retry=True)
+        elif fault is not None:
+            await _tell(send, *fault, unread=None if is_probe else receive)
+        elif is_probe:
+            await self._app(scope, _replayed(b"", receive), send)  # it waits for no body
         elif path in UNLIMITED_PATHS:
             await self._app(scope, receive, send)
-        elif self._under_way >= CONCURRENT_MAX and not path.startswith(PROBES):
+        elif self._under_way >= CONCURRENT_MAX:
             text = f"{CONCURRENT_MAX} requests are under way; come back"
             await _tell(send, 429, "busy", text, retry=True, unread=receive)
         else:

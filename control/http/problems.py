@@ -6,7 +6,7 @@ Never a stack trace: what is a defect of ours is told as one, and the log has th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,7 +14,6 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
 
 from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
 from ringfence.control.runtime.statuses import status_of
@@ -130,13 +129,22 @@ def _not_called_json(request: Request) -> str:
 
 
 def _methods(request: Request) -> set[str]:
-    """What is served at a path; Starlette tells only of the first route there."""
+    """The methods that are served at a path. Starlette tells only those of the first route there."""
     served: set[str] = set()
-    for route in request.app.routes:
-        match, _ = route.matches(request.scope)
-        if match is not Match.NONE:
-            served |= set(getattr(route, "methods", None) or ())
-    return served
+    for route in _routes(request.app.routes):
+        if route.path_regex.match(request.scope["path"]):
+            served |= route.methods or set()
+    return served | {"HEAD"} if "GET" in served else served
+
+
+def _routes(routes: Iterable[Any]) -> Iterator[Any]:
+    """All routes. Newer versions of FastAPI keep those of an included router in that router."""
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            yield from _routes(included.routes)
+        elif hasattr(route, "path_regex"):
+            yield route
 
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:

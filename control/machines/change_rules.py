@@ -46,7 +46,8 @@ def with_change(state: MetadataState, change: Change) -> MetadataState:
 
 
 def without_change(state: MetadataState, partition: PartitionId) -> MetadataState:
-    left = {number: known for number, known in state.changes.items() if number != partition}
+    left = dict(state.changes)  # copied as a whole, and not walked: one entry may end hundreds
+    del left[partition]
     return replace(state, changes=left)
 
 

@@ -10,7 +10,7 @@ What is soft is here and is forgotten with the leadership: nothing but the log i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ringfence.control.machines.change_orders import Answer, Order
@@ -18,9 +18,17 @@ from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.machines.changes import Seen, advance, fresh, heard
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.holdings import owned
+from ringfence.control.machines.metadata_changes import STEPS_LEVEL, STEPS_MAX
 from ringfence.control.machines.policy import Decision, Memory, decide
 from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.model.change_commands import CommitChange, FailOver, ReleaseKept
+from ringfence.control.model.change_commands import (
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmOpened,
+    FailOver,
+    ReleaseKept,
+)
 from ringfence.control.model.changes import Change, ChangeId, ChangeKind
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import NodeId, PartitionId
@@ -31,9 +39,9 @@ from ringfence.control.model.topics import Replica
 
 AGAIN_MS: Final = 1_000
 """An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
-FAILOVERS_MAX: Final = 64
-"""Failovers that are worked on at once, oldest first: each asks all replicas of a partition."""
-
+FAILOVERS_MAX: Final = 128
+"""Failovers that are worked on at once, oldest first: each asks all replicas of a partition, and half of what
+a socket to another node queues is room for their questions."""
 
 RELEASES_DUE_MAX: Final = 256
 """Old copies that one entry gives up; more are due at the next look."""
@@ -44,6 +52,15 @@ RELEASE_LOOK_MS: Final = 1_000
 class Wanted(NamedTuple):
     orders: tuple[Order, ...] = ()
     entries: tuple[Command, ...] = ()
+
+
+class _Derived(NamedTuple):
+    """What follows from one state alone: a round comes with each answer, a state with each entry."""
+
+    state: MetadataState
+    failovers: tuple[FailOver, ...]
+    worked_on: tuple[Change, ...]
+    owned: Counter[NodeId]
 
 
 class Coordinator:
@@ -59,6 +76,7 @@ class Coordinator:
         self.loads: Mapping[PartitionId, float] = {}
         self.unnamed: Mapping[NodeId, float] = {}
         self.decision: Decision | None = None
+        self._derived: _Derived | None = None
 
     def begin(self, now_ms: int) -> None:
         self.__init__()  # type: ignore[misc]
@@ -74,11 +92,14 @@ class Coordinator:
         return self._seen.get(partition)
 
     def step(self, state: MetadataState, now_ms: int) -> Wanted:
+        if self._derived is None or self._derived.state is not state:
+            counts = owned(state) if state.changes else Counter[NodeId]()
+            self._derived = _Derived(state, tuple(_failovers(state)), tuple(_worked_on(state)), counts)
         orders: list[Order] = []
-        entries: list[Command] = list(_failovers(state))
-        load = owned(state) if state.changes else Counter[NodeId]()
+        entries: list[Command] = list(self._derived.failovers)
+        load = self._derived.owned.copy()
         seen: dict[PartitionId, Seen] = {}
-        for change in _worked_on(state):
+        for change in self._derived.worked_on:
             known = seen[change.partition] = fresh(change, now_ms, self._seen.get(change.partition))
             more, entry = advance(state, change, known, now_ms, load)
             orders += more
@@ -90,7 +111,8 @@ class Coordinator:
         entries += self._rebalancer.step(state, now_ms)
         entries += self._releases(state, now_ms)
         entries += self._policy(state, now_ms)
-        return Wanted(tuple(orders), self._due(entries, now_ms))
+        due = self._due(entries, now_ms)
+        return Wanted(tuple(orders), together(due) if state.level >= STEPS_LEVEL else due)
 
     def refused(self, command: Command) -> None:
         """The log did not take it: it may be decided anew at once, on the newer state."""
@@ -131,6 +153,19 @@ class Coordinator:
             return ()
         self.decision = decision
         return () if decision.start is None else (decision.start,)
+
+
+def together(entries: Sequence[Command]) -> tuple[Command, ...]:
+    """The same entries, with steps of different partitions in as few as there may be.
+
+    There is one step a partition in one round, so their order among each other says nothing.
+    """
+    steps = [one for one in entries if isinstance(one, CommitChange | ConfirmOpened | CleanChange)]
+    if len(steps) < 2:
+        return tuple(entries)
+    others = [one for one in entries if not isinstance(one, CommitChange | ConfirmOpened | CleanChange)]
+    parts = (tuple(steps[at : at + STEPS_MAX]) for at in range(0, len(steps), STEPS_MAX))
+    return (*others, *(part[0] if len(part) == 1 else ChangeSteps(steps=part) for part in parts))
 
 
 def _worked_on(state: MetadataState) -> list[Change]:

@@ -28,6 +28,7 @@ from ringfence.control.machines.refusals import conflict, invalid, stale
 from ringfence.control.model.change_commands import (
     AbortChange,
     ChangeCommand,
+    ChangeSteps,
     CleanChange,
     CommitChange,
     ConfirmLeft,
@@ -47,6 +48,10 @@ from ringfence.control.model.topics import Assignment, Replica, Topic
 
 RELEASES_MAX = 1_024
 """Partitions of one ReleaseKept: an entry of 20 KB."""
+STEPS_MAX = 256
+"""Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB."""
+STEPS_LEVEL = 1
+"""The cluster's level from which on its nodes know ChangeSteps."""
 
 
 def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
@@ -74,8 +79,12 @@ def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
             return change_checks.open_fault(state, partition, change, phases, "ABORT") or _planned(
                 state, command
             )
-        case ConfirmLeft():
-            return check_left(state, command)
+        case _:
+            return check_several(state, command)
+
+
+def check_several(state: MetadataState, command: ChangeSteps | ConfirmLeft) -> Refused | None:
+    return check_steps(state, command) if isinstance(command, ChangeSteps) else check_left(state, command)
 
 
 def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple[MetadataState, Result]:
@@ -103,6 +112,8 @@ def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple
             return release(state, kept), Done()
         case AbortChange(partition=partition, why=why):
             return aborted(state, state.changes[partition], index, why), Done()
+        case ChangeSteps(steps=steps):
+            return take_steps(state, steps, index), Done()
         case ConfirmLeft(partition=partition, change=change, store=store):
             return without_leftover(state, partition, change, store), Done()
 
@@ -192,6 +203,38 @@ def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None
     return stale(
         f"partition {command.partition} has owner epoch {epoch}, it was opened under {command.epoch}"
     )
+
+
+def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
+    """Refused when no step would do anything: the reason of the first."""
+    if state.level < STEPS_LEVEL:
+        return conflict(
+            f"the cluster has level {state.level}, entries with several steps are of level {STEPS_LEVEL}; "
+            "send each step alone, or finalize the upgrade"
+        )
+    partitions = {step.partition for step in command.steps}
+    if not 0 < len(command.steps) <= STEPS_MAX or len(partitions) != len(command.steps):
+        return invalid(
+            f"{len(command.steps)} steps of {len(partitions)} partitions: 1 to {STEPS_MAX} of one entry, "
+            "each of another partition"
+        )
+    first: Refused | None = None
+    for step in command.steps:
+        fault = validate(state, step)
+        if fault is None:
+            return None
+        first = first or fault
+    return first
+
+
+def take_steps(
+    state: MetadataState, steps: tuple[CommitChange | ConfirmOpened | CleanChange, ...], index: Index
+) -> MetadataState:
+    """Those that hold: another entry may have come between for the others."""
+    for step in steps:
+        if validate(state, step) is None:
+            state, _ = execute(state, step, index)
+    return state
 
 
 def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:

@@ -18,7 +18,7 @@ partitions open. Each node derives its own orders from its own log: nobody sends
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -28,7 +28,7 @@ from ringfence.control.machines.change_steps import Step
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
-from ringfence.control.model.topics import Replica, Tombstone, Topic
+from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
 
 
 class SetLevel(msgspec.Struct, frozen=True):
@@ -210,24 +210,36 @@ def _located(
 
     An owner calls its followers; a follower whose own record is damaged calls its owner.
     """
-    if not moved and before.topics is after.topics:
-        return
-    known = _partners(before, here)
-    for node in sorted(_partners(after, here)):
-        if node in after.nodes and (node in moved or node not in known):
+    if before.topics is not after.topics:
+        wanted = {
+            node
+            for number, topic in after.topics.items()
+            if (old := before.topics.get(number)) is not topic
+            for node in _partners(topic, here, {} if old is None else old.assignments)
+        }
+        # Those of changed assignments are few, and mostly known: the look over all topics ends at the first.
+        wanted = {node for node in wanted if not _is_partner(before, here, node)}
+    else:
+        wanted = set()
+    wanted |= {node for node in moved if _is_partner(after, here, node)}
+    for node in sorted(wanted):
+        if node in after.nodes:
             yield LocateNode(node=node, addresses=after.nodes[node].addresses)
 
 
-def _partners(state: MetadataState, here: Replica) -> frozenset[NodeId]:
-    return frozenset(
-        replica.node
-        for topic in state.topics.values()
-        if topic.replication > 1
-        for assignment in topic.assignments.values()
-        if here == assignment.owner or here in assignment.replicas
-        for replica in (assignment.owner, *assignment.replicas)
-        if replica != here
-    )
+def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignment]) -> Iterator[NodeId]:
+    """Nodes that share a partition of the topic with the one at `here`; `known` assignments are left out."""
+    if topic.replication == 1:
+        return
+    for partition, assignment in topic.assignments.items():
+        if known.get(partition) is not assignment and here in (assignment.owner, *assignment.replicas):
+            yield from (
+                replica.node for replica in (assignment.owner, *assignment.replicas) if replica != here
+            )
+
+
+def _is_partner(state: MetadataState, here: Replica, node: NodeId) -> bool:
+    return any(node == one for topic in state.topics.values() for one in _partners(topic, here, {}))
 
 
 def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:

@@ -106,6 +106,15 @@ class AbortChange(CommandBase, frozen=True, kw_only=True, tag="abort_change"):
     why: str
 
 
+class ChangeSteps(CommandBase, frozen=True, kw_only=True, tag="change_steps"):
+    """Steps of different partitions' changes in one entry: a node that failed may have owned thousands.
+
+    Each step is judged by itself, and one that is refused holds no other up. From level 1 on.
+    """
+
+    steps: tuple[CommitChange | ConfirmOpened | CleanChange, ...]
+
+
 class ConfirmLeft(CommandBase, frozen=True, kw_only=True, tag="confirm_left"):
     """A store has done what a change left for it to do."""
 
@@ -124,5 +133,6 @@ ChangeCommand = (
     | CleanChange
     | ReleaseKept
     | AbortChange
+    | ChangeSteps
     | ConfirmLeft
 )

@@ -119,7 +119,7 @@ class Audit:
         await asyncio.to_thread(self._writer.shutdown)
 
     def _write(self, data: bytes) -> None:
-        self._path.parent.mkdir(exist_ok=True)
+        self._path.parent.mkdir(0o700, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size + len(data) > FILE_BYTES_MAX:
             self._rotate()
         descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)

@@ -31,6 +31,10 @@ PAUSE_MAX_S: Final = 1.0
 POLL_S: Final = 0.05
 """Between two questions how far a copy is, or whether somebody was acknowledged."""
 
+ROUND_S: Final = 0.01
+"""Between two rounds while many changes are open: what is answered meanwhile goes into one entry."""
+MANY: Final = 16
+
 Ask = Callable[[int, Order], Awaitable[Answer]]
 """(term, order): the node that it is for answers, or RequestRefused."""
 
@@ -72,7 +76,11 @@ class ChangeLeader:
             await self._wake.wait()
             tick.cancel()
             self._wake.clear()
+            begun_s = loop.time()
             self._round()
+            if len(self._proposer.state.changes) > MANY:
+                # Answers come by the hundred, and a round goes over all that is open.
+                await asyncio.sleep(max(ROUND_S, loop.time() - begun_s))
 
     def _round(self) -> None:
         replica = self._proposer.replica
@@ -90,7 +98,8 @@ class ChangeLeader:
             self.coordinator.loads = self._board.by_partition(now_ms)
             self.coordinator.unnamed = self._board.unnamed(now_ms)
         wanted = self.coordinator.step(self._proposer.state, now_ms)
-        for order in [order for order in self._asking if order not in wanted.orders]:
+        kept = set(wanted.orders)
+        for order in [order for order in self._asking if order not in kept]:
             self._asking.pop(order).cancel()
         for order in wanted.orders:
             if order not in self._asking:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
@@ -45,6 +47,7 @@ LATER_S: Final = 1.0
 KNOWN_MAX: Final = 64
 """Changes kept beyond those under way: looking for ones that are over is worth it only now and then."""
 LOOK_FIRST_S: Final = 0.0005
+LOOK_SHARE: Final = 4
 LOOK_S: Final = 0.003
 """How often it looks at the native node, which tells nobody that a log has grown or a partition opened:
 after half a millisecond, then after twice as long, up to this. A few of these are the gap of a move."""
@@ -60,6 +63,7 @@ class ChangeNode:
         self._receiving: set[tuple[int, int]] = set()
         self._syncing: dict[int, int] = {}
         """Changes that are copied from here, with their rates."""
+        self._figures_of = _Figures(self._native)
 
     async def obey(self, term: int, order: Order) -> Answer:
         """Do what a leader of `term` asks.
@@ -169,6 +173,7 @@ class ChangeNode:
             raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=100) from error
         stopped_us = 0
         if not is_failover:
+            self._figures_of.renew(time.monotonic())
             known = self._figures(order) or {}
             stopped_us = int(told.get("stopped_us", known.get("last_acknowledged_us", 0)))
         return Ended(end=_end(told), cut=bool(told.get("cut")), stopped_us=stopped_us)
@@ -192,16 +197,20 @@ class ChangeNode:
 
         return await self._until(order, opened)
 
-    async def _until(self, order: Order, look: Any) -> Answer:
+    async def _until(self, order: Order, look: Callable[[], Answer | None]) -> Answer:
         end, pause_s = time.monotonic() + LATER_S, LOOK_FIRST_S
+        # A look that was taken just before the order came says the same: a message takes as long.
+        self._figures_of.renew(time.monotonic() - self._figures_of.pause_s)
         while True:
-            answer: Answer | None = look()
+            answer = look()
             if answer is not None:
                 return answer
             if time.monotonic() >= end:
                 message = f"{type(order).__name__} for partition {order.partition}: not yet"
                 raise RequestRefused(Code.HELD, message, retry_after_ms=20)
-            await asyncio.sleep(pause_s)
+            looked_s = time.monotonic()
+            await asyncio.sleep(max(pause_s, self._figures_of.pause_s))
+            self._figures_of.renew(looked_s)
             pause_s = min(2 * pause_s, LOOK_S)
 
     async def _order(self, name: str, *arguments: Any) -> dict[str, Any]:
@@ -211,10 +220,7 @@ class ChangeNode:
         return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot)
 
     def _figures(self, order: Order) -> dict[str, Any] | None:
-        place = (order.topic, order.partition)
-        return next(
-            (one for one in self._native.partitions() if (one["topic"], one["partition"]) == place), None
-        )
+        return self._figures_of.get((order.topic, order.partition))
 
     def _is_over(self, order: Order) -> bool:
         now = standing(self._proposer.state, self._proposer.applied.index, order, self._here)
@@ -226,6 +232,32 @@ class ChangeNode:
         part = self._proposer.state.topics[order.topic].layout.find(order.partition)
         assert part is not None, "the change's partition is in its topic's layout"
         return part.slots.lo, part.slots.hi
+
+
+class _Figures:
+    """Partitions of the native node as they were at one moment: those who wait look together.
+
+    A look asks for all partitions. With a thousand of them and a hundred orders that wait, a look for each
+    order would take the loop.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._taken_s = -math.inf
+        self._known: dict[tuple[int, int], dict[str, Any]] = {}
+        self.pause_s = 0.0
+        """A few times what a look takes: the least time between two."""
+
+    def renew(self, not_before_s: float) -> None:
+        """Look again, unless somebody has looked since `not_before_s`."""
+        if self._taken_s > not_before_s:
+            return
+        self._taken_s = time.monotonic()
+        self._known = {(one["topic"], one["partition"]): one for one in self._native.partitions()}
+        self.pause_s = LOOK_SHARE * (time.monotonic() - self._taken_s)
+
+    def get(self, place: tuple[int, int]) -> dict[str, Any] | None:
+        return self._known.get(place)
 
 
 def _end(told: dict[str, Any]) -> LogEnd:

@@ -27,7 +27,7 @@ class EventFiles:
         """Write one; the path, which holds nothing if the disk refused (the log says so)."""
         path = self._folder / f"consensus-{time.time_ns() // 1_000_000}.events"
         try:
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(0o700, exist_ok=True)
             # Commands of administrators are in it: for the owner's eyes.
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "wb") as file:

@@ -279,7 +279,7 @@ class Node:
     def _native(self, directory: DataDirectory, level: int) -> _node.Node:
         """`level`: what is known before the log is read on; an order raises it."""
         settings, identity = self.settings, directory.identity
-        directory.log.mkdir(exist_ok=True)
+        directory.log.mkdir(0o700, exist_ok=True)
         return _node.Node(
             data=os.fspath(directory.log),
             cluster=identity.cluster,

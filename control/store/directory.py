@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from ringfence.control.model.ids import UUID_BYTES
 from ringfence.control.store import identity as identities
-from ringfence.control.store.files import sync_directory, write_atomically
+from ringfence.control.store.files import FOLDER_MODE, make_private, sync_directory, write_atomically
 from ringfence.control.store.identity import Identity
 from ringfence.control.store.journal import Journal, remove_leftover
 from ringfence.control.store.lock import DirectoryLock
@@ -165,7 +165,7 @@ def _locked(root: Path, opened: Callable[[Path, DirectoryLock], Opened]) -> Open
     if root.is_symlink() and not root.exists():
         raise StorageError(f"data directory {root} links to {root.readlink()}, which is not there; mount it")
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         _check_unlocked(root)
         lock = DirectoryLock(root / "lock")
     except OSError as error:
@@ -191,6 +191,8 @@ def _opened(root: Path, lock: DirectoryLock) -> DataDirectory:
         remove_leftover(path) if path.parent.exists() else None
     if not directory.journal.exists():
         _make_journal(directory)
+    make_private(root / "store.toml", root / "lock", directory.journal.parent)
+    make_private(directory.journal, directory.snapshot, directory.installing)
     return directory
 
 
@@ -235,6 +237,6 @@ def _make_journal(directory: DataDirectory) -> None:
             "metadata from a "
             "backup. Nothing was changed"
         )
-    directory.journal.parent.mkdir(exist_ok=True)
+    directory.journal.parent.mkdir(FOLDER_MODE, exist_ok=True)
     sync_directory(directory.root)
     Journal.create(directory.journal, history=directory.identity.history)

@@ -8,6 +8,7 @@ import os
 import stat
 from pathlib import Path
 
+from ringfence.control.store.files import FILE_MODE
 from ringfence.native.errors import StoreLockedError
 
 
@@ -24,7 +25,7 @@ class DirectoryLock:
         self.path = path
         self._tells = True
         try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             if error.errno not in {errno.EROFS, errno.EACCES} or not read_only:
                 raise

@@ -56,7 +56,17 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
     assert done.returncode == 0, done.stderr
     assert "Example:" in done.stdout
     assert f"ringfence {name}" in done.stdout
-    if name not in {"topic", "node", "partition", "rebalance", "debug", "token", "config", "producer"}:
+    if name not in {
+        "topic",
+        "node",
+        "partition",
+        "rebalance",
+        "debug",
+        "token",
+        "config",
+        "producer",
+        "cluster",
+    }:
         assert "--json" in done.stdout
 
 

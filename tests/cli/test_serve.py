@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from prometheus_client.parser import text_string_to_metric_families
 
 import ringfence
 from ringfence.control.cli.exits import Exit
 from tests.documents import ROOT
+from tests.exposition import parsed
 from tests.system.harness import (
     PROGRAM,
     SCHEMA,
@@ -198,9 +200,15 @@ def test_health_and_metrics_are_served_beside(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             metrics = answer.read().decode()
     assert "ringfence_up 1.0" in metrics
+    families = parsed(metrics)
+    assert {family.kind for family in families.values()} == {"counter", "gauge"}
+    assert families["ringfence_requests"].kind == "counter"
+    assert families["ringfence_store_partitions"].kind == "gauge"
+    known = {family.name for family in text_string_to_metric_families(metrics)}
+    assert known == families.keys(), "Prometheus' own parser for Python reads the same families"
     guide = (ROOT / "docs" / "operations.md").read_text()
-    names = [line.split()[0] for line in metrics.splitlines() if not line.startswith("#")]
-    counted = [name for name in names if not name.startswith("ringfence_refused_")]
+    shown = [name for name, family in families.items() if family.samples]
+    counted = [name for name in shown if not name.startswith("ringfence_refused_")]
     missing = [
         name
         for name in counted

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ringfence.control.machines.metadata import apply
 from ringfence.control.model.change_commands import (
     AbortChange,
+    ChangeSteps,
     CleanChange,
     CommitChange,
     ConfirmLeft,
@@ -326,7 +327,11 @@ def change_commands(state: MetadataState) -> st.SearchStrategy[Command]:
         for number, one in state.kept.items()
         for late in (0, 1)
     ]
-    known = [*left, *failed, *kept, *steps, *steps, *steps] or [
+    single = {
+        step.partition: step for step in steps if isinstance(step, CommitChange | ConfirmOpened | CleanChange)
+    }
+    several = [ChangeSteps(steps=tuple(single.values()))] if single else []
+    known = [*left, *failed, *kept, *several, *steps, *steps, *steps] or [
         HoldChange(partition=PartitionId(7), change=ChangeId(3))
     ]
     if not places:

@@ -99,6 +99,28 @@ def test_an_empty_directory_becomes_a_store_and_keeps_its_identity(tmp_path: Pat
     assert len({made.cluster, made.history, made.store}) == 3
 
 
+def test_nobody_but_the_nodes_user_reads_the_metadata(tmp_path: Path) -> None:
+    """Hashes of tokens stand in it, and what the node shows to others. Older programs wrote 640."""
+    umask = os.umask(0)
+    try:
+        root = tmp_path / "data"
+        open_directory(root).close()
+        assert modes(root) == {}
+        for path in (root / "store.toml", root / "lock", root / "metadata" / "journal"):
+            path.chmod(0o640)
+        (root / "metadata").chmod(0o755)
+        open_directory(root).close()
+        assert modes(root) == {}, "a directory of an older program is made private by the next start"
+    finally:
+        os.umask(umask)
+
+
+def modes(root: Path) -> dict[str, str]:
+    """Of what group or others may use."""
+    found = {path: path.stat().st_mode for path in (root, *root.rglob("*"))}
+    return {str(path): oct(mode) for path, mode in found.items() if mode & 0o077}
+
+
 def test_a_second_process_is_refused_and_told_the_pid(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

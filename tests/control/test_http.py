@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from ringfence.control.http.endpoint import beside
+from ringfence.control.http.metrics import Family, written
 from ringfence.native.errors import ConfigError
 from tests.control.test_node import Bench, run, soon
+from tests.exposition import parsed
 from tests.system.harness import free_port
 
 
@@ -48,10 +50,33 @@ def test_probes_and_metrics_tell_how_the_node_fares(tmp_path: Path, monkeypatch:
             lines = text.splitlines()
             assert "ringfence_up 1.0" in lines
             assert "ringfence_reasons 1.0" in lines
-            assert any(line.startswith("ringfence_requests ") for line in lines)
+            families = parsed(text)
+            assert families["ringfence_requests"].kind == "counter"
+            assert families["ringfence_topics"].kind == "gauge"
             assert (await fetched(f"{address}/nope"))[0] == 404
 
     run(tmp_path, monkeypatch, work, http="127.0.0.1:0")
+
+
+def test_names_of_topics_break_no_line_of_the_page() -> None:
+    labels = (("topic", 'a"b\\c\nd'), ("partition", "0"))
+    page = written([Family("ringfence_x", "gauge", "one\nline", ((labels, 1.5),))]).decode()
+    assert page.splitlines()[2] == 'ringfence_x{partition="0",topic="a\\"b\\\\c\\nd"} 1.5'
+    assert parsed(page)["ringfence_x"].kind == "gauge"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "# HELP a b\n# HELP a c\na 1.0\n",
+        "# TYPE a gauge\na 1.0\na 2.0\n",
+        "# TYPE a gauge\n# TYPE a counter\na 1.0\n",
+        '# TYPE a gauge\na 1.0\n# TYPE b gauge\nb 1.0\na{x="1"} 1.0\n',
+    ],
+)
+def test_the_strict_parser_refuses_what_scrapers_refuse(page: str) -> None:
+    with pytest.raises(AssertionError):
+        parsed(page)
 
 
 def test_its_address_is_known_from_the_start_on_unless_the_system_chooses_a_port(

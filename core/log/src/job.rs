@@ -69,6 +69,13 @@ impl JobDone {
         self.job.bytes()
     }
 
+    /// True when this job removed a segment: a reader that has it open must close it before its space is free.
+    #[must_use]
+    pub fn has_removed(&self) -> bool {
+        let outcomes = self.job.steps.iter().zip(&self.steps);
+        outcomes.into_iter().any(|(step, outcome)| matches!((step, outcome), (Step::Remove { .. }, Ok(()))))
+    }
+
     /// The group that is durable now, taken out: its bytes may go to replicas before their blocks are used again. What
     /// is a staging block belongs back to the shard ([`crate::Shard::keep_staging`]). `None` if nothing was written, or
     /// not with success.

@@ -82,6 +82,11 @@ impl<S: Storage> Reader<S> {
         Self { window: Window::new(storage) }
     }
 
+    /// Close files that are gone. Until then the file system keeps their space.
+    pub fn close_gone(&mut self) {
+        self.window.refresh();
+    }
+
     /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is
     /// larger than the limit is returned alone. An empty answer says where the next read goes on.
     ///

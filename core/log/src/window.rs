@@ -13,7 +13,8 @@ use crate::storage::{Storage, StorageError};
 /// wait less than many small ones, and the writes lose less to them. With room for what lies between large records, so
 /// that four of 1 MiB need no second look.
 pub const WINDOW_BYTES: usize = (4 << 20) + (64 << 10);
-/// Open files of one reader; a file that is gone is closed at the next read, so that its space comes back.
+/// Open files of one reader. A file that is gone is closed when it is removed, or at the next read: an open file keeps
+/// its space.
 const FILES_MAX: usize = 16;
 const ALIGN: u64 = 4096;
 

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use ringfence_routing::IdMap;
-use ringfence_transport::Connection;
+use ringfence_transport::{Connection, Standing};
 use ringfence_wire::{Code, Opcode, RequestHeader, Right};
 use sha2::{Digest, Sha256};
 
@@ -205,6 +205,18 @@ impl Engine {
         grant.map(|grant| (grant.prefix.clone(), grant.name.clone())).unwrap_or_default()
     }
 
+    /// What the transport may give to the connection.
+    pub(crate) fn standing(&self, of: Connection) -> Standing {
+        if !self.access.table.is_asked {
+            return Standing::Node;
+        }
+        match self.connections.pass(of).rights {
+            0 => Standing::Stranger,
+            rights if rights & Right::Node as u8 != 0 => Standing::Node,
+            _ => Standing::Client,
+        }
+    }
+
     /// What HELLO presented.
     pub(crate) fn present(&mut self, from: Connection, credential: Option<&[u8]>) -> Result<(), Refusal> {
         let pass = self.access.judge(credential.map(hash_of), self.unix_ms);
@@ -235,6 +247,9 @@ impl Engine {
         self.access.set_next_expiry(self.unix_ms);
         let (access, unix_ms) = (&self.access, self.unix_ms);
         self.connections.judge(|pass| access.judge(pass.hash, unix_ms));
+        for connection in self.connections.all() {
+            effects.standings.push((connection, self.standing(connection)));
+        }
         if !access.table.is_asked {
             return;
         }

@@ -22,11 +22,14 @@ struct Followed {
 struct Peer {
     topics: Vec<Followed>,
     pass: Pass,
+    /// It has asked for something that it may ask for: a part of the credit is its own.
+    is_heard: bool,
 }
 
 #[derive(Debug, Default)]
 pub struct Connections {
     peers: IdMap<Peer>,
+    heard: usize,
 }
 
 impl Connections {
@@ -35,7 +38,23 @@ impl Connections {
     }
 
     pub fn closed(&mut self, connection: Connection) {
-        self.peers.remove(&connection.0);
+        let gone = self.peers.remove(&connection.0);
+        self.heard -= usize::from(gone.is_some_and(|peer| peer.is_heard));
+    }
+
+    /// The connection has asked for what it may ask for. True the first time.
+    pub fn hear(&mut self, connection: Connection) -> bool {
+        if self.heard == self.peers.len() {
+            return false;
+        }
+        let is_new = self.peers.get_mut(&connection.0).is_some_and(|peer| !std::mem::replace(&mut peer.is_heard, true));
+        self.heard += usize::from(is_new);
+        is_new
+    }
+
+    /// Connections that have asked for what they may ask for. Others wait, are silent, or were refused.
+    pub fn heard(&self) -> usize {
+        self.heard
     }
 
     /// What the connection may do.
@@ -54,6 +73,10 @@ impl Connections {
         for peer in self.peers.values_mut() {
             peer.pass = judge(peer.pass);
         }
+    }
+
+    pub fn all(&self) -> Vec<Connection> {
+        self.peers.keys().map(|id| Connection(*id)).collect()
     }
 
     /// (connection, topic) of all that are told of changes.

@@ -70,6 +70,7 @@ impl Engine {
         if let Err(refusal) = presented {
             return self.refuse(from, header, &refusal, effects);
         }
+        self.heard(from);
         let mut answer = self.echo(header);
         answer.status = Status::Ready as u8;
         answer.flags = ANSWER_FLAG_CONTROL;

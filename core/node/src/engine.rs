@@ -16,6 +16,7 @@ use std::sync::Arc;
 use ringfence_buffer::Pool;
 use ringfence_log::{Shard, Status};
 use ringfence_routing::{IdMap, Tables};
+use ringfence_transport::Connection;
 
 use crate::access::Access;
 use crate::acks::Acks;
@@ -166,7 +167,6 @@ impl Engine {
             Event::Opened(connection) => {
                 self.counters.connections_opened += 1;
                 self.connections.opened(connection);
-                self.grant();
             }
             Event::Closed(connection) => {
                 self.counters.connections_closed += 1;
@@ -215,9 +215,17 @@ impl Engine {
         self.refuse_all_waiting(effects);
     }
 
-    /// Every connection may have an equal share of half the pool unanswered, and always one message.
+    /// A connection asks for what it may ask for. From its first such request on it counts for the credit.
+    pub(crate) fn heard(&mut self, from: Connection) {
+        if self.connections.hear(from) {
+            self.grant();
+        }
+    }
+
+    /// Every connection that asks may have an equal share of half the pool unanswered, and always one message. Silent
+    /// and refused ones take nothing of it.
     fn grant(&mut self) {
-        let share = self.settings.pool_bytes / 2 / self.connections.len().max(1);
+        let share = self.settings.pool_bytes / 2 / self.connections.heard().max(1);
         self.credit_bytes = share.max(CREDIT_MIN) as u64;
     }
 

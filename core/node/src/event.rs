@@ -5,7 +5,7 @@ use ringfence_log::{
     Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, Reader, ScrubDone, ScrubPlan,
     Scrubber, Storage, StorageError,
 };
-use ringfence_transport::{Connection, Inbound, Outbound};
+use ringfence_transport::{Connection, Inbound, Outbound, Standing};
 use ringfence_wire::crc_of;
 
 use crate::access::AccessTable;
@@ -177,4 +177,6 @@ pub struct Effects {
     pub outcomes: Vec<Outcome>,
     /// To other nodes, in order.
     pub peers: Vec<ToPeer>,
+    /// Of connections whose rights changed although they sent nothing.
+    pub standings: Vec<(Connection, Standing)>,
 }

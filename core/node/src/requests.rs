@@ -42,6 +42,9 @@ impl Engine {
         if let Err(refusal) = self.check_right(from, opcode, &header) {
             return self.refuse(from, &header, &refusal, effects);
         }
+        if opcode.right().is_some() {
+            self.heard(from);
+        }
         match opcode {
             Opcode::Publish | Opcode::Stage => {
                 self.counters.publishes += 1;

@@ -95,6 +95,7 @@ impl Engine {
         self.tick_mends(now, pool, effects);
         if now.mono_ms >= self.scrub.proved_ms + PROVE_MS {
             self.scrub.proved_ms = now.mono_ms;
+            self.forget_gone(effects);
             self.prove_quarantined();
         }
         self.next_scrub(now, effects);
@@ -220,6 +221,16 @@ impl Engine {
         let cured: Vec<Place> = of_file.filter(|place| !found.contains(place)).collect();
         for place in cured {
             self.forget_rot(place, "it is not found any more", effects);
+        }
+    }
+
+    /// Damage in files that retention, a truncate or a drop gave up. No round comes to them again, so it would stay a
+    /// reason for ever: that of a group's directory, say, which no replica can repair.
+    fn forget_gone(&mut self, effects: &mut Effects) {
+        let is_gone = |file: u64| self.sealed(file).is_none_or(|(pin, _)| pin.number != file);
+        let gone: Vec<Place> = self.scrub.rots.keys().copied().filter(|(file, _)| is_gone(*file)).collect();
+        for place in gone {
+            self.forget_rot(place, "its file is gone", effects);
         }
     }
 

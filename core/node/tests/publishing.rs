@@ -2,7 +2,7 @@
 
 use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order};
 use ringfence_node::{Event, Order, Outcome};
-use ringfence_transport::Connection;
+use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     ANSWER_FLAG_REPEATED, Code, ExtensionKind, Opcode, RedirectReason, RequestHeader, Status, crc_of, extension,
 };
@@ -247,6 +247,10 @@ fn credit_is_shared_between_connections() {
     let request = world.request(Opcode::EndOffsets);
     let alone = world.ask(&request, &[]).header.credit_bytes;
     world.event(Event::Opened(Connection(2)));
+    let request = world.request(Opcode::EndOffsets);
+    assert_eq!(world.ask(&request, &[]).header.credit_bytes, alone, "a silent connection takes no share");
+    let header = world.request(Opcode::EndOffsets).seal();
+    world.event(Event::Request { connection: Connection(2), header: &header, body: Inbound::Small(&[]) });
     let request = world.request(Opcode::EndOffsets);
     assert_eq!(world.ask(&request, &[]).header.credit_bytes, alone / 2);
     world.event(Event::Closed(Connection(2)));

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Incoming, Limits, NativeTransport, Outbound, Transport, ZmqTransport};
+use ringfence_transport::{Incoming, Limits, NativeTransport, Outbound, Taken, Transport, ZmqTransport};
 
 const LIMITS: Limits = Limits {
     message_bytes: 64 << 20,
@@ -113,7 +113,7 @@ fn main() {
             if let Incoming::Request { connection, header, .. } = incoming {
                 answers.push((connection, *header));
             }
-            0
+            Taken::default()
         };
         transport.poll(1000, &mut pool, &mut take).expect("poll");
         polls += 1;

@@ -4,6 +4,7 @@ use ringfence_buffer::Pool;
 use ringfence_wire::{HEADER_BYTES, MESSAGE_BYTES_MAX, Opcode, RECORD_HEADER_BYTES};
 
 use crate::bodies::{Turns, Wanted};
+use crate::standing::{HELLO_BODY_BYTES_MAX, Standing};
 use crate::zmtp::{Broken, COMMAND_BYTES_MAX, Command, End, GREETING_BYTES, read_command, read_frame, read_greeting};
 use crate::{Inbound, Payload};
 
@@ -14,7 +15,7 @@ pub const LARGE_BODY_BYTES: usize = 32 * 1024;
 pub const RECORDS_BYTES: usize = 2 << 20;
 
 /// Where a header names its opcode.
-const OPCODE_AT: usize = 6;
+pub const OPCODE_AT: usize = 6;
 
 /// A body that is being received straight into its block.
 pub struct Receiving {
@@ -91,6 +92,7 @@ pub enum Step<'a> {
 pub fn step<'a>(
     stage: Stage,
     theirs: End,
+    standing: Standing,
     bytes: &'a [u8],
     limits: &Turns,
     pool: &mut Pool,
@@ -122,7 +124,7 @@ pub fn step<'a>(
     if !frame.more {
         return Ok((Step::Message { header, body: Inbound::Small(&[]) }, header_end));
     }
-    on_body(theirs, header, header_end, bytes, limits, pool)
+    on_body(theirs, standing, header, header_end, bytes, limits, pool)
 }
 
 fn on_command(stage: Stage, theirs: End, body: &[u8]) -> Result<Step<'_>, Broken> {
@@ -139,19 +141,23 @@ fn is_records(header: &[u8; HEADER_BYTES]) -> bool {
     header[OPCODE_AT] == Opcode::Replicate as u8
 }
 
-/// The longest body behind this header where clients' bodies have at most `max` bytes. Between nodes travels what was
+/// The longest body of this peer behind this header where clients' bodies have at most `max` bytes. Between nodes travels what was
 /// stored when the limit was another, and a partition's tables, which no body of a client bounds: there the pool does.
 /// Half of it, because a body must find a block beside what is under way.
 #[must_use]
-pub fn body_bytes_max(header: &[u8; HEADER_BYTES], max: usize, pool_bytes: usize) -> usize {
-    if !is_records(header) {
-        return max;
+pub fn body_bytes_max(standing: Standing, header: &[u8; HEADER_BYTES], max: usize, pool_bytes: usize) -> usize {
+    match standing {
+        Standing::Stranger => return HELLO_BODY_BYTES_MAX,
+        Standing::Node if is_records(header) => {}
+        Standing::Client | Standing::Node => return max,
     }
     MESSAGE_BYTES_MAX.min(pool_bytes / 2).max(RECORDS_BYTES).max(max) + RECORD_HEADER_BYTES
 }
 
+#[allow(clippy::too_many_arguments)] // what is known of the peer, of its message, and of the room for it
 fn on_body<'a>(
     theirs: End,
+    standing: Standing,
     header: &'a [u8; HEADER_BYTES],
     header_end: usize,
     bytes: &'a [u8],
@@ -164,9 +170,10 @@ fn on_body<'a>(
     }
     // Records between nodes bring their own headers: no room in front.
     let at = if is_records(header) { 0 } else { RECORD_HEADER_BYTES };
-    if frame.bytes > body_bytes_max(header, limits.message_bytes, pool.budget_bytes()) {
+    if frame.bytes > body_bytes_max(standing, header, limits.message_bytes, pool.budget_bytes()) {
         return Err(Broken("a body above the limit"));
     }
+    let is_of_node = theirs == End::Router || (standing == Standing::Node && is_records(header));
     let start = header_end + frame.head;
     if frame.bytes < LARGE_BODY_BYTES {
         let Some(body) = bytes.get(start..start + frame.bytes) else { return Ok((Step::More, 0)) };
@@ -176,7 +183,7 @@ fn on_body<'a>(
         return Err(Broken("a body that the whole pool does not hold")); // it would wait for ever
     }
     let here = &bytes[start..bytes.len().min(start + frame.bytes)];
-    let wanted = Wanted { bytes: at + frame.bytes, is_of_node: is_records(header) || theirs == End::Router };
+    let wanted = Wanted { bytes: at + frame.bytes, is_of_node };
     // What is whole already never stands in the pool half arrived.
     let may = here.len() == frame.bytes || wanted.may_begin(limits.arriving_bytes, pool.budget_bytes());
     let Some(mut block) = may.then(|| pool.take(wanted.bytes)).flatten() else {

@@ -22,6 +22,7 @@ mod native;
 mod outbound;
 mod peer;
 mod slots;
+mod standing;
 mod waker;
 #[cfg(feature = "libzmq")]
 mod zmq;
@@ -33,8 +34,9 @@ mod zmtp;
 
 use ringfence_buffer::{Block, Pool};
 
-pub use inbound::{LARGE_BODY_BYTES, RECORDS_BYTES, body_bytes_max};
+pub use inbound::{LARGE_BODY_BYTES, OPCODE_AT, RECORDS_BYTES, body_bytes_max};
 pub use native::NativeTransport;
+pub use standing::{HELLO_BODY_BYTES_MAX, HELLO_MS, Standing};
 #[cfg(feature = "libzmq")]
 pub use zmq::ZmqTransport;
 
@@ -117,8 +119,23 @@ pub enum Incoming<'a> {
     Closed(Connection),
 }
 
-/// Takes what happened; returns the work that it made beyond its own bytes, in bytes.
-pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool) -> usize;
+/// What came of something that happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Work that it made beyond its own bytes, in bytes.
+    pub work_bytes: usize,
+    /// Who the peer is from here on; `None`: as before.
+    pub standing: Option<Standing>,
+}
+
+impl From<usize> for Taken {
+    fn from(work_bytes: usize) -> Self {
+        Self { work_bytes, standing: None }
+    }
+}
+
+/// Takes what happened.
+pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool) -> Taken;
 
 /// Ends a `poll` from another thread; cheap, and never blocks.
 pub trait Waker: Send + Sync {
@@ -137,7 +154,7 @@ pub struct Limits {
     pub outbound_bytes: usize,
     /// Also, beside a second for each MiB, how long a body may be on its way while others wait for its room.
     pub stalled_ms: u64,
-    /// A peer must finish its handshake within this.
+    /// A peer must finish ZMTP's handshake within this; [`HELLO_MS`] is for what comes after it.
     pub handshake_ms: u64,
     /// Silence after which a ZMTP PING is sent; a peer silent for three of them is closed.
     pub heartbeat_ms: u64,
@@ -172,7 +189,7 @@ pub trait Transport {
     /// Wait at most `timeout_ms` for something to do, then hand everything that is ready to `take`,
     /// in the order of arrival within each connection. A pool without free blocks stops reading from
     /// the sockets (TCP's own back-pressure), never an error. `take` returns what a message cost beyond its own
-    /// bytes, in bytes: a connection that made much work of few bytes waits while the others have their turns.
+    /// bytes: a connection that made much work of few bytes waits while the others have their turns.
     ///
     /// # Errors
     /// Only what no single connection can cause.
@@ -186,6 +203,9 @@ pub trait Transport {
 
     /// Close a connection after what is queued was written, or at once.
     fn close(&mut self, connection: Connection, at_once: bool);
+
+    /// Who a peer is has changed although it sent nothing: tokens changed, or one expired.
+    fn set_standing(&mut self, connection: Connection, standing: Standing);
 
     /// So many bytes of the pool are waited for outside of the transport (0: none), and bodies that are overdue give way
     /// to it as they do to other bodies. Where messages are handed over whole, none is ever half arrived.

@@ -22,8 +22,9 @@ use crate::inbound::Stage;
 use crate::listeners::{Accepted, LISTENER, Listeners};
 use crate::peer::{Reading, Turn, Watched};
 use crate::slots::{SLOT_BITS, Slots};
+use crate::standing::strangers_max;
 use crate::waker::EventWaker;
-use crate::{Bodies, Connection, Incoming, Limits, Outbound, Take, Transport, Waker};
+use crate::{Bodies, Connection, Incoming, Limits, Outbound, Standing, Take, Transport, Waker};
 
 /// Shared by all connections: at least a small message with its heads twice; one receive brings some hundred rows.
 const SCRATCH_BYTES: usize = 128 * 1024;
@@ -129,9 +130,12 @@ impl NativeTransport {
                 Accepted::Lost => continue,
                 Accepted::Nothing => return,
             };
+            if let Some(oldest) = self.slots.stranger_above(strangers_max(self.limits.connections)) {
+                self.end(oldest);
+            }
             if self.slots.count() >= self.limits.connections {
-                // Whoever only connects keeps nobody out: the oldest without a handshake gives way.
-                match self.slots.next_unproven() {
+                // A peer that only connects keeps no client out.
+                match self.slots.to_give_up() {
                     Some(oldest) => self.end(oldest),
                     None => continue, // closed at once
                 }
@@ -367,6 +371,16 @@ impl Transport for NativeTransport {
         if let Some(peer) = self.slots.get(slot) {
             peer.reading = Reading::Closing;
             self.dirty.push(slot);
+        }
+    }
+
+    fn set_standing(&mut self, connection: Connection, standing: Standing) {
+        let now_ms = self.now_ms();
+        let Some(peer) = self.slots.find(connection).and_then(|slot| self.slots.get(slot)) else { return };
+        let was_stranger = peer.trust.is_stranger();
+        peer.trust.set(standing, now_ms);
+        if peer.trust.is_stranger() && !was_stranger {
+            self.slots.distrust(connection);
         }
     }
 

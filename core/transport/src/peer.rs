@@ -1,17 +1,19 @@
 //! One connection of the native transport: its socket, what it has received so far, what waits to be written.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use ringfence_buffer::Pool;
 use rustix::io::{Errno, readv};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, getpeername, recv, sendmsg};
 
 use crate::bodies::{Turns, Wanted, overdue_ms};
 use crate::inbound::{Receiving, Stage, Step, step};
 use crate::outbound::{Queue, SLICES_MAX};
+use crate::standing::Trust;
 use crate::zmtp::{Broken, End, greeting, ping, pong, ready};
-use crate::{Connection, Inbound, Incoming, Limits, Take};
+use crate::{Connection, Inbound, Incoming, Limits, Take, Taken};
 
 /// Bytes one peer may hand in before the others get their turn: a large message or some hundred small ones.
 const TURN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -60,6 +62,11 @@ pub struct Peer {
     pub socket: OwnedFd,
     pub queue: Queue,
     pub stage: Stage,
+    pub trust: Trust,
+    /// It has handed in a message.
+    pub has_spoken: bool,
+    /// Where it comes from; `None` for a socket of this machine.
+    pub address: Option<IpAddr>,
     /// Speaks ZMTP 3.1, so it may be sent a PING.
     pub pings: bool,
     pub opened_ms: u64,
@@ -84,9 +91,12 @@ impl Peer {
         queue.push_raw(&greeting());
         Self {
             connection,
-            socket,
             queue,
             stage: Stage::Greeting,
+            trust: Trust::default(),
+            has_spoken: false,
+            address: address_of(&socket),
+            socket,
             pings: false,
             opened_ms: now_ms,
             heard_ms: now_ms,
@@ -99,6 +109,19 @@ impl Peer {
             receiving_ms: now_ms,
             after_large: false,
             debt: 0,
+        }
+    }
+
+    /// It has not shown who it is: no handshake, or no HELLO that was accepted where one must be.
+    pub fn is_stranger(&self) -> bool {
+        self.stage != Stage::Open || self.trust.is_stranger()
+    }
+
+    /// What a message or its opening led to.
+    fn taken(&mut self, taken: Taken, now_ms: u64) {
+        self.debt += taken.work_bytes;
+        if let Some(standing) = taken.standing {
+            self.trust.set(standing, now_ms);
         }
     }
 
@@ -168,7 +191,8 @@ impl Peer {
         let (header, payload) = receiving.whole();
         self.after_large = true;
         let connection = self.connection;
-        self.debt += take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
+        let taken = take(Incoming::Request { connection, header: &header, body: Inbound::Large(payload) }, pool);
+        self.taken(taken, limits.now_ms);
         self.parse(&scratch[..bytes.saturating_sub(room)], limits, pool, take)?;
         Ok(bytes)
     }
@@ -200,8 +224,8 @@ impl Peer {
                 outcome = Err(Turn::Spent);
                 break;
             }
-            let (step, used) =
-                step(self.stage, self.theirs(), &bytes[at..], limits, pool).map_err(|Broken(why)| Turn::Closed(why))?;
+            let (step, used) = step(self.stage, self.theirs(), self.trust.standing(), &bytes[at..], limits, pool)
+                .map_err(|Broken(why)| Turn::Closed(why))?;
             at += used;
             match step {
                 Step::More => break,
@@ -216,7 +240,9 @@ impl Peer {
                 }
                 Step::Message { header, body } => {
                     self.after_large = matches!(body, Inbound::Large(_));
-                    self.debt += take(Incoming::Request { connection: self.connection, header, body }, pool);
+                    self.has_spoken = true;
+                    let taken = take(Incoming::Request { connection: self.connection, header, body }, pool);
+                    self.taken(taken, limits.now_ms);
                 }
                 Step::Greeted { minor } => {
                     self.pings = minor >= 1;
@@ -225,7 +251,8 @@ impl Peer {
                 }
                 Step::Opened => {
                     self.stage = Stage::Open;
-                    self.debt += take(Incoming::Opened(self.connection), pool);
+                    let taken = take(Incoming::Opened(self.connection), pool);
+                    self.taken(taken, limits.now_ms);
                 }
                 Step::Ping(context) => self.queue.push_raw(&pong(context)),
                 Step::Skip => {}
@@ -272,6 +299,9 @@ impl Peer {
         if self.stage != Stage::Open {
             return if since(self.opened_ms) > limits.handshake_ms { Err("no handshake in time") } else { Ok(()) };
         }
+        if self.trust.is_late(now_ms) {
+            return Err("no HELLO was accepted in time");
+        }
         if self.queue.waiting_bytes() > 0 && since(self.progress_ms) > limits.stalled_ms {
             return Err("the peer does not read");
         }
@@ -294,6 +324,11 @@ impl Peer {
             Ok(())
         }
     }
+}
+
+fn address_of(socket: &OwnedFd) -> Option<IpAddr> {
+    let address = SocketAddr::try_from(getpeername(socket).ok()??).ok()?;
+    Some(address.ip())
 }
 
 fn received(outcome: Result<usize, Errno>) -> Result<usize, Turn> {

@@ -1,10 +1,13 @@
-//! The connections of the native transport: a slab of peers, and who of them has not shown a handshake yet.
+//! Hold the connections of the native transport: a slab of peers, and those that give way to newer ones.
+//!
+//! Two kinds give way. Strangers have shown no handshake, or no token where one is asked for: they have a share of the
+//! connections. A silent peer has done its handshake and never sent a message: it gives way when no place is left. The
+//! oldest goes first, of the address that has most of them: a flood from one address ends its own.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use crate::Connection;
-use crate::inbound::Stage;
 use crate::peer::Peer;
 
 /// Slots are the low bits of a connection's number; the others count, so that no number comes twice.
@@ -14,7 +17,7 @@ pub const SLOT_BITS: u32 = 20;
 pub struct Slots {
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Connections without a handshake, oldest first; among them such as have opened or ended since.
+    /// Strangers and silent peers, oldest first; among them such as have shown themselves or ended since.
     unproven: VecDeque<Connection>,
     opened: u64,
 }
@@ -67,27 +70,51 @@ impl Slots {
         Some(peer)
     }
 
-    /// The slot of the oldest connection without a handshake; asked again, the next one.
-    pub fn next_unproven(&mut self) -> Option<usize> {
-        while let Some(oldest) = self.unproven.pop_front() {
-            if let Some(slot) = self.unproven_slot(oldest) {
-                return Some(slot);
+    /// The tokens changed, and it has no rights any more.
+    pub fn distrust(&mut self, connection: Connection) {
+        if !connection.is_outgoing() {
+            self.unproven.push_back(connection);
+        }
+    }
+
+    /// The slot of the stranger that gives way to a newer connection when there are more than `max`.
+    pub fn stranger_above(&mut self, max: usize) -> Option<usize> {
+        if self.unproven.len() <= max {
+            return None;
+        }
+        self.trim_unproven();
+        let strangers = self.unproven.iter().filter(|one| self.is(**one, Peer::is_stranger)).count();
+        if strangers > max { self.first_to_go(Peer::is_stranger) } else { None }
+    }
+
+    /// The slot that is given up when no place is left: a stranger's, else a silent peer's.
+    pub fn to_give_up(&mut self) -> Option<usize> {
+        self.first_to_go(Peer::is_stranger).or_else(|| self.first_to_go(|peer| !peer.has_spoken))
+    }
+
+    /// Forget those that have shown themselves or ended.
+    pub fn trim_unproven(&mut self) {
+        let mut unproven = std::mem::take(&mut self.unproven);
+        unproven.retain(|one| self.is(*one, |peer| peer.is_stranger() || !peer.has_spoken));
+        self.unproven = unproven;
+    }
+
+    fn is(&self, connection: Connection, what: impl Fn(&Peer) -> bool) -> bool {
+        self.find(connection).and_then(|slot| self.peers[slot].as_ref()).is_some_and(what)
+    }
+
+    /// The oldest such connection, of the address that has most of them.
+    fn first_to_go(&self, what: impl Fn(&Peer) -> bool) -> Option<usize> {
+        let mut counts = HashMap::new();
+        for slot in self.unproven.iter().filter_map(|one| self.find(*one)) {
+            if let Some(peer) = self.peers[slot].as_ref().filter(|peer| what(peer)) {
+                let (count, _) = counts.entry(peer.address).or_insert((0_usize, slot));
+                *count += 1;
             }
         }
-        None
-    }
-
-    /// Forget those in front that have opened or ended. What stays is at most what came within one handshake's time.
-    pub fn trim_unproven(&mut self) {
-        while let Some(oldest) = self.unproven.front().copied()
-            && self.unproven_slot(oldest).is_none()
-        {
-            self.unproven.pop_front();
-        }
-    }
-
-    fn unproven_slot(&self, connection: Connection) -> Option<usize> {
-        let slot = self.find(connection)?;
-        self.peers[slot].as_ref().filter(|peer| peer.stage != Stage::Open).map(|_| slot)
+        // Of equal counts the one with the oldest connection, whose number is the lowest.
+        let age = |slot: usize| self.peers[slot].as_ref().map_or(u64::MAX, |peer| peer.connection.0);
+        let most = counts.into_values().max_by_key(|(count, slot)| (*count, std::cmp::Reverse(age(*slot))));
+        most.map(|(_, slot)| slot)
     }
 }

@@ -7,6 +7,10 @@
 //! - All peers share one queue: an exhausted pool stops reading all of them, as one peer cannot be left unread.
 //!   Therefore a peer whose answers pile up beyond `outbound_bytes` is cut at once, not after `stalled_ms`.
 //! - A peer is cut by shutting down libzmq's own socket, so answers in its pipe may be lost with it.
+//! - A peer that never sent a message cannot be cut: libzmq tells the socket of a peer with its first message only. Its
+//!   place is free for others, its descriptor stays until it goes. Peers within ZMTP's handshake are libzmq's alone.
+//! - A body is in libzmq's memory before this thread sees whose it is: bodies of strangers are held to HELLO's size when
+//!   they are whole, and take nothing of the pool. No address is known, so the oldest stranger of all gives way.
 //! - Bodies in its pipes are counted in messages: `RECEIVE_QUEUE_BYTES` a peer, whatever their size.
 
 use std::ffi::c_int;
@@ -25,7 +29,9 @@ use crate::inbound::{LARGE_BODY_BYTES, body_bytes_max};
 use crate::waker::EventWaker;
 use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
-use crate::{Connection, Inbound, Incoming, Limits, Outbound, Payload, Take, Transport, Waker, address};
+use crate::{
+    Connection, Inbound, Incoming, Limits, Outbound, Payload, Standing, Take, Taken, Transport, Waker, address,
+};
 
 /// What a peer's receive pipe should hold when all its messages are of the largest size.
 const RECEIVE_QUEUE_BYTES: usize = 256 << 20;
@@ -120,9 +126,26 @@ impl ZmqTransport {
     fn opened(&mut self, id: &[u8], pool: &mut Pool, take: Take<'_>) -> Connection {
         let (connection, accepted) = self.peers.add(id, self.limits.connections, self.now_ms());
         if accepted {
-            let _work = take(Incoming::Opened(connection), pool);
+            let taken = take(Incoming::Opened(connection), pool);
+            self.judged(connection, taken);
         }
         connection
+    }
+
+    /// libzmq takes one message of each peer in turn, whatever work it makes.
+    fn judged(&mut self, connection: Connection, taken: Taken) {
+        let now_ms = self.now_ms();
+        if let (Some(standing), Some(peer)) = (taken.standing, self.peers.get(connection)) {
+            peer.trust.set(standing, now_ms);
+        }
+    }
+
+    fn hand_out(&mut self, held: Held, pool: &mut Pool, take: Take<'_>) {
+        let connection = held.connection;
+        match deliver(held, pool, take) {
+            Ok(taken) => self.judged(connection, taken),
+            Err(held) => self.held = Some(held),
+        }
     }
 
     fn message(
@@ -136,7 +159,7 @@ impl ZmqTransport {
     ) {
         // A body that the whole pool does not hold would wait for ever.
         let most_bytes = pool.budget_bytes() - RECORD_HEADER_BYTES;
-        let allowed = |header| most_bytes.min(body_bytes_max(header, self.limits.message_bytes, pool.budget_bytes()));
+        let message_bytes = self.limits.message_bytes;
         let Some(peer) = self.peers.get(connection) else { return };
         if peer.source.is_none() {
             peer.source = first.source();
@@ -147,9 +170,12 @@ impl ZmqTransport {
             }
             return;
         }
+        peer.has_spoken = true;
+        let standing = peer.trust.standing();
+        let allowed = |header| most_bytes.min(body_bytes_max(standing, header, message_bytes, pool.budget_bytes()));
         match <&[u8; HEADER_BYTES]>::try_from(&**first) {
             Ok(header) if whole && body.len() <= allowed(header) => {
-                self.held = deliver(Held { connection, header: *header, body }, pool, take);
+                self.hand_out(Held { connection, header: *header, body }, pool, take);
             }
             _ => self.peers.shut(connection),
         }
@@ -189,19 +215,17 @@ impl ZmqTransport {
 }
 
 /// Hand out a message, or give it back when its body needs a block and there is none.
-fn deliver(held: Held, pool: &mut Pool, take: Take<'_>) -> Option<Held> {
+fn deliver(held: Held, pool: &mut Pool, take: Take<'_>) -> Result<Taken, Held> {
     let Held { connection, header, body } = &held;
     let bytes = body.len();
     let inbound = if bytes < LARGE_BODY_BYTES {
         Inbound::Small(body)
     } else {
-        let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else { return Some(held) };
+        let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else { return Err(held) };
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
         Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
     };
-    // libzmq takes one message of each peer in turn, whatever it costs.
-    let _work = take(Incoming::Request { connection: *connection, header, body: inbound }, pool);
-    None
+    Ok(take(Incoming::Request { connection: *connection, header, body: inbound }, pool))
 }
 
 enum Sent {
@@ -317,7 +341,9 @@ impl Transport for ZmqTransport {
         self.waker.drain();
         if let Some(held) = self.held.take() {
             let open = self.peers.get(held.connection).is_some_and(|peer| peer.phase == Phase::Open);
-            self.held = if open { deliver(held, pool, take) } else { None };
+            if open {
+                self.hand_out(held, pool, take);
+            }
         }
         if self.held.is_none() {
             for _ in 0..ROUND_MESSAGES_MAX {
@@ -329,7 +355,7 @@ impl Transport for ZmqTransport {
         self.sweep(self.now_ms());
         self.flush();
         for connection in std::mem::take(&mut self.peers.ended) {
-            let _work = take(Incoming::Closed(connection), pool);
+            let _nobody_to_charge = take(Incoming::Closed(connection), pool);
         }
         Ok(())
     }
@@ -366,6 +392,10 @@ impl Transport for ZmqTransport {
         } else if let Some(peer) = self.peers.get(connection).filter(|peer| peer.phase == Phase::Open) {
             peer.phase = Phase::Closing { by_ms };
         }
+    }
+
+    fn set_standing(&mut self, connection: Connection, standing: Standing) {
+        self.judged(connection, Taken { work_bytes: 0, standing: Some(standing) });
     }
 
     fn waker(&self) -> Arc<dyn Waker> {

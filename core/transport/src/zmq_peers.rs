@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence_wire::HEADER_BYTES;
 
+use crate::standing::{Trust, strangers_max};
 use crate::zmq_ffi::Source;
 use crate::{Connection, Outbound};
 
@@ -14,6 +15,9 @@ pub struct Peer {
     pub id: Box<[u8]>,
     pub source: Option<Source>,
     pub phase: Phase,
+    pub trust: Trust,
+    /// It has handed in a message.
+    pub has_spoken: bool,
     pub queue: VecDeque<([u8; HEADER_BYTES], Outbound)>,
     /// Bytes of `queue`.
     pub waiting_bytes: usize,
@@ -50,7 +54,7 @@ impl Peer {
         self.looked_at_bytes = outstanding_bytes;
         let stalled = now_ms - self.progress_ms > stalled_ms;
         match self.phase {
-            Phase::Open => !stalled,
+            Phase::Open => !stalled && !self.trust.is_late(now_ms),
             Phase::Closing { by_ms } => !stalled && (now_ms < by_ms || outstanding_bytes > 0),
             Phase::Shut => true,
         }
@@ -82,8 +86,22 @@ impl Peers {
         self.by_number.keys().copied().collect()
     }
 
-    /// A peer connected. Beyond `limit` it is shut out from the start.
+    /// A peer connected. Beyond `limit` the oldest stranger or silent peer gives way; without one the new peer is shut
+    /// out from the start.
     pub fn add(&mut self, id: &[u8], limit: usize, now_ms: u64) -> (Connection, bool) {
+        if self.open >= strangers_max(limit) {
+            let strangers = self.oldest(|peer| peer.trust.is_stranger());
+            let is_full = self.open >= limit;
+            match strangers {
+                (count, Some(oldest)) if is_full || count >= strangers_max(limit) => self.shut(oldest),
+                _ if is_full => {
+                    if let (_, Some(oldest)) = self.oldest(|peer| !peer.has_spoken) {
+                        self.shut(oldest);
+                    }
+                }
+                _ => {}
+            }
+        }
         self.opened += 1;
         let connection = Connection(self.opened);
         let accepted = self.open < limit;
@@ -92,6 +110,8 @@ impl Peers {
             id: id.into(),
             source: None,
             phase: if accepted { Phase::Open } else { Phase::Shut },
+            trust: Trust::default(),
+            has_spoken: false,
             queue: VecDeque::new(),
             waiting_bytes: 0,
             in_flight_bytes: Arc::default(),
@@ -101,6 +121,14 @@ impl Peers {
         self.by_id.insert(id.into(), connection);
         self.by_number.insert(connection, peer);
         (connection, accepted)
+    }
+
+    /// How many open peers are such, and the oldest of them.
+    fn oldest(&self, what: impl Fn(&Peer) -> bool) -> (usize, Option<Connection>) {
+        let found = self.by_number.iter().filter(|(_, peer)| peer.phase != Phase::Shut && what(peer));
+        found.fold((0, None), |(count, oldest), (number, _)| {
+            (count + 1, Some(oldest.map_or(*number, |known: Connection| known.min(*number))))
+        })
     }
 
     /// Shut a peer out and cut its connection; its answers are dropped.

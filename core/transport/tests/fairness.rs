@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Transport};
+use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Taken, Transport};
 use ringfence_wire::{Opcode, RequestHeader};
 
 const LIMITS: Limits = Limits {
@@ -37,14 +37,14 @@ impl Node {
         let mut take = |incoming: Incoming<'_>, _: &mut Pool| {
             let Incoming::Request { connection, header, body } = incoming else {
                 *opened += usize::from(matches!(incoming, Incoming::Opened(_)));
-                return 0;
+                return Taken::default();
             };
             let last = match &body {
                 Inbound::Small(bytes) => bytes.last().copied(),
                 Inbound::Large(payload) => payload.body().last().copied(),
             };
             heard.push((connection, header[6], last));
-            if header[6] == Opcode::Publish as u8 { WORK_BYTES } else { 0 }
+            Taken::from(if header[6] == Opcode::Publish as u8 { WORK_BYTES } else { 0 })
         };
         self.transport.poll(1, &mut self.pool, &mut take).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Connections that a node makes itself: a DEALER to another node's ROUTER, both of them ours.
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Transport};
+use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Taken, Transport};
 use ringfence_wire::{Opcode, RequestHeader};
 
 const LIMITS: Limits = Limits {
@@ -46,7 +46,7 @@ impl Side {
                     Heard::Message(connection, header[6], bytes, at)
                 }
             });
-            0
+            Taken::default()
         };
         self.transport.poll(1, &mut self.pool, &mut take).unwrap();
     }

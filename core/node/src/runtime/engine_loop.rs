@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Connection, Incoming, Transport};
+use ringfence_log::JobDone;
+use ringfence_transport::{Connection, Incoming, OPCODE_AT, Taken, Transport};
+use ringfence_wire::Opcode;
 
 use super::clock::Clock;
 use super::command::{Command, Commands, Snapshot};
@@ -67,7 +69,7 @@ impl Core {
         {
             let done = hand.perform(job);
             self.clock.read();
-            self.handle(Event::JobDone(done), pool);
+            self.job_ended(done, pool);
             self.engine.settle(self.clock.now, &mut self.effects);
         }
         self.hand_out();
@@ -84,7 +86,7 @@ impl Core {
         while let Some(ended) = self.returns.jobs.pop() {
             any = true;
             let done = self.hands[usize::from(ended.done.shard)].ended(ended);
-            self.handle(Event::JobDone(done), pool);
+            self.job_ended(done, pool);
         }
         while let Some(end) = self.returns.reads.pop() {
             self.handle(Event::ReadEnded(end), pool);
@@ -96,6 +98,13 @@ impl Core {
             self.handle(Event::Scrubbed(end), pool);
         }
         any
+    }
+
+    fn job_ended(&mut self, done: JobDone, pool: &mut Pool) {
+        if done.has_removed() {
+            self.reader.nudge();
+        }
+        self.handle(Event::JobDone(done), pool);
     }
 
     fn hand_out(&mut self) {
@@ -114,11 +123,20 @@ impl Core {
         }
     }
 
-    /// The work of what came in beyond its own bytes: what it was inflated to.
-    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) -> usize {
+    /// Take what came in. Its work beyond its own bytes is what it was inflated to; a new connection and a HELLO tell
+    /// who the peer is.
+    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) -> Taken {
         let before = self.engine.inflated_bytes();
+        let connection = connection_of(&incoming);
+        let is_judged = !connection.is_outgoing()
+            && match &incoming {
+                Incoming::Opened(_) => true,
+                Incoming::Request { header, .. } => header[OPCODE_AT] == Opcode::Hello as u8,
+                Incoming::Closed(_) => false,
+            };
         self.take(incoming, pool);
-        usize::try_from(self.engine.inflated_bytes() - before).unwrap_or(usize::MAX)
+        let work_bytes = usize::try_from(self.engine.inflated_bytes() - before).unwrap_or(usize::MAX);
+        Taken { work_bytes, standing: is_judged.then(|| self.engine.standing(connection)) }
     }
 
     fn take(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
@@ -208,6 +226,9 @@ impl EngineLoop {
         let effects = &mut self.core.effects;
         for answer in effects.answers.drain(..) {
             self.transport.send(answer.connection, &answer.header, answer.body);
+        }
+        for (connection, standing) in effects.standings.drain(..) {
+            self.transport.set_standing(connection, standing);
         }
         for wanted in effects.peers.drain(..) {
             self.core.links.carry_out(wanted, &mut *self.transport);

@@ -18,11 +18,17 @@ pub struct Inbox<T> {
     queue: ArrayQueue<T>,
     thread: OnceLock<Thread>,
     closed: AtomicBool,
+    nudged: AtomicBool,
 }
 
 impl<T> Inbox<T> {
     pub fn new(capacity: usize) -> Self {
-        Self { queue: ArrayQueue::new(capacity), thread: OnceLock::new(), closed: AtomicBool::new(false) }
+        Self {
+            queue: ArrayQueue::new(capacity),
+            thread: OnceLock::new(),
+            closed: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
+        }
     }
 
     /// Never full: the engine keeps to the capacity (one job a shard; reads below their limit).
@@ -33,9 +39,25 @@ impl<T> Inbox<T> {
         }
     }
 
+    /// Wake the thread although there is no item. Nudges that arrive before the thread looks are one.
+    pub fn nudge(&self) {
+        self.nudged.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
     /// Wait for an item; `None` after `close`.
     fn take(&self) -> Option<T> {
+        self.take_or(|| ())
+    }
+
+    /// As `take`; `nudged` is called for nudges that arrive meanwhile.
+    fn take_or(&self, mut nudged: impl FnMut()) -> Option<T> {
         loop {
+            if self.nudged.swap(false, Ordering::Acquire) {
+                nudged();
+            }
             if let Some(item) = self.queue.pop() {
                 return Some(item);
             }
@@ -139,7 +161,7 @@ pub fn spawn_reader<S: Storage + 'static>(
     spawn("rf-reader", move || {
         let _ = inbox.thread.set(std::thread::current());
         let mut reader = Reader::new(storage);
-        while let Some(asked) = inbox.take() {
+        while let Some(asked) = inbox.take_or(|| reader.close_gone()) {
             match asked {
                 Asked::Read(job) => {
                     assert!(returns.reads.push(job.perform(&mut reader)).is_ok(), "reads are limited");

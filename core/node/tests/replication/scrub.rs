@@ -195,6 +195,30 @@ fn the_only_replica_counts_and_tells_once_and_goes_on() {
     assert_eq!(cluster.acked.len(), 31);
 }
 
+/// No round comes to a file again that was given up: what was damaged in it must not stay a reason for ever.
+#[cfg_attr(not(feature = "planted"), test)]
+fn damage_in_a_file_that_is_given_up_is_no_reason_any_more() {
+    let mut cluster = Cluster::scrubbing(70, FAST);
+    cluster.epoch = 1;
+    cluster.tell_table(0);
+    let (replicas, quorum) = (Vec::new(), 1);
+    cluster
+        .order(0, Order::Open { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch: 1, replicas, quorum });
+    cluster.calm(5);
+    fill(&mut cluster);
+    rot(&cluster, 0, 3, false);
+    round(&mut cluster);
+    assert_eq!(told(&cluster, 0), [1]);
+    cluster.order(0, Order::Truncate { topic: TOPIC, partition: PARTITION, before_offset: u64::MAX, epoch: 0 });
+    for _ in 0..20 {
+        cluster.publish(3_000);
+        cluster.calm(3);
+        cluster.pass(6_000);
+    }
+    assert_eq!(told(&cluster, 0), [1, 0]);
+    assert_eq!(cluster.counter_of(0, "damaged_records"), 0);
+}
+
 #[cfg_attr(not(feature = "planted"), test)]
 fn a_power_cut_at_any_call_of_the_background_ends_with_everything_put_right() {
     for calls in 0..24 {

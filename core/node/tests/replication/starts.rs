@@ -151,3 +151,36 @@ pub fn a_start_of_lost_rows_spares_those_that_got_their_offsets_later() {
         assert_eq!(ordered(&mut cluster, at, truncate(300, epoch)), 300);
     }
 }
+
+/// One of the lost replicas comes back: its log begins above the point where the two histories part.
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_lost_replica_that_comes_back_takes_the_log_of_the_forced_owner() {
+    let mut cluster = opened(93);
+    publish(&mut cluster, 100);
+    cluster.power_cut(2);
+    publish(&mut cluster, 1_400);
+    let epoch = cluster.epoch;
+    for at in 0..2 {
+        assert_eq!(ordered(&mut cluster, at, truncate(1_000, epoch)), 1_000);
+        cluster.power_cut(at);
+    }
+    let disk = Faulty::new(501);
+    let node = Stepped::new(config_of(1, 0), disk.clone()).unwrap();
+    cluster.sites[1] = Site { node, disk, up: false };
+    for at in 1..3 {
+        cluster.start(at);
+        ordered(&mut cluster, at, truncate(1_000, epoch));
+    }
+    cluster.acked.clear();
+    cluster.open(2);
+    cluster.calm(20);
+    cluster.sent.insert(1, Batch { first: 10_000, rows: 500 });
+    cluster.send(1);
+    cluster.calm(10);
+    assert_eq!(cluster.acked.get(&1), Some(&100), "{:?}", cluster.refused);
+    cluster.start(0);
+    ordered(&mut cluster, 0, truncate(1_000, epoch));
+    cluster.calm(300);
+    let told = [0, 2].map(|at| cluster.status(at).unwrap()).map(|told| (told.records, told.chain, told.end_offset));
+    assert_eq!(told[0], told[1], "{:#?}", cluster.sites[2].node.syncs());
+}

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use ringfence_buffer::{Block, Pool};
 pub use ringfence_transport::Limits;
-use ringfence_transport::{Connection, Inbound, Incoming, NativeTransport, Outbound, Transport, Waker, ZmqTransport};
-use ringfence_wire::RECORD_HEADER_BYTES;
+use ringfence_transport::{
+    Connection, Inbound, Incoming, NativeTransport, Outbound, Standing, Taken, Transport, Waker, ZmqTransport,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -32,6 +33,8 @@ pub const MANY_LARGE: u8 = 3;
 pub const ANSWER_AND_CLOSE: u8 = 4;
 /// Close at once.
 pub const CLOSE_AT_ONCE: u8 = 5;
+/// An echo, and from here on the peer is a client: its HELLO in small.
+pub const ADMIT: u8 = 6;
 
 pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
 
@@ -62,6 +65,7 @@ pub struct Server {
     pub seen: Arc<Mutex<Vec<(Connection, u32)>>>,
     stop: Arc<AtomicBool>,
     release: Arc<AtomicBool>,
+    strangers: Arc<AtomicBool>,
     orders: Sender<Order>,
     waker: Arc<dyn Waker>,
     thread: Option<JoinHandle<()>>,
@@ -75,6 +79,7 @@ struct Loop {
     seen: Arc<Mutex<Vec<(Connection, u32)>>>,
     stop: Arc<AtomicBool>,
     release: Arc<AtomicBool>,
+    strangers: Arc<AtomicBool>,
     orders: Receiver<Order>,
 }
 
@@ -97,6 +102,7 @@ impl Server {
         let (orders, received) = channel();
         let (counts, seen) = (Arc::new(Counts::default()), Arc::default());
         let (stop, release) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let strangers = Arc::new(AtomicBool::new(false));
         let pool = Pool::new(pool_bytes).expect("a pool");
         let mut inner = Loop {
             transport,
@@ -106,16 +112,22 @@ impl Server {
             seen: Arc::clone(&seen),
             stop: Arc::clone(&stop),
             release: Arc::clone(&release),
+            strangers: Arc::clone(&strangers),
             orders: received,
         };
         let thread = Some(std::thread::spawn(move || inner.run()));
-        Self { address, counts, seen, stop, release, orders, waker, thread }
+        Self { address, counts, seen, stop, release, strangers, orders, waker, thread }
     }
 
     /// Give the kept blocks back.
     pub fn release(&self) {
         self.release.store(true, Ordering::Release);
         self.waker.wake();
+    }
+
+    /// From here on new connections are strangers.
+    pub fn ask_for_tokens(&self) {
+        self.strangers.store(true, Ordering::Release);
     }
 
     /// Run something on the transport's thread.
@@ -159,10 +171,13 @@ impl Loop {
         while !self.stop.load(Ordering::Acquire) {
             let mut answers = Vec::new();
             let (counts, kept, seen) = (&self.counts, &mut self.kept, &self.seen);
+            let asks = self.strangers.load(Ordering::Acquire);
             let mut take = |incoming: Incoming<'_>, pool: &mut Pool| {
+                let mut taken = Taken::default();
                 match incoming {
                     Incoming::Opened(_) => {
                         counts.opened.fetch_add(1, Ordering::AcqRel);
+                        taken.standing = Some(if asks { Standing::Stranger } else { Standing::Node });
                     }
                     Incoming::Closed(_) => {
                         counts.closed.fetch_add(1, Ordering::AcqRel);
@@ -171,11 +186,12 @@ impl Loop {
                         let tag = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes"));
                         seen.lock().expect("no panic").push((connection, tag));
                         counts.requests.fetch_add(1, Ordering::AcqRel);
+                        taken.standing = (header[0] == ADMIT).then_some(Standing::Client);
                         let body = kept_or_answered(header[0], body, pool, kept);
                         answers.push((connection, *header, body));
                     }
                 }
-                0
+                taken
             };
             self.transport.poll(60_000, &mut self.pool, &mut take).expect("poll");
             for (connection, header, body) in answers {
@@ -231,7 +247,7 @@ fn kept_or_answered(what: u8, body: Inbound<'_>, pool: &mut Pool, kept: &mut Vec
                 return Outbound::Empty;
             }
             let bytes = payload.bytes;
-            payload.block.copy_within(RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes, 0);
+            payload.block.copy_within(payload.at..payload.at + bytes, 0);
             Outbound::Block { block: payload.block, bytes }
         }
     }

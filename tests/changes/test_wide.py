@@ -1,0 +1,176 @@
+"""Failovers of many partitions at once: few entries, few looks, and the same end as one by one."""
+
+from __future__ import annotations
+
+import itertools
+
+from msgspec.structs import replace
+
+from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
+from ringfence.control.machines.coordinator import Coordinator, together
+from ringfence.control.machines.orders import LocateNode, between
+from ringfence.control.model.change_commands import ChangeSteps, CleanChange, CommitChange, ConfirmOpened
+from ringfence.control.model.changes import Change, Proof
+from ringfence.control.model.commands import Command, SetAddresses
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes
+from ringfence.control.model.topics import Replica
+from tests.changes.lab import END, Lab
+
+PARTITIONS = 40
+
+
+def wide(level: int) -> Lab:
+    """A topic of three replicas, all owned by node 1, which has failed."""
+    lab = Lab(replication=3, partitions=PARTITIONS)
+    lab.state = replace(lab.state, level=level)
+    lab.must(lab.fail(1))
+    assert len(lab.state.changes) == PARTITIONS
+    return lab
+
+
+def commits(lab: Lab) -> tuple[CommitChange, ...]:
+    def proofs(change: Change) -> tuple[Proof, ...]:
+        return tuple(Proof(place, END) for place in change.replicas if place.node != 1)
+
+    return tuple(
+        CommitChange(
+            partition=change.partition, change=change.change, epoch=change.epoch,
+            owner=proofs(change)[0].place.node, end=END, proofs=proofs(change),
+        )
+        for change in lab.state.changes.values()
+    )  # fmt: skip
+
+
+def test_steps_of_many_partitions_in_one_entry_end_as_one_by_one() -> None:
+    lab = wide(1)
+    index = lab.at
+    lab.must(ChangeSteps(steps=commits(lab)))
+    owners = {one.owner.node for one in lab.state.topics[lab.topic].assignments.values()}
+    epochs = {one.epoch for one in lab.state.topics[lab.topic].assignments.values()}
+    assert (1 not in owners, epochs) == (True, {index + 1}), "each is owned anew, under the entry's index"
+    opened = tuple(
+        ConfirmOpened(partition=number, change=change.change, epoch=index + 1)  # type: ignore[arg-type]
+        for number, change in lab.state.changes.items()
+    )
+    lab.must(ChangeSteps(steps=opened))
+    cleaned = tuple(
+        CleanChange(partition=number, change=change.change) for number, change in lab.state.changes.items()
+    )
+    lab.must(ChangeSteps(steps=cleaned))
+    assert not lab.state.changes
+    alone = wide(1)
+    for step in commits(alone):
+        alone.must(step)
+    for number, one in alone.state.topics[alone.topic].assignments.items():
+        change = alone.state.changes[number].change
+        alone.must(ConfirmOpened(partition=number, change=change, epoch=one.epoch))
+    for clean in cleaned:
+        alone.must(clean)
+    shown = [
+        [(one.owner, {*one.replicas}) for one in state.topics[lab.topic].assignments.values()]
+        for state in (lab.state, alone.state)
+    ]
+    assert shown[0] == shown[1]
+
+
+def test_a_step_that_is_refused_holds_no_other_up() -> None:
+    lab = wide(1)
+    first, *others = commits(lab)
+    lab.must(first)
+    lab.must(ChangeSteps(steps=(first, *others)))
+    before = canonical_bytes(lab.state)
+    lab.refuses(ChangeSteps(steps=(first, *others)), "is COMMITTED")
+    assert canonical_bytes(lab.state) == before
+    lab.refuses(ChangeSteps(steps=()), "0 steps")
+    lab.refuses(ChangeSteps(steps=(first, first)), "each of another partition")
+
+
+def test_programs_of_level_0_are_sent_no_entry_that_they_do_not_know() -> None:
+    lab = wide(0)
+    lab.refuses(ChangeSteps(steps=commits(lab)), "level 0", "finalize")
+    assert all(not isinstance(one, ChangeSteps) for one in worked(lab)[0])
+    assert not lab.state.changes
+
+
+def test_a_wide_failover_takes_a_few_entries() -> None:
+    lab = wide(1)
+    entries, _ = worked(lab)
+    assert not lab.state.changes
+    assert len(entries) <= 6, "COMMIT, OPEN and CLEAN of all partitions, and not of each"
+
+
+def worked(lab: Lab) -> tuple[list[Command], int]:
+    """Let a coordinator work on a cluster that answers at once: its entries, and its rounds."""
+    coordinator, now_ms = Coordinator(), 0
+    entries: list[Command] = []
+    coordinator.begin(0)
+    for number in range(1_000):
+        wanted = coordinator.step(lab.state, now_ms)
+        entries += wanted.entries
+        for command in wanted.entries:
+            assert not isinstance(lab.do(command), Refused), command
+        if not lab.state.changes:
+            return entries, number
+        for order in wanted.orders:
+            answer = answered(order)
+            if answer is not None:
+                coordinator.hear(order, answer)
+        now_ms += 300
+    raise AssertionError("it does not end")
+
+
+def answered(order: Order) -> Answer | None:
+    match order:
+        case Fence(to=to):
+            return None if to.node == 1 else Ended(end=END)
+        case LookOpen():
+            return Ready()
+        case _:
+            return None
+
+
+def test_one_step_alone_is_the_entry_that_it_was() -> None:
+    lab = wide(1)
+    step = commits(lab)[0]
+    assert together([step]) == (step,)
+    assert together([]) == ()
+
+
+def test_a_node_is_told_where_others_are_reached_when_they_become_its_partners() -> None:
+    """The short look over what has changed finds what one over everything does."""
+    lab = wide(1)
+    states = [EMPTY, lab.state]
+    moved = SetAddresses(node=NodeId(2), addresses=("tcp://127.0.0.1:9999",), http=())
+    steps: list[Command] = [*commits(lab)[:3], moved, *commits(lab)[3:9]]
+    for command in steps:
+        lab.must(command)
+        states.append(lab.state)
+    for before, after in itertools.pairwise(states):
+        for place in (lab.place(node) for node in lab.nodes):
+            told = {
+                order.node for phase in between(before, after, place) for order in phase
+                if isinstance(order, LocateNode)
+            }  # fmt: skip
+            assert told == located(before, after, place)
+
+
+def located(before: MetadataState, after: MetadataState, here: Replica) -> set[NodeId]:
+    def partners(state: MetadataState) -> set[NodeId]:
+        return {
+            replica.node
+            for topic in state.topics.values()
+            if topic.replication > 1
+            for one in topic.assignments.values()
+            if here in (one.owner, *one.replicas)
+            for replica in (one.owner, *one.replicas)
+            if replica != here
+        }
+
+    moved = {
+        number
+        for number, node in after.nodes.items()
+        if number not in before.nodes or before.nodes[number].addresses != node.addresses
+    }
+    return {node for node in partners(after) if node in moved or node not in partners(before)}
