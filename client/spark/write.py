@@ -129,13 +129,9 @@ def write(
         key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
-    query = _query_of(df)
-    begun = place.begin(scope, "spark-write", query=query)
+    begun = place.begin(scope, "spark-write", query=_query_of(df))
     number = 1 if epoch is None else epoch
-    if query is not None and scope is not None:
-        check_newest(place.topic, scope, number, begun)
-    if number <= begun.committed:
-        tell_left_out(place.topic, scope, number, begun)
+    if _is_left_out(df, place, scope, number, begun):
         return WriteResult(place.topic, (), already=True)
     if repartition:
         with connect(place.address, token_file=token_file) as client:
@@ -154,6 +150,16 @@ def write(
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
     return WriteResult(place.topic, tuple(written), already=not fresh)
+
+
+def _is_left_out(df: DataFrame, place: Target, scope: str | None, epoch: int, begun: Begun) -> bool:
+    """Whether an earlier run has committed the epoch. Raises InvalidArgumentError as `check_newest`."""
+    if scope is not None and _query_of(df) is not None:
+        check_newest(place.topic, scope, epoch, begun)
+    if epoch > begun.committed:
+        return False
+    tell_left_out(place.topic, scope, epoch, begun)
+    return True
 
 
 def _query_of(df: DataFrame) -> str | None:
