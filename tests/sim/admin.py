@@ -14,7 +14,7 @@ from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.native import messages
-from ringfence.native.wire import Code, Opcode, Status
+from ringfence.native.wire import LEVEL_NEWEST, Code, Opcode, Status
 from tests.checker import Recorder, Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel
 from tests.sim.content import SCHEMA
@@ -31,6 +31,7 @@ PATIENCE_US: Final = 5_000_000
 AGAIN_US: Final = 100_000
 NAMES: Final = ("a", "b")
 UNDER_WAY_MAX: Final = 3
+FINALIZE: Final = 0.02  # share of beats with a try, while the cluster is at an older level
 OPERATION: Final = 0.15  # share of beats with a new one
 
 
@@ -42,11 +43,12 @@ class Admin(Customer):
         self._history = Recorder()
         self._wanted: tuple[str, int] | None = None
         self._under_way = 0
+        self._dice = Random(f"finalize {world.plan.seed}")  # its own: other seeds stay what they were
         world.agenda.after(random.randrange(BEAT_US), self._beat)
 
     @property
     def idle(self) -> bool:
-        return not self._asked and self._wanted is None
+        return not self._asked and self._wanted is None and not self._lowest()
 
     def wants(self, topic: str, partitions: int) -> None:
         """The topic that rows go to is created, sooner or later."""
@@ -54,6 +56,8 @@ class Admin(Customer):
 
     def _beat(self) -> None:
         self.lose_patience()
+        if self._lowest() and (self.world.healed or self._dice.random() < FINALIZE):
+            self._finalize()
         if self._wanted is not None and not self._under_way:
             self._create_wanted()
         elif not self.world.healed and self._under_way < UNDER_WAY_MAX and self.random.random() < OPERATION:
@@ -69,6 +73,36 @@ class Admin(Customer):
 
         self.ask(machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US,
                  deadline_ms=4_000)  # fmt: skip
+
+    # ---- the end of an upgrade ----
+
+    def _lowest(self) -> bool:
+        """Whether a machine's metadata is below the newest level."""
+        known = (machine.replica for machine in self.world.machines)
+        return any(replica is None or replica.state.level < LEVEL_NEWEST for replica in known)
+
+    def _finalize(self) -> None:
+        """Through any node; refused while another one does not answer, and asked for again."""
+        serving = [machine for machine in self.world.machines if machine.serving and not machine.paused]
+        if not serving:
+            return
+        machine = self._dice.choice(serving)
+        node = machine.node
+        assert node is not None
+
+        async def finalize() -> None:
+            with contextlib.suppress(RequestRefused):
+                await node.upgrades.finalize(node.admin)
+                self.world.counts["finalized"] += 1
+
+        machine.call(lambda: machine.spawn(finalize()))
+
+    def check_levels(self) -> None:
+        """Raises ViolationError where a store would let a program in that cannot read what is there."""
+        for machine in self.world.machines:
+            promised = machine.node._identity.level if machine.node is not None else LEVEL_NEWEST
+            if promised < LEVEL_NEWEST:
+                raise ViolationError("level", f"{machine.name} promised level {promised} only")
 
     # ---- the topic of the rows ----
 

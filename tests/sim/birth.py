@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Final
+from unittest.mock import patch
 
+from ringfence.control.store import directory
+from ringfence.native.wire import LEVEL_NEWEST
 from tests.sim import quiet
 from tests.sim.files import Files
 from tests.sim.intercept import installed
@@ -20,13 +23,16 @@ BIRTH_US: Final = 60 * SECOND_US
 
 
 @cache
-def born(machines: int) -> tuple[Files, ...]:
-    """The disks, by machine. AssertionError when no cluster comes about without any fault."""
+def born(machines: int, level: int = LEVEL_NEWEST) -> tuple[Files, ...]:
+    """The disks, by machine; `level` is that of the program which began the cluster.
+
+    AssertionError when no cluster comes about without any fault.
+    """
     plan = Plan(
         seed=0, machines=machines, shards=1, segment_bytes=65_536, producers=0, send_us=1, partitions=1,
         power=0.0, loss=0.0, double=0.0, overtake=0.0, delay_us=100, jitter_us=100, slow=0.0, seconds=0,
     )  # fmt: skip
-    with quiet.logs(), installed(), observed():
+    with quiet.logs(), installed(), observed(), patch.object(directory, "LEVEL_NEWEST", level):
         world = World(plan)
         first, *others = world.machines
         first.boot()

@@ -19,6 +19,7 @@ import os
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final
 
 from tests.sim import current
@@ -296,6 +297,12 @@ class SimPath(PurePosixPath):
 
     def is_symlink(self) -> bool:
         return False
+
+    def stat(self) -> SimpleNamespace:
+        """Of its rights alone: nobody else is on the machine."""
+        if not self.exists():
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(self))
+        return SimpleNamespace(st_mode=0o600)
 
     def read_bytes(self) -> bytes:
         file = self._files.names.get(str(self))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
+from ringfence.native.wire import LEVEL_NEWEST
+
 KINDS: Final[dict[str, tuple[int, int]]] = {
     # kind: mean time between strikes, drawn between these, in ms
     "kill": (1_500, 5_000),
@@ -100,6 +102,7 @@ LATE: Final = 0.15
 as many have such strikes beside theirs."""
 COMMITTING: Final = 0.4
 """Share of seeds with transactional writers."""
+OLDER: Final = 0.2  # clusters that an older program began
 THEMED: Final = 0.4
 ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
@@ -165,6 +168,8 @@ class Plan:
     """Who stage, and commit epochs over several partitions."""
     commit_us: int = 200_000
     """Mean time between two epochs of a writer."""
+    level: int = LEVEL_NEWEST
+    """Of the cluster at its birth; an older one is raised by an administrator on the way."""
     stall: float = 0.0
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
@@ -200,6 +205,7 @@ class Plan:
         strikes.sort()
         return cls(
             seed=seed,
+            level=0 if Random(f"level {seed}").random() < OLDER else LEVEL_NEWEST,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),

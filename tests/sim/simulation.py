@@ -74,7 +74,7 @@ class Simulation(World):
 
     def __init__(self, plan: Plan, native: ModuleType = _node) -> None:
         super().__init__(plan, native)
-        for machine, files in zip(self.machines, birth.born(plan.machines), strict=True):
+        for machine, files in zip(self.machines, birth.born(plan.machines, plan.level), strict=True):
             prepared(files, machine)
             machine.slow = plan.slow
         self.network.weather = strikes.weather_of(self)
@@ -118,6 +118,7 @@ class Simulation(World):
         if orphan:
             raise ViolationError("I13", orphan)
         self._same_everywhere()
+        self.admin.check_levels()
         self.settled()
         self._reckon()
 
@@ -402,7 +403,7 @@ def run(
     is_last: bool = False,
 ) -> Result:  # fmt: skip
     """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
-    birth.born(plan.machines)
+    birth.born(plan.machines, plan.level)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
     with (
         surroundings(is_last=is_last),
