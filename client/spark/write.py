@@ -105,8 +105,7 @@ def write(
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
-        scope: a job of this topic, with `epoch`: a run whose epoch was committed before writes nothing. In
-            `foreachBatch` it is one of the streaming query, too: a new checkpoint has new scopes.
+        scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing again.
         epoch: from 1, ascending within the scope.
         repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
             for the price of the shuffle.
