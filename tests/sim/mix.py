@@ -102,7 +102,7 @@ LATE: Final = 0.15
 as many have such strikes beside theirs."""
 COMMITTING: Final = 0.4
 """Share of seeds with transactional writers."""
-OLDER: Final = 0.2  # clusters that an older program began
+UPGRADED: Final = 0.2  # clusters that an older program began
 THEMED: Final = 0.4
 ALWAYS: Final = ("kill", "partition")
 """A seed counts only with crashes and partitions."""
@@ -200,12 +200,14 @@ class Plan:
             strikes += [] if is_late else _changes(replicas, seconds)
             limits = _limits(replicas)
         older = Random(f"older {seed}")
-        if replication > 1 and older.random() < OLDER:
+        # A log without witnesses, of level 0, cannot be told from an older copy of it.
+        is_older = replication > 1 and older.random() < OLDER
+        if is_older:
             strikes = _repeated(older, OLDER_THEME, seconds)
         strikes.sort()
         return cls(
             seed=seed,
-            level=0 if Random(f"level {seed}").random() < OLDER else LEVEL_NEWEST,
+            level=LEVEL_NEWEST if is_older or Random(f"level {seed}").random() >= UPGRADED else 0,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
