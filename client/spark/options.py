@@ -17,6 +17,13 @@ TIMEOUT_S_MAX = 86_400.0  # a day: a task that waits longer is forgotten, not pa
 COUNT_MAX = 2**63 - 1  # Spark's largest number, and the largest epoch
 # Spark's own options that reach a source too. Anything else unknown is a typing error.
 SPARK_OWN = frozenset({"path", "checkpointlocation", "queryname", "__partition_columns"})
+# What Spark adds for a table of its catalog, whose options it then does not hand over.
+_OF_TABLES = frozenset({"owner", "provider"})
+_OF_TABLE = "option."
+NO_TABLES = (
+    "Spark hands a Python source no option of such a table when it is read; a temporary view works (CREATE "
+    "TEMPORARY VIEW ... USING ringfence OPTIONS (...)), and save() in place of saveAsTable()"
+)
 BATCH_READ, STREAM_READ = "batch read", "stream read"
 BATCH_WRITE, STREAM_WRITE = "batch write", "stream write"
 READ, WRITE = (BATCH_READ, STREAM_READ), (BATCH_WRITE, STREAM_WRITE)
@@ -54,6 +61,10 @@ class SourceOptions:
         """Raises InvalidArgumentError for an option that is not known: a misspelt one would be ignored."""
         self._given = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(self._given) - _KNOWN_LOWER - SPARK_OWN)
+        if unknown and any(name in _OF_TABLES or name.startswith(_OF_TABLE) for name in unknown):
+            raise InvalidArgumentError(
+                f"a topic is no table of Spark's catalog: {NO_TABLES}", options=unknown
+            )
         if unknown:
             near = [get_close_matches(name, _KNOWN_LOWER, 1) for name in unknown]
             meant = [name for name in USES if [name.lower()] in near]
@@ -105,7 +116,10 @@ class SourceOptions:
             )
         found = name or path
         if not found:
-            raise InvalidArgumentError('which topic? .option("topic", NAME), or load(NAME), save(NAME)')
+            raise InvalidArgumentError(
+                'which topic? .option("topic", NAME), or load(NAME), save(NAME); a table of the catalog: '
+                f"{NO_TABLES}"
+            )
         return found
 
     def text(self, name: str) -> str | None:

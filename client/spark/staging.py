@@ -6,6 +6,7 @@ attempts that Spark kept, so rows of all others never come.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import uuid
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.client import connect
 from ringfence.encode import TopicEncoder
 from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
+from ringfence.scopes import SCOPE_BYTES_MAX
 from ringfence.spark.schema import arrow_schema
 from ringfence.stage import StagedRows
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from ringfence.scopes import Begun
 
+QUERY = "sql.streaming.queryId"
+"""Spark's local property with the id of the streaming query that a job is part of."""
 _LOG = logging.getLogger("ringfence.spark")
 if "PYSPARK_SPARK_SESSION_UUID" in os.environ:
     # A worker whose lines Spark keeps (spark.sql.pyspark.worker.logging.enabled): nobody sets levels there.
@@ -74,16 +78,55 @@ class Target(NamedTuple):
             _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
                          self.topic, begun.scope, epoch, error)  # fmt: skip
 
-    def begin(self, scope: str | None, kind: str) -> Begun:
-        """A job's scope: one of its topic. None: one that no other run ever asks for."""
-        name = f"{kind}-{uuid.uuid4()}" if scope is None else scope
+    def begin(
+        self, scope: str | None, kind: str, *, instance: bytes = b"", query: str | None = None
+    ) -> Begun:
+        """A job's scope: one of its topic, and of the streaming query that it is part of.
+
+        Args:
+            scope: None: one that no other run ever asks for.
+            kind: of such a scope.
+            instance: the same for all processes of one run.
+            query: id of the query, which its checkpoint keeps: a new checkpoint has new scopes.
+        """
+        name = f"{kind}-{uuid.uuid4()}" if scope is None else of_query(scope, query)
         with connect(self.address, token_file=self.token_file) as client:
-            return client.scopes.begin(name, topic=self.topic, one_off=scope is None)
+            return client.scopes.begin(name, instance, topic=self.topic, one_off=scope is None)
 
     def begin_query(self, query: str, instance: bytes) -> Begun:
         """A stream's scope goes by its query, which has one checkpoint wherever it writes to."""
         with connect(self.address, token_file=self.token_file) as client:
             return client.scopes.begin(query, instance)
+
+
+def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
+    """Raises InvalidArgumentError where a streaming query has committed later epochs than this one."""
+    if epoch < begun.committed:
+        raise InvalidArgumentError(
+            "the query has committed later epochs of this scope than this one: its checkpoint is older than "
+            "the topic (restored, edited, or of a copy of the query), and its rows would be left out; give "
+            "the query a new checkpointLocation, and a start behind what the topic has",
+            topic=topic,
+            scope=scope,
+            epoch=epoch,
+            committed=begun.committed,
+        )
+
+
+def tell_left_out(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
+    """Log that a run writes nothing."""
+    _LOG.warning("%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
+                 "this run are left out", topic, scope, epoch, begun.committed)  # fmt: skip
+
+
+def of_query(scope: str, query: str | None) -> str:
+    """The name of a query's scope; a hash where the name would be too long."""
+    if query is None:
+        return scope
+    name = f"{scope}-{query}"
+    if len(name.encode()) <= SCOPE_BYTES_MAX:
+        return name
+    return f"spark-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def target(

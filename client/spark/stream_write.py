@@ -10,30 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from ringfence.native.errors import InvalidArgumentError, ProtocolError
 from ringfence.spark.batch_write import StagedMessage, staged_of, target_of
+from ringfence.spark.staging import QUERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
+    from pyspark.sql.datasource import WriterCommitMessage
     from pyspark.sql.types import StructType
 
-    from ringfence.scopes import Begun
     from ringfence.spark.options import SourceOptions
-    from ringfence.stage import StagedRows
 
-QUERY, RUN, BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
-
-
-class StreamMessage(StagedMessage):
-    """What one attempt staged, and as whom: the driver learns the query's id from its tasks."""
-
-    def __init__(self, staged: StagedRows, begun: Begun) -> None:
-        super().__init__(staged)
-        self.begun = begun
+RUN, BATCH = "spark.jobGroup.id", "streaming.sql.batchId"
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -42,7 +34,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._target = target_of(options, schema)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> StreamMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedMessage:
         context = TaskContext.get()
         assert context is not None, "write runs in a task"
         query, run, batch = (context.getLocalProperty(name) for name in (QUERY, RUN, BATCH))
@@ -62,11 +54,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         if epoch == begun.committed:
             iterator = iter(())
-        return StreamMessage(self._target.stage(begun, epoch, context.partitionId(), iterator), begun)
+        return StagedMessage(self._target.stage(begun, epoch, context.partitionId(), iterator), begun)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Every row of the micro-batch can be read when this returns."""
-        begun = [message.begun for message in messages if isinstance(message, StreamMessage)]
+        begun = [message.begun for message in messages if isinstance(message, StagedMessage)]
         if begun:
             self._target.commit(max(begun, key=lambda one: one.driver), batchId + 1, staged_of(messages))
 

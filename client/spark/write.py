@@ -16,7 +16,7 @@ from ringfence.client import connect
 from ringfence.spark.options import check_scope, check_timeout
 from ringfence.spark.routing import routed
 from ringfence.spark.schema import use_this_python
-from ringfence.spark.staging import target
+from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
 from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def write(
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
-        scope: a job of this topic, with `epoch`: a run whose epoch was committed before writes nothing.
+        scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing.
         epoch: from 1, ascending within the scope.
         repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
             for the price of the shuffle.
@@ -128,9 +128,9 @@ def write(
         key=(key,) if isinstance(key, str) else key,
         partitions=partitions,
     )
-    begun = place.begin(scope, "spark-write")
+    begun = place.begin(scope, "spark-write", query=_query_of(df))
     number = 1 if epoch is None else epoch
-    if number <= begun.committed:
+    if _is_left_out(df, place, scope, number, begun):
         return WriteResult(place.topic, (), already=True)
     if repartition:
         with connect(place.address, token_file=token_file) as client:
@@ -149,6 +149,24 @@ def write(
     parts = (Written(row.task, row.attempt, row.partition, row.rows) for row in found if row.rows)
     written = sorted(parts, key=lambda part: (part.task, part.partition)) if fresh else []
     return WriteResult(place.topic, tuple(written), already=not fresh)
+
+
+def _is_left_out(df: DataFrame, place: Target, scope: str | None, epoch: int, begun: Begun) -> bool:
+    """Whether an earlier run has committed the epoch. Raises InvalidArgumentError as `check_newest`."""
+    if scope is not None and _query_of(df) is not None:
+        check_newest(place.topic, scope, epoch, begun)
+    if epoch > begun.committed:
+        return False
+    tell_left_out(place.topic, scope, epoch, begun)
+    return True
+
+
+def _query_of(df: DataFrame) -> str | None:
+    """Id of the streaming query whose `foreachBatch` this is."""
+    # Spark Connect has no context: pyspark's error there is an AttributeError.
+    context = getattr(getattr(df, "sparkSession", None), "sparkContext", None)
+    found = None if context is None else context.getLocalProperty(QUERY)
+    return str(found) if found else None
 
 
 def _write_task(batches: Iterator[pa.RecordBatch], place: Target, begun: Begun, epoch: int) -> pa.RecordBatch:
