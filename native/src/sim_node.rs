@@ -244,7 +244,6 @@ impl SimNode {
         self.work(py, |node| node.set_applied(index))
     }
 
-    /// (topic, partition, records, hash) of each producer table that its log gives.
     fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
         self.work(py, |node| node.producer_tables())
     }
