@@ -105,7 +105,7 @@ def write(
         partitions: of a topic that is created.
         timeout_s: seconds within which each batch must be stored, retries included; then the task fails.
         token_file: a file with the token, on driver and workers; default: RINGFENCE_TOKEN of each process.
-        scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing again.
+        scope: a job of this topic (in `foreachBatch`: of the query); a committed `epoch` writes nothing.
         epoch: from 1, ascending within the scope.
         repartition: shuffle the rows first, so that each task writes one partition: fewer, larger batches,
             for the price of the shuffle.
