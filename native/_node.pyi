@@ -84,6 +84,10 @@ class Node:
         """
     def answer(self, connection: int, header: bytes, body: bytes) -> None:
         """Send an answer; a closed connection is not an error. `header` is a sealed answer header."""
+    def producer_tables(self) -> list[tuple[int, int, int, int]]:
+        """(topic, partition, records, hash) of each producer table that its log gives."""
+    def set_applied(self, index: int) -> None:
+        """The metadata is applied up to this index: producer epochs above it wait for their metadata."""
     def set_ready(self, body: bytes) -> None:
         """Body of READY (MessagePack)."""
     def set_access(
@@ -203,6 +207,8 @@ class Node:
         previous_epoch: int = 0,
     ) -> int:
         """Append a producer record. Result: {sequence, send, note, offset, rows} of the one before or {}.
+
+        {full}, a sentence, and nothing is appended, where the producer tables have no room for a new one.
 
         With `previous_epoch` an earlier epoch was opened here: {forgotten: True}, and nothing is written, if
         the partition does not know the producer any more.
@@ -422,6 +428,9 @@ class SimNode:
         """True while outcomes wait: a real node's `fileno` would be readable."""
     def poll(self, limit: int = 256) -> list[tuple[Any, ...]]: ...
     def answer(self, connection: int, header: bytes, body: bytes) -> None: ...
+    def set_applied(self, index: int) -> None: ...
+    def producer_tables(self) -> list[tuple[int, int, int, int]]:
+        """(topic, partition, records, hash) of each producer table that its log gives."""
     def set_ready(self, body: bytes) -> None: ...
     def set_access(
         self, is_asked: bool, grants: Sequence[tuple[str, bytes, int, int | None, str]], credential: str

@@ -138,6 +138,7 @@ class Inspection:
         by_end: dict[tuple[int, int], list[tuple[NodeId, int]]] = {}
         for node, copy in copies.items():
             by_end.setdefault(_end(copy), []).append((node, int(copy["chain"])))
+        yield from _tables(place, copies)
         for (_, records), known in by_end.items():
             if len(known) > 1:
                 self._compared.add(PartitionId(place[1]))
@@ -243,6 +244,22 @@ def _starts(
         ):  # fmt: skip
             what = f"begins at row {copy['start_offset']}; a truncate gave up the rows below {start}"
             yield Finding("I14", int(node), *place, what)
+
+
+def _tables(place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Replicas that end at one record of one epoch know the same of producers."""
+    first: dict[tuple[int, int], tuple[NodeId, int]] = {}
+    for node, copy in copies.items():
+        told = copy.get("producers_hash")
+        if told is None:
+            continue  # damaged, or ahead of its log: an owner's table, whose records are on their way
+        other, known = first.setdefault(_end(copy), (node, told))
+        if known != told:
+            what = (
+                f"has producer table {told:016x} at record {copy['records']}, node {other} has {known:016x}: "
+                "they would take a repeated batch for different things"
+            )
+            yield Finding("I6", int(node), *place, what)
 
 
 def _end(copy: Mapping[str, Any]) -> tuple[int, int]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
 import structlog
 
 from ringfence.native._node import Node
+from ringfence.native.errors import ClosedError
 
 _LOG = structlog.get_logger("ringfence.native")
 ORDERS_MAX: Final = 512
@@ -60,6 +62,11 @@ class Driver:
         for waiting in self._orders.values():
             waiting.cancel()
         self._orders.clear()
+
+    def applied(self, index: int) -> None:
+        """Producer epochs are indexes of the metadata: the engine takes none that was not drawn yet."""
+        with contextlib.suppress(ClosedError):  # the data plane is down: it takes no batches
+            self.node.set_applied(index)
 
     async def order(self, give: Callable[[], int], *, holds_slot: bool = True) -> dict[str, Any]:
         """Call `give`, which returns an order's number, and wait for the order's end.

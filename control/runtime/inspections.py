@@ -50,8 +50,13 @@ class Inspections:
             (part for part in self._driver.node.partitions() if int(part["partition"]) > after),
             key=lambda part: int(part["partition"]),
         )
+        tables = {
+            (topic, partition, records): told
+            for topic, partition, records, told in self._driver.node.producer_tables()
+        }
         values = tuple(
             {name: part.get(name) for name in FIGURES}
+            | {"producers_hash": tables.get((part["topic"], part["partition"], part["records"]))}
             | {"quarantined": None if part.get("quarantined") is None else str(part["quarantined"])[:160]}
             for part in known[:limit]
         )

@@ -328,6 +328,7 @@ class Node:
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
+        self._driver.applied(index)
         self._follower.follow(EMPTY, self.proposer.state, index)
         self._scopes.follow(self.proposer.state)
         for fault in await self._follower.until(index):
@@ -405,6 +406,7 @@ class Node:
     def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
         # Until the node's own start is in the log, its partitions have no epoch to be opened with.
         if self._following:
+            self._driver.applied(index)
             if before.tokens is not after.tokens or before.config is not after.config:
                 self._let_in(after)
             self._follower.follow(before, after, index)

@@ -19,9 +19,10 @@ async def raise_epoch(driver: Driver, call: calls.OpenProducer) -> dict[str, Any
     Raises:
         RequestRefused: QUARANTINED, for as long as the partition is: what the predecessor stored there cannot
             be told. INTERNAL, to be asked again: it is not open here yet, or was opened elsewhere.
+            OVERLOADED, to be asked again: the node's producer tables have no room for a new producer.
     """
     try:
-        return await driver.order(
+        result = await driver.order(
             partial(
                 driver.node.open_producer,
                 call.topic,
@@ -37,6 +38,9 @@ async def raise_epoch(driver: Driver, call: calls.OpenProducer) -> dict[str, Any
         if why is not None:
             raise RequestRefused(Code.QUARANTINED, f"it is quarantined ({why})") from error
         raise RequestRefused(Code.INTERNAL, str(error), retry_after_ms=1_000) from error
+    if "full" in result:
+        raise RequestRefused(Code.OVERLOADED, result["full"], retry_after_ms=1_000)
+    return result
 
 
 def _quarantine(driver: Driver, topic: int, partition: int) -> str | None:

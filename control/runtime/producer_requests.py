@@ -161,7 +161,8 @@ def _not_open(name: str, faults: dict[PartitionId, RequestRefused]) -> RequestRe
             return RequestRefused(Code.QUARANTINED, message, partition=partition)
     partition, fault = next(iter(faults.items()))
     message = f"producer {name!r} is not open: partition {partition}: {fault.message}"
-    return RequestRefused(Code.INTERNAL, message, retry_after_ms=1_000, partition=partition)
+    code = Code.OVERLOADED if fault.code is Code.OVERLOADED else Code.INTERNAL
+    return RequestRefused(code, message, retry_after_ms=1_000, partition=partition)
 
 
 def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRefused:

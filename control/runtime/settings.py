@@ -159,13 +159,15 @@ class Settings(BaseSettings):
     )
     producers_max: int = _setting(
         65_536,
-        "producers that a partition remembers for exactly-once; about 2 KiB each when active",
+        "producers that a partition remembers for exactly-once; about 2 KiB each when active, and their "
+        "notes. New ones are refused (`overloaded`) above it",
         ge=1,
         le=1 << 20,
     )
     producer_expiry_ms: int = _setting(
         604_800_000,
-        "ms after which an idle producer is forgotten; a week: longer than a weekend's outage",
+        "ms without a batch after which a producer without a name is forgotten; a week: longer than a "
+        "weekend's outage",
         ge=60_000,
         le=PRODUCER_EXPIRY_MS_MAX,
     )

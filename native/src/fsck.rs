@@ -1,5 +1,6 @@
 //! The log's check of a stopped store. Nothing is changed.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -78,6 +79,13 @@ pub fn fsck(py: Python<'_>, data: PathBuf) -> PyResult<Bound<'_, PyDict>> {
         return Err(raise_with(py, "StorageError", &message, "path", &shown));
     }
     let disk = py.detach(|| Disk::open(&data, false)).map_err(|error| of_storage(py, &shown, &error))?;
-    let report = py.detach(|| ringfence_log::check(&disk)).map_err(|error| of_recover(py, &shown, &error))?;
-    of_report(py, &report)
+    let checked = py.detach(|| ringfence_node::check(&disk)).map_err(|error| of_recover(py, &shown, &error))?;
+    let (hashes, report) = checked;
+    let hashes: HashMap<(u64, u64), u64> = hashes.into_iter().map(|(topic, id, hash)| ((topic, id), hash)).collect();
+    let out = of_report(py, &report)?;
+    let Some(partitions) = out.get_item("partitions")? else { return Ok(out) };
+    for (partition, told) in report.partitions.iter().zip(partitions.try_iter()?) {
+        told?.set_item("producers_hash", hashes.get(&(partition.topic, partition.partition)))?;
+    }
+    Ok(out)
 }

@@ -136,6 +136,10 @@ impl Node {
         self.work(py, |runtime| runtime.answer(connection, header, body))
     }
 
+    fn set_applied(&self, py: Python<'_>, index: u64) -> PyResult<()> {
+        self.work(py, |runtime| runtime.set_applied(index))
+    }
+
     fn set_ready(&self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |runtime| runtime.set_ready(body))
     }
@@ -375,6 +379,11 @@ impl Node {
     fn partitions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let partitions = py.detach(|| self.runtime.partitions());
         partitions.iter().map(|status| of_partition(py, status)).collect()
+    }
+
+    /// (topic, partition, records, hash) of each producer table that its log gives.
+    fn producer_tables(&self, py: Python<'_>) -> Vec<(u64, u64, u64, u64)> {
+        py.detach(|| self.runtime.producer_tables())
     }
 
     fn syncs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -48,6 +48,7 @@ fn of_finished(py: Python<'_>, finished: Finished) -> PyResult<Bound<'_, PyDict>
             out.set_item("epoch", epoch)?;
             out.set_item("is_published", is_published)?;
         }
+        Finished::ProducersFull(why) => out.set_item("full", why)?,
         Finished::ProducerForgotten => out.set_item("forgotten", true)?,
         Finished::ProducerOpened(Some(point)) => {
             out.set_item("sequence", point.sequence)?;

@@ -240,6 +240,14 @@ impl SimNode {
         self.work(py, |node| node.answer(connection, header, body))
     }
 
+    fn set_applied(&mut self, py: Python<'_>, index: u64) -> PyResult<()> {
+        self.work(py, |node| node.set_applied(index))
+    }
+
+    fn producer_tables(&mut self, py: Python<'_>) -> PyResult<Vec<(u64, u64, u64, u64)>> {
+        self.work(py, |node| node.producer_tables())
+    }
+
     fn set_ready(&mut self, py: Python<'_>, body: &[u8]) -> PyResult<()> {
         self.work(py, |node| node.set_ready(body))
     }

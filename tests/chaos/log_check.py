@@ -11,13 +11,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import faulthandler
-import pickle
+import json
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 import ringfence
 from tests.chaos import sandbox
@@ -40,7 +42,7 @@ from tests.chaos.log_clients import (
 from tests.chaos.log_named import NamedWriter
 from tests.chaos.mover import REPLICAS, Mover
 from tests.checker.log_anomalies import anomalies
-from tests.checker.log_history import FINAL, History
+from tests.checker.log_history import FINAL, History, Outcome
 from tests.system.network import Network
 
 CUT_TOPIC = "cut"
@@ -148,10 +150,24 @@ def run(fleet: Fleet, seconds: float, seed: int, keep: Path | None) -> int:
     tell(histories, harmer, mover, seed)
     if wrong and keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        (keep / "histories.pickle").write_bytes(pickle.dumps(histories))
+        (keep / "histories.json").write_text(json.dumps(histories, default=_plain))
     for line in wrong:
         print(f"WRONG: {line}")
     return 1 if wrong else 0
+
+
+def _plain(value: object) -> object:
+    """A history as JSON; values of reads as lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return (
+        value.value
+        if isinstance(value, Outcome)
+        else {
+            one.name: getattr(value, one.name)
+            for one in dataclasses.fields(value)  # type: ignore[arg-type]
+        }
+    )
 
 
 def judged(histories: dict[str, History]) -> list[str]:

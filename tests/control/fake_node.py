@@ -45,6 +45,7 @@ class FakeNode:
         self.broken: str | None = None
         self.access: tuple[bool, list[Any], str] = (False, [], "")
         self.prefix = ""
+        self.applied = 0
         self.stopped = False
         self._eventfd = os.eventfd(0, os.EFD_NONBLOCK)
         self._number = 0
@@ -76,6 +77,9 @@ class FakeNode:
     def partitions(self) -> list[dict[str, Any]]:
         return list(self.hosted.values())
 
+    def producer_tables(self) -> list[tuple[int, int, int, int]]:
+        return []
+
     def syncs(self) -> list[dict[str, Any]]:
         return []
 
@@ -89,6 +93,9 @@ class FakeNode:
 
     def set_ready(self, body: bytes) -> None:
         self.ready = messages.decode(messages.Ready, body)
+
+    def set_applied(self, index: int) -> None:
+        self.applied = index
 
     def set_access(self, is_asked: bool, grants: list[Any], credential: str) -> None:
         self.access = (is_asked, grants, credential)

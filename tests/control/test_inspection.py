@@ -20,6 +20,7 @@ def part(lab: Lab, node: int, records: int = 7, **more: Any) -> dict[str, Any]:
     epoch = int(lab.now.epoch)
     return {
         "topic": int(lab.topic), "partition": int(lab.partition), "records": records, "chain": 99 + records,
+        "producers_hash": 7,
         "owner_epoch": epoch, "open": lab.now.owner.node == node, "quarantined": None, **more,
     }  # fmt: skip
 
@@ -93,6 +94,7 @@ FAULTS: dict[str, tuple[str, int, str, Callable[[Lab], Stores]]] = {
         "I14", 5, "gave up the rows below 5", lambda lab: truncated(lab, n1=5, n2=5, n5=0),
     ),
     "a damaged record": ("I5", 2, "bad CRC", lambda lab: with_part(lab, 2, quarantined="bad CRC")),
+    "producer tables": ("I6", 5, "producer table", lambda lab: with_part(lab, 5, producers_hash=1)),
     "chains that differ": ("I11", 5, "two histories", lambda lab: with_part(lab, 5, chain=1)),
     "a replica without its partition": (
         "I16", 2, "has nothing", lambda lab: {**stores(lab), NodeId(2): store(lab, 2)},

@@ -138,7 +138,7 @@ class Publisher(Customer):
         if machine is None:
             return
         self._opening = True
-        body = messages.encode(messages.ProducerOpen(topic=self.topic))
+        body = messages.encode(messages.ProducerOpen(topic=self.topic, name=self._name()))
         self.ask(machine, Opcode.PRODUCER_OPEN, self._opened, body=body, patience_us=CONTROL_PATIENCE_US,
                  deadline_ms=5_000)  # fmt: skip
 
@@ -177,16 +177,17 @@ class Publisher(Customer):
         assert layout is not None
         entry = layout.entry(order.partition)
         batch = self._batches[order.key]
-        body = body_of(batch.first, batch.rows)
+        extension, send = self._marked(order)
+        body = extension + body_of(batch.first, batch.rows)
         number = self.next_request()
         header = bytearray(HEADER_BYTES)
         epoch = 0 if entry is None else entry.epoch
         pack_request(
             header, 0, Opcode.PUBLISH, number, topic=layout.topic, partition=order.partition,
             layout_version=layout.version, owner_epoch=epoch, producer_id=order.identity.producer_id,
-            producer_epoch=order.identity.producer_epoch, sequence=order.sequence, send=order.sequence,
+            producer_epoch=order.identity.producer_epoch, sequence=order.sequence, send=send,
             rows=batch.rows, deadline_ms=deadline_ms(min(order.deadline, self.now_s + 2.0), self.now_s),
-            body_bytes=len(body), body_crc=crc32c(body),
+            extension_bytes=len(extension), body_bytes=len(body), body_crc=crc32c(body),
         )  # fmt: skip
         self._partition_of[number] = order.partition
 
@@ -196,6 +197,14 @@ class Publisher(Customer):
             self._answered(order, batch, epoch, fenced, owner, answer)
 
         self.put(owner, number, bytes(header), body, told, PATIENCE_US)  # type: ignore[arg-type]
+
+    def _name(self) -> str | None:
+        """Under which it opens."""
+        return None
+
+    def _marked(self, order: Transmit) -> tuple[bytes, int]:
+        """The extension in front of the batch, and its `send`."""
+        return b"", order.sequence
 
     def arrived(self, request_id: int) -> None:
         partition = self._partition_of.get(request_id)

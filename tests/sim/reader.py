@@ -99,6 +99,7 @@ def records_of(header: AnswerHeader, body: bytes) -> list[Record]:
                 )
             )
             continue
+        rows = rows[record.extension_bytes :]  # behind a note, if there is one
         first = first_id(rows, record.rows)
         records.append(Stored(record.first_offset, record.rows, first, record.owner_epoch, bytes(rows)))
     return records

@@ -1,7 +1,8 @@
 """What must hold of replicas in peace: all of a set have the owner's log, nobody else has any.
 
-I11 equal chains at equal ends (an end is a record of an epoch); I13 no change is left open, nothing that one
-left is still to be done, and no store keeps a copy that the log does not give it.
+I11 equal chains at equal ends (an end is a record of an epoch); I6 equal producer tables there; I13 no change
+is left open, nothing that one left is still to be done, and no store keeps a copy that the log does not give
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tests.sim.violation import ViolationError
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
 
+Table = tuple[int, int]
+"""Record at which a log ends, and the hash of the producer table there."""
 Statuses = dict[int, dict[str, Any]]
 """Of one store, by partition."""
 
@@ -34,6 +37,7 @@ def unfinished(state: MetadataState) -> str:
 def behind(state: MetadataState, machines: dict[int, Machine]) -> str:
     """Which replica has not all of its owner's log yet; empty when none. ViolationError where one differs."""
     known = {number: _statuses(machine) for number, machine in machines.items()}
+    tables = {number: _tables(machine) for number, machine in machines.items()}
     for topic in state.topics.values():
         for partition, assignment in topic.assignments.items():
             owner = known.get(int(assignment.owner.node), {}).get(int(partition))
@@ -42,8 +46,26 @@ def behind(state: MetadataState, machines: dict[int, Machine]) -> str:
             for place in assignment.replicas:
                 copy = known.get(int(place.node), {}).get(int(partition))
                 missing = _unlike(copy, owner, f"partition {partition} at node {place.node}")
+                if copy is not None and copy["quarantined"] is not None:
+                    continue
+                missing = missing or _other_table(
+                    tables[int(place.node)].get(int(partition)),
+                    tables[int(assignment.owner.node)].get(int(partition)),
+                    f"partition {partition} at node {place.node}",
+                )
                 if missing:
                     return missing
+    return ""
+
+
+def _other_table(copy: Table | None, owner: Table | None, name: str) -> str:
+    """Replicas that end at one record know the same of producers."""
+    if owner is None:
+        return ""
+    if copy is None:
+        return f"{name}: what it knows of producers is ahead of its log"
+    if copy[0] == owner[0] and copy[1] != owner[1]:
+        raise ViolationError("I6", f"{name}: another producer table at {copy[0]} than its owner's")
     return ""
 
 
@@ -81,3 +103,9 @@ def _statuses(machine: Machine) -> Statuses:
     if not machine.host.running:
         return {}
     return {int(each["partition"]): each for each in machine.host.node.partitions()}
+
+
+def _tables(machine: Machine) -> dict[int, Table]:
+    if not machine.host.running:
+        return {}
+    return {partition: (end, value) for _, partition, end, value in machine.host.node.producer_tables()}

@@ -25,6 +25,7 @@ from tests.sim.intercept import installed
 from tests.sim.ledger import Record
 from tests.sim.machine import Machine
 from tests.sim.mix import Plan
+from tests.sim.named import Named
 from tests.sim.network import Weather
 from tests.sim.observe import observed
 from tests.sim.publisher import Publisher
@@ -38,6 +39,8 @@ HEALED_US: Final = 60 * SECOND_US
 """Peace until everything is settled: above the longest deadline, time-out and back-off together."""
 STEP_US: Final = SECOND_US // 4
 READS_MAX: Final = 4
+NAMED: Final = 3
+"""Seeds that are a multiple of it have a producer with a name."""
 ROUNDS_MAX: Final = 4
 """Of collecting the garbage of a run; two do."""
 CRASHES: Final = ("kill", "power", "kill_leader", "power_all", "died_inside")
@@ -84,7 +87,9 @@ class Simulation(World):
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
-            Publisher(self, number, Random(self.random.random()), TOPIC)
+            (Named if number == 1 and plan.seed % NAMED == 0 else Publisher)(
+                self, number, Random(self.random.random()), TOPIC
+            )
             for number in range(1, plan.producers + 1)
         ]
         self.consumer = Consumer(self, Random(self.random.random()))

@@ -93,7 +93,7 @@ pub use plan::{From, PlanError, ReadPlan};
 pub use position::{Position, parse_segment_name};
 pub use punch::PunchPlan;
 pub use reader::{ReadDone, ReadError, Reader};
-pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check, recover};
+pub use recover::{NoVisitor, RecoverError, Recovered, StoreLock, Visitor, check, check_with, recover};
 pub use report::{Damage, PartitionReport, Report};
 pub use retain::{Retention, retain};
 pub use scrub::{After, Cure, Rot, ScrubDone, ScrubPlan, Scrubber};

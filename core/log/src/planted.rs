@@ -39,6 +39,8 @@ pub enum Bug {
     DeadAttemptPublished,
     /// Who adopts a copy forgets what is staged in it.
     StagesDropped,
+    /// A truncation takes answers out of the producer table, and leaves what else its records changed (I6).
+    CutKeepsProducers,
     /// A log start that was ordered beyond the mark is not carried out when the mark gets there.
     StartForgotten,
     /// A log start gives up rows of later owner epochs, too.
@@ -58,12 +60,13 @@ pub const START_BUGS: [(&str, Bug); 2] =
     [("start_forgotten", Bug::StartForgotten), ("start_of_any_epoch", Bug::StartOfAnyEpoch)];
 
 /// Those of replication, by name on the command line: only clusters show them.
-pub const REPLICA_BUGS: [(&str, Bug); 5] = [
+pub const REPLICA_BUGS: [(&str, Bug); 6] = [
     ("follower_ack_early", Bug::FollowerAckEarly),
     ("older_epoch_counts", Bug::OlderEpochCounts),
     ("gap_counts", Bug::GapCounts),
     ("table_dropped", Bug::TableDropped),
     ("copy_short", Bug::CopyShort),
+    ("cut_keeps_producers", Bug::CutKeepsProducers),
 ];
 
 /// Those that one node alone shows.

@@ -162,16 +162,27 @@ pub fn recover<S: Storage>(
 /// # Errors
 /// [`RecoverError`], when it cannot be read at all.
 pub fn check<S: Storage>(storage: &S) -> Result<Report, RecoverError> {
+    check_with(storage, &mut NoVisitor).map(|(_, report)| report)
+}
+
+/// As [`check`], with the partitions as they would be recovered; the visitor is told of their records.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with<S: Storage>(
+    storage: &S,
+    visitor: &mut dyn Visitor,
+) -> Result<(Vec<PartitionLog>, Report), RecoverError> {
     let _lock = StoreLock(storage.lock()?);
     let mut rebuild = Rebuild::default();
     let segments = segments(storage, None, &mut rebuild.report)?;
-    let ends = scan_all(storage, &segments, &mut rebuild, &mut NoVisitor)?;
+    let ends = scan_all(storage, &segments, &mut rebuild, visitor)?;
     rebuild.report.cut_bytes = ends.values().map(|end| end.torn_bytes).sum();
     for (file, spare) in missing(storage, &segments)? {
         let why = format!("the file is missing or no regular file: {spare} was made behind it");
         rebuild.report.damage.push(Damage { file, position: 0, topic: 0, partition: 0, record_number: None, why });
     }
-    Ok(rebuild.finish().1)
+    Ok(rebuild.finish())
 }
 
 /// Segments that must stand here and do not, each with the spare whose name says so.

@@ -164,7 +164,8 @@ impl Engine {
             let durable = all.filter(|(_, answer)| answer.first_offset + u64::from(answer.rows) <= mark);
             durable.map(|(sequence, answer)| (sequence, answer.first_offset, answer.rows)).collect()
         });
-        let last = answers.last().map(|last| (last.0, entry.map_or(0, |entry| entry.send_max)));
+        let send = partition.producers.send_max_below(header.producer_id, mark);
+        let last = answers.last().map(|last| (last.0, send));
         let body = pack::resolved(entry.map(|entry| entry.epoch), last, &answers);
         let mut answer = self.echo_at(at, header);
         answer.status = Status::Ok as u8;

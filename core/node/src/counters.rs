@@ -62,7 +62,7 @@ counters! {
     connections_closed: "connections ended",
     inflated_bytes: "bytes that compressed bodies were inflated to for their check",
     body_panics: "bodies whose check panicked: a defect of ours, refused `internal`",
-    producers_forgotten: "dedupe entries expired or above the cap",
+    producers_forgotten: "producers without a name that expired, or were idle when memory was short",
     states_written: "state records written",
     revived: "partitions that came back before the files of what was dropped were gone",
     punched_bytes: "bytes of dropped partitions given back as holes, before their files could go",

@@ -76,6 +76,8 @@ pub struct Engine {
     pub(crate) access: Access,
     pub(crate) reads: Reads,
     pub(crate) control: ControlLoad,
+    /// Index up to which the metadata is applied here; `None` until the control plane has told it.
+    pub(crate) applied: Option<u64>,
     pub(crate) ready: Arc<[u8]>,
     pub(crate) credit_bytes: u64,
     pub(crate) counters: Counters,
@@ -134,6 +136,7 @@ impl Engine {
             access: Access::default(),
             reads: Reads::default(),
             control: ControlLoad::default(),
+            applied: None,
             ready: Arc::from([]),
             credit_bytes: 0,
             counters: Counters::default(),
@@ -179,6 +182,7 @@ impl Engine {
                 self.control_answer(connection, *header, body, effects);
             }
             Event::SetReady(body) => self.ready = body.into(),
+            Event::Applied(index) => self.applied(index, now, pool, effects),
             Event::SetAccess(table) => self.set_access(*table, effects),
             Event::PeerOpened(node) => self.peer_opened(node, now, effects),
             Event::PeerClosed(node) => self.peer_closed(node, now, effects),

@@ -56,6 +56,8 @@ pub enum Event<'a> {
     },
     /// The body of READY.
     SetReady(Box<[u8]>),
+    /// The metadata is applied up to this index: producer epochs, which are indexes, are drawn up to it.
+    Applied(u64),
     /// Which tokens there are.
     SetAccess(Box<AccessTable>),
     /// Time passed: every [`TICK_MS`] at least.

@@ -14,7 +14,7 @@ use ringfence_wire::{
 };
 
 use crate::acks::{BatchDue, Due, What};
-use crate::dedupe::{Decision, Identity, Reject};
+use crate::dedupe::{Decision, Identity, Reject, Source};
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::park::{OwnedBody, Parked, bytes_of};
@@ -67,9 +67,11 @@ impl Engine {
         check_gate(partition, header)?;
         self.check_queue(partition.shard)?;
         check_dedupe(at, partition, header)?;
+        self.check_drawn(partition, header)?;
         Self::check_replicas(partition)?;
         check_crc(header, bytes)?;
         let note = check_extension(header, bytes)?;
+        self.check_producer_room(&self.partitions[at], header)?;
         self.check_body(at, header, bytes)?;
         self.append_rows(at, from, header, body, note, now, pool)
     }
@@ -209,13 +211,17 @@ impl Engine {
         let deadline_ms = now.mono_ms + patience_ms(header);
         let identity = identity_of(header);
         let before = partition.producers.bytes();
-        let send = partition.producers.stored(&identity, placed.first_offset, placed.time_ms, note);
+        let source = Source {
+            record: placed.record_number,
+            first_offset: placed.first_offset,
+            time_ms: placed.time_ms,
+            mark: partition.mark,
+        };
+        let send = partition.producers.stored(&identity, source, note);
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
-        let limits = self.settings.producers;
         let end = End { record: placed.record_number + 1, offset: placed.first_offset + u64::from(header.rows) };
         let upto = partition.shared(end);
-        let over = partition.producers.is_over(limits) || self.producers_bytes > self.settings.producers_bytes;
         partition.last_group = placed.group;
         partition.rest = Rest::Fresh;
         self.acks[shard].push(Due {
@@ -237,9 +243,6 @@ impl Engine {
         self.counters.appended += 1;
         self.counters.rows += u64::from(header.rows);
         self.counters.bytes += u64::from(header.body_bytes);
-        if over {
-            self.make_room_for_producers(at);
-        }
         Ok(())
     }
 
@@ -256,11 +259,15 @@ impl Engine {
     ) {
         self.counters.repeated += 1;
         let partition = &self.partitions[at];
+        // What waits for a quorum is answered with it, or not told of.
+        let is_sure = answer.first_offset + u64::from(answer.rows) <= partition.mark;
+        let upto = if is_sure { partition.mark } else { u64::MAX };
+        let send = partition.producers.send_max_below(header.producer_id, upto);
         let due = BatchDue {
             connection: from,
             request_id: header.request_id,
             sequence: header.sequence,
-            send: partition.producers.send_max(header.producer_id),
+            send,
             first_offset: answer.first_offset,
             rows: answer.rows,
             repeated: true,
@@ -329,6 +336,15 @@ fn check_dedupe(at: At, partition: &Partition, header: &RequestHeader) -> Result
         Decision::New => Ok(()),
         Decision::Repeated(answer) => Err(Stop::Repeat(at, answer)),
         Decision::Refused(reject) => Err(rejected(reject, header).into()),
+    }
+}
+
+impl Engine {
+    /// An epoch that is new to the partition was drawn by the metadata, unless this node lags behind it.
+    fn check_drawn(&self, partition: &Partition, header: &RequestHeader) -> Result<(), Stop> {
+        let is_newer = self.applied.is_some_and(|applied| header.producer_epoch > applied);
+        let known = || partition.producers.get(header.producer_id).map_or(0, |entry| entry.epoch);
+        if is_newer && header.producer_epoch > known() { Err(Stop::Ahead) } else { Ok(()) }
     }
 }
 

@@ -66,7 +66,7 @@ impl Engine {
                 partition.last_group
             );
             out.extend_from_slice(plain.as_bytes());
-            blob::write(partition, self.settings.level, &mut out);
+            blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut out);
         }
         out
     }

@@ -7,6 +7,7 @@ use ringfence_wire::{NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 use crate::acks::{Due, Shared, Then, What};
 use crate::answers::length;
 use crate::blob;
+use crate::dedupe::Source;
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::order::Place;
@@ -381,6 +382,10 @@ impl Engine {
         if let Err(known) = partition.producers.may_open(id, epoch) {
             return Err(format!("{who}: epoch {epoch} is not above {known}; draw a newer one").into());
         }
+        if let Err(full) = self.check_room_to_open(&self.partitions[at], id) {
+            return Ok(Step::Done(Finished::ProducersFull(full.message)));
+        }
+        let partition = &mut self.partitions[at];
         let record = RecordHeader {
             kind: RecordKind::Producer as u8,
             topic: key.0,
@@ -399,7 +404,13 @@ impl Engine {
         let append = shard.append(pool, &mut partition.log, record, Body::Copy(&parts));
         let placed = append.map_err(|refused| refused.refusal)?;
         let before = partition.producers.bytes();
-        let resume = partition.producers.opened(id, epoch, placed.time_ms).map(resume_point);
+        let source = Source {
+            record: placed.record_number,
+            first_offset: placed.first_offset,
+            time_ms: placed.time_ms,
+            mark: partition.mark,
+        };
+        let resume = partition.producers.opened(id, epoch, !name.is_empty(), source).map(resume_point);
         self.producers_bytes = self.producers_bytes + partition.producers.bytes() - before;
         partition.rest = Rest::Fresh;
         let finished = Finished::ProducerOpened(resume);
@@ -414,7 +425,7 @@ impl Engine {
             return Ok(Step::Done(Finished::Done));
         }
         let mut bytes = Vec::new();
-        blob::write(partition, self.settings.level, &mut bytes);
+        blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut bytes);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_release(pool, &mut partition.log, &bytes)?;
         partition.damage = None;

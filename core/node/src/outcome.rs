@@ -33,6 +33,8 @@ pub enum Finished {
     },
     /// OPEN PRODUCER: what the epoch before left, `None` when it left nothing.
     ProducerOpened(Option<ResumePoint>),
+    /// The producer tables have no room for a new producer: a sentence with the figures. Nothing has changed.
+    ProducersFull(String),
     /// OPEN PRODUCER: the partition has no entry of the previous epoch any more. Nothing was written.
     ProducerForgotten,
 }

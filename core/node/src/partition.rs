@@ -16,6 +16,10 @@ use crate::topic::Plans;
 /// Index in [`Partitions`]; stays with the partition until it was dropped.
 pub type At = u32;
 
+/// As [`Partition::known_upto`]: a truncation went deeper than the producer table remembers, and the owner must send log
+/// and tables from scratch.
+pub const UNKNOWN: u64 = u64::MAX;
+
 pub struct Partition {
     pub log: PartitionLog,
     pub gate: Gate,
@@ -52,6 +56,7 @@ pub struct Partition {
     /// What this store is to it in this run.
     pub role: Role,
     /// Records below this number have taught the tables already: they came from an owner, ahead of the log.
+    /// [`UNKNOWN`] = the tables are not those of any log.
     pub known_upto: u64,
     /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
     /// level with an owner's mark since.
@@ -123,6 +128,7 @@ impl Partition {
         size_of::<Self>() - size_of::<PartitionLog>()
             + self.log.memory_bytes()
             + self.producers.bytes()
+            + self.producers.undo.bytes()
             + self.epochs.memory_bytes()
             + self.stages.memory_bytes()
             + self.waiting.capacity() * size_of::<u64>()
@@ -135,7 +141,7 @@ impl Partition {
 
     /// Records from this number on, and rows from this offset on, never were.
     pub fn cut_tables(&mut self, next_record: u64, next_offset: u64) {
-        self.producers.cut(next_offset);
+        self.producers.cut(next_record, next_offset);
         self.epochs.cut(next_record);
         self.known_upto = self.known_upto.min(next_record);
         if let Err(why) = self.stages.cut(next_record, next_offset) {
@@ -143,6 +149,13 @@ impl Partition {
             self.damage.get_or_insert(why);
         }
         self.settle_stages();
+    }
+
+    /// Records that the mark has passed are never taken back. Before it has a role its mark says nothing.
+    pub fn settle_producers(&mut self) {
+        if !matches!(self.role, Role::None) {
+            self.producers.settle(self.mark);
+        }
     }
 
     /// Why the partition must not be served, if so.

@@ -40,6 +40,8 @@ pub struct Entry {
     pub answers: VecDeque<Answer>,
     pub note: Option<Box<[u8]>>,
     pub resume: Option<Box<Resume>>,
+    /// It was opened by a name: only a decision of the metadata forgets it.
+    pub named: bool,
 }
 
 /// An entry with its key, a map's slack, and what a boxed resume takes.
@@ -74,16 +76,22 @@ impl Entry {
         self.note = None;
     }
 
-    pub fn push(&mut self, batch: &Identity, answer: Answer, time_ms: u64, note: Option<Box<[u8]>>) {
-        if self.answers.len() == DEDUPE_WINDOW {
-            self.answers.pop_front();
-        }
+    /// One more batch of the open epoch. Returns the answer that left the window for it, and the note before.
+    pub fn push(
+        &mut self,
+        batch: &Identity,
+        answer: Answer,
+        time_ms: u64,
+        note: Option<Box<[u8]>>,
+    ) -> (Option<Answer>, Option<Box<[u8]>>) {
+        let is_full = self.answers.len() == DEDUPE_WINDOW;
+        let dropped = if is_full { self.answers.pop_front() } else { None };
         self.answers.push_back(answer);
         self.next_sequence = batch.sequence + 1;
         self.last_send = batch.send;
         self.send_max = self.send_max.max(batch.send);
         self.time_ms = time_ms;
-        self.note = note;
+        (dropped, std::mem::replace(&mut self.note, note))
     }
 
     /// The answer of a sequence below `next_sequence`, while it is in the window.

@@ -231,12 +231,14 @@ impl Stages {
     fn keep(&mut self, kept: Kept) {
         self.kept.push_back(kept);
         if self.kept.len() > KEPT_MAX {
+            // Not those of publishes that a truncation may take back: what is joined with them would go, too.
+            let newest = self.kept.split_off(self.kept.len() - UNDO_MAX);
             let all: Vec<Kept> = self.kept.drain(..).collect();
             let joined = all.chunks(2).map(|pair| Kept {
                 end_offset: pair[pair.len() - 1].end_offset,
                 first_record: pair.iter().map(|kept| kept.first_record).min().expect("chunks are not empty"),
             });
-            self.kept.extend(joined);
+            self.kept.extend(joined.chain(newest));
         }
     }
 
@@ -447,6 +449,20 @@ mod tests {
         again.cut(12, 0).unwrap();
         assert_eq!(again, before, "the publish never was: both attempts are open again");
         assert_eq!(again.gather((5, 1), &[[1; 16]], 4, 0).unwrap().unwrap(), list);
+    }
+
+    #[test]
+    fn a_cut_takes_no_records_from_publishes_before_it() {
+        let mut stages = Stages::default();
+        for epoch in 1..=1025 {
+            stages.staged(&id(epoch, 1), Staged { record: epoch * 2, rows: 1, crc: 1 }, 1);
+            let list = stages.gather((5, epoch), &[[1; 16]], 1, 0).unwrap().unwrap();
+            stages.published(5, epoch, epoch * 2 + 1, epoch, &list);
+        }
+        assert!(stages.kept.len() < 1000, "old neighbours are joined");
+        stages.cut(1025 * 2 + 1, 1024).unwrap();
+        stages.start_at(1023);
+        assert_eq!(stages.floor(), Some(1024 * 2), "rows of the last publish that is left lie in this record");
     }
 
     #[test]

@@ -8,6 +8,13 @@ use crate::partition::Partition;
 use crate::sync::Role;
 
 impl Partition {
+    /// A hash of the producer table that the log gives, see [`crate::dedupe::Producers::hash`]; `None` while the table is
+    /// ahead of the log, or the partition is damaged.
+    pub fn producers_hash(&self) -> Option<u64> {
+        let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
+        is_given.then(|| self.producers.hash(self.log.head().last_time_ms))
+    }
+
     /// `durable_group`: of its shard.
     pub(crate) fn status(&self, durable_group: u64) -> PartitionStatus {
         let head = self.log.head();
@@ -43,6 +50,17 @@ impl Engine {
         let mut list: Vec<PartitionStatus> =
             present.map(|partition| partition.status(durable_group(partition))).collect();
         list.sort_unstable_by_key(|partition| (partition.topic, partition.partition));
+        list
+    }
+
+    /// (topic, partition, records, hash) of each producer table that its log gives, in this order.
+    pub fn producer_tables(&self) -> Vec<(u64, u64, u64, u64)> {
+        let of = |partition: &Partition| {
+            let (topic, id) = partition.key();
+            Some((topic, id, partition.log.head().next_record, partition.producers_hash()?))
+        };
+        let mut list: Vec<_> = self.partitions.iter().filter_map(of).collect();
+        list.sort_unstable();
         list
     }
 

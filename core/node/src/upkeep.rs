@@ -84,8 +84,12 @@ impl Engine {
             let at = self.upkeep.cursor;
             let Some(partition) = self.partitions.get(at).filter(|partition| !partition.dropped) else { continue };
             self.upkeep.round_bytes += partition.log.memory_bytes();
-            if partition.rest == Rest::Fresh {
-                self.forget_producers(at, self.settings.producers);
+            let is_fresh = partition.rest == Rest::Fresh;
+            self.partitions[at].settle_producers();
+            if is_fresh || self.producers_bytes > self.settings.producers_bytes {
+                self.make_room_for_producers(at);
+            }
+            if is_fresh {
                 self.partitions[at].rest = Rest::Quiet;
             } else {
                 self.put_to_rest(at, now);
@@ -141,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Forget expired producers and those above the limits. Called after each append that may pass one.
+    /// Forget producers without a name that expired, and idle ones above the limits.
     pub(crate) fn forget_producers(&mut self, at: At, limits: TableLimits) {
         let partition = &mut self.partitions[at];
         let before = partition.producers.bytes();
@@ -150,8 +154,7 @@ impl Engine {
         self.producers_bytes -= before - partition.producers.bytes();
     }
 
-    /// A table is above its limits, or all tables are above theirs: then this partition, which just grew, gives half
-    /// back.
+    /// When all tables together are above their limit, this one gives half back, as far as its producers are idle.
     pub(crate) fn make_room_for_producers(&mut self, at: At) {
         let mut limits = self.settings.producers;
         if self.producers_bytes > self.settings.producers_bytes {
@@ -186,7 +189,8 @@ impl Engine {
                 continue;
             }
             scratch.clear();
-            blob::write(partition, self.settings.level, &mut scratch);
+            partition.settle_producers();
+            blob::write(partition, self.settings.level, self.settings.producers.bytes, &mut scratch);
             let shard = usize::from(partition.shard);
             let Ok(placed) = self.shards[shard].append_state(pool, &mut partition.log, &scratch) else {
                 // No room: `retain` will name it again.

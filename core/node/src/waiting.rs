@@ -18,6 +18,15 @@ impl Engine {
     }
 
     fn refuse_ahead(&mut self, parked: &Parked, why: &str, effects: &mut Effects) {
+        if let Some(applied) = self.applied.filter(|applied| parked.header.producer_epoch > *applied) {
+            let what = format!(
+                "producer {}: epoch {} is newer than this node's metadata, which is at index {applied}, {why}; epochs \
+                 are drawn by PRODUCER_OPEN alone",
+                parked.header.producer_id, parked.header.producer_epoch
+            );
+            let refusal = Refusal::new(Code::Ahead, what).with("applied", applied);
+            return self.refuse(parked.connection, &parked.header, &refusal, effects);
+        }
         let (topic, version) = (parked.header.topic, parked.header.layout_version);
         let here = self.tables.get(topic).map_or(0, |table| table.version);
         let what = format!(
@@ -40,11 +49,25 @@ impl Engine {
     /// The topic's table or one of its partitions changed: try again, in the order of arrival.
     pub(crate) fn serve_ahead(&mut self, topic: u64, now: Now, pool: &mut Pool, effects: &mut Effects) {
         for parked in self.ahead.take_where(|parked| parked.header.topic == topic) {
-            if let Some(stalled) = self.publish_again(parked, now, pool, effects) {
-                let at = self.partitions.find(stalled.header.topic, stalled.header.partition);
-                let shard = at.map_or(0, |at| self.partitions[at].shard);
-                self.park_stalled(shard, stalled, effects);
-            }
+            self.serve_again(parked, now, pool, effects);
+        }
+    }
+
+    /// The metadata is applied up to this index: producers whose epoch was drawn by it are served.
+    pub(crate) fn applied(&mut self, index: u64, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        let before = self.applied.unwrap_or(0);
+        self.applied = Some(index.max(before));
+        let is_drawn = |parked: &Parked| (before + 1..=index).contains(&parked.header.producer_epoch);
+        for parked in self.ahead.take_where(is_drawn) {
+            self.serve_again(parked, now, pool, effects);
+        }
+    }
+
+    fn serve_again(&mut self, parked: Parked, now: Now, pool: &mut Pool, effects: &mut Effects) {
+        if let Some(stalled) = self.publish_again(parked, now, pool, effects) {
+            let at = self.partitions.find(stalled.header.topic, stalled.header.partition);
+            let shard = at.map_or(0, |at| self.partitions[at].shard);
+            self.park_stalled(shard, stalled, effects);
         }
     }
 

@@ -4,6 +4,7 @@ mod access;
 mod clocks;
 mod control;
 mod level;
+mod producers;
 mod publishing;
 mod reading;
 mod runtime;

@@ -1,7 +1,7 @@
 //! The way of a batch through the engine: answers, repeats, refusals, and that a refusal changes nothing.
 
 use crate::support::{self, CLIENT, PARTITION, Reply, Shape, TOPIC, World, body_of, install_topic, open_order};
-use ringfence_node::{Event, Order, Outcome};
+use ringfence_node::{Event, Order, Outcome, TableLimits};
 use ringfence_transport::{Connection, Inbound};
 use ringfence_wire::{
     ANSWER_FLAG_REPEATED, Code, ExtensionKind, Opcode, RedirectReason, RequestHeader, Status, crc_of, extension,
@@ -260,7 +260,9 @@ fn credit_is_shared_between_connections() {
 
 #[test]
 fn an_order_that_finds_no_room_waits_and_those_behind_it_too() {
-    let mut world = world();
+    let shape = Shape::default();
+    let limits = TableLimits { entries: 3_000, ..shape.limits };
+    let mut world = World::new(1, Shape { limits, ..shape });
     world.is_held = true;
     let body = body_of(0, 8_000);
     let mut sequence = 0;

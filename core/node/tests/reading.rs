@@ -250,8 +250,8 @@ fn resolve_tells_what_is_durable_and_no_more() {
     world.run();
     let ask = RequestHeader { producer_id: 3, ..world.request(Opcode::Resolve) };
     let reply = world.ask(&ask, &[]);
-    let want = b"\x84\xAEproducer_epoch\x05\xA8sequence\x00\xA4send\x01\xA7answers\x91\x93\x00\x00\x01";
-    // `send` is the greatest one appended; the answers are the durable ones.
+    let want = b"\x84\xAEproducer_epoch\x05\xA8sequence\x00\xA4send\x00\xA7answers\x91\x93\x00\x00\x01";
+    // The second batch is appended, and its send is told with its answer once it is durable.
     assert_eq!(reply.body, want);
     world.release();
     let ask = RequestHeader { producer_id: 4, ..world.request(Opcode::Resolve) };

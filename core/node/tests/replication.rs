@@ -20,6 +20,8 @@ mod futile;
 mod late;
 #[path = "replication/learner.rs"]
 mod learner;
+#[path = "replication/producers.rs"]
+mod producers;
 #[path = "replication/retained.rs"]
 mod retained;
 #[path = "replication/scrub.rs"]
@@ -384,6 +386,7 @@ fn where_the_log_ends_is_told_when_a_quorum_confirms_it() {
 /// A walk of `steps`; `crashes` at a time at most.
 fn walk(seed: u64, steps: usize) {
     let mut cluster = opened(seed);
+    cluster.with_notes = true;
     for _ in 0..steps {
         let at = usize::try_from(cluster.random.below(3)).unwrap();
         match cluster.random.below(100) {
@@ -453,7 +456,7 @@ mod planted {
     /// Each story fails when its fault is planted, and only then.
     #[test]
     fn each_planted_fault_is_found() {
-        let stories: [(Bug, fn()); 4] = [
+        let stories: [(Bug, fn()); 5] = [
             (Bug::FollowerAckEarly, super::nothing_is_acknowledged_or_shown_before_a_second_disk_has_it),
             (Bug::GapCounts, super::a_longer_log_that_went_another_way_counts_for_nothing),
             (
@@ -461,6 +464,7 @@ mod planted {
                 super::starts::a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_moves,
             ),
             (Bug::StartOfAnyEpoch, super::starts::a_start_of_lost_rows_spares_those_that_got_their_offsets_later),
+            (Bug::CutKeepsProducers, super::producers::a_truncated_batch_is_no_resume_point),
         ];
         for (bug, story) in stories {
             story();

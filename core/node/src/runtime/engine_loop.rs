@@ -256,12 +256,14 @@ impl EngineLoop {
                     let connection = Connection(connection);
                     self.core.handle(Event::ControlAnswer { connection, header, body }, &mut self.pool);
                 }
+                Command::Applied(index) => self.core.handle(Event::Applied(index), &mut self.pool),
                 Command::SetReady(body) => self.core.handle(Event::SetReady(body), &mut self.pool),
                 Command::SetAccess(table) => self.core.handle(Event::SetAccess(table), &mut self.pool),
                 // A caller that gave up waiting is no error.
                 Command::Listen(addresses, reply) => drop(reply.send(self.listen(&addresses))),
                 Command::Snapshot(reply) => drop(reply.send(self.snapshot())),
                 Command::Partitions(reply) => drop(reply.send(self.core.engine.partition_list())),
+                Command::ProducerTables(reply) => drop(reply.send(self.core.engine.producer_tables())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
                 Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
                 Command::Stop { linger_ms } => {

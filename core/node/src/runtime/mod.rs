@@ -101,6 +101,14 @@ impl Runtime {
         self.commands.push(Command::Answer { connection, header: Box::new(*header), body: body.into() })
     }
 
+    /// The metadata is applied up to this index: producer epochs above it wait.
+    ///
+    /// # Errors
+    /// As [`Self::order`].
+    pub fn set_applied(&self, index: u64) -> Result<(), NodeError> {
+        self.commands.push(Command::Applied(index))
+    }
+
     /// Body of READY, `MessagePack`.
     ///
     /// # Errors
@@ -134,6 +142,11 @@ impl Runtime {
     /// while no engine runs.
     pub fn partitions(&self) -> Vec<PartitionStatus> {
         self.commands.ask(Command::Partitions).unwrap_or_default()
+    }
+
+    /// (topic, partition, records, hash) of each producer table that its log gives. Empty while no engine runs.
+    pub fn producer_tables(&self) -> Vec<(u64, u64, u64, u64)> {
+        self.commands.ask(Command::ProducerTables).unwrap_or_default()
     }
 
     /// Every copy that this node's owners make to other stores. Empty while no engine runs.

@@ -27,10 +27,10 @@ use crate::partition::{At, Partition, Rest};
 use crate::refusal::Refusal;
 
 /// The frame's body: the first record that is there, and the node's tables of now.
-fn frame(partition: &Partition, level: u16) -> Vec<u8> {
+fn frame(partition: &Partition, level: u16, table_bytes_max: usize) -> Vec<u8> {
     let (number, offset) = partition.log.first();
     let mut body = write_anchor(&partition.log);
-    blob::write(partition, level, &mut body);
+    blob::write(partition, level, table_bytes_max, &mut body);
     let header = RecordHeader {
         kind: RecordKind::State as u8,
         topic: partition.log.topic,
@@ -64,7 +64,7 @@ pub(super) fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<O
 }
 
 impl Partition {
-    /// The table tells of records that this log does not have (yet).
+    /// The tables are not those that this log gives: they are ahead of it, or of no log.
     pub fn is_incomplete(&self) -> bool {
         self.known_upto > self.log.head().next_record
     }
@@ -74,7 +74,8 @@ impl Engine {
     /// At the owner: this replica begins anew.
     pub(super) fn send_anchor(&mut self, at: At, index: usize, now: Now, effects: &mut Effects) {
         let partition = &mut self.partitions[at];
-        let frame = frame(partition, self.settings.level);
+        partition.settle_producers();
+        let frame = frame(partition, self.settings.level, self.settings.producers.bytes);
         let (number, _) = partition.log.first();
         let mut header = partition.request(0, number);
         (header.body_bytes, header.body_crc) = (length(frame.len()), crc_of(&frame));

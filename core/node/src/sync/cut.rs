@@ -10,7 +10,7 @@ use super::{Read, Role};
 use crate::engine::Engine;
 use crate::event::{Effects, ReadEnd, ReadJob};
 use crate::ingest::Stop;
-use crate::partition::{At, Rest};
+use crate::partition::{At, Rest, UNKNOWN};
 use crate::refusal::Refusal;
 
 /// A session that begins behind record `number - 1` of a longer log.
@@ -108,6 +108,15 @@ impl Engine {
                 partition.log.partition, to.next_offset
             );
             return self.end_cut(at, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
+        }
+        if !partition.producers.can_cut(to.next_record) {
+            // The owner asks again, hears of an empty log, and sends records and tables from its first one on.
+            partition.known_upto = UNKNOWN;
+            let what = format!(
+                "partition {}: record {} is before all that its producer table can take back; it begins from scratch",
+                partition.log.partition, to.next_record
+            );
+            return self.end_cut(at, begin, Some(&Refusal::new(Code::SequenceGap, what).expecting(0)), effects);
         }
         let before = partition.producers.bytes();
         let shard = &mut self.shards[usize::from(partition.shard)];

@@ -324,7 +324,7 @@ impl Engine {
         let told = if is_rows(record) { &front[..record.extension_bytes as usize] } else { front };
         let (producers, epochs, stages) = (&mut partition.producers, &mut partition.epochs, &mut partition.stages);
         if record.record_number >= partition.known_upto
-            && let Err(why) = learn(producers, epochs, stages, record, told)
+            && let Err(why) = learn(producers, epochs, stages, record, told, partition.mark)
         {
             partition.damage.get_or_insert(why);
         }
@@ -334,12 +334,8 @@ impl Engine {
         let grown = partition.producers.bytes().wrapping_sub(before);
         self.producers_bytes = self.producers_bytes.wrapping_add(grown);
         (partition.last_group, partition.rest) = (placed.group, Rest::Fresh);
-        let over = partition.producers.is_over(self.settings.producers);
         self.counters.received_records += 1;
         self.counters.received_bytes += u64::from(record.body_bytes);
-        if over || self.producers_bytes > self.settings.producers_bytes {
-            self.make_room_for_producers(at);
-        }
         Ok(())
     }
 

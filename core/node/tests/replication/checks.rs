@@ -109,6 +109,16 @@ impl Cluster {
         }
     }
 
+    /// I6: replicas whose logs end at one record have one producer table.
+    pub fn check_tables(&self) {
+        let tables = self.sites.iter().filter(|site| site.up).flat_map(|site| site.node.producer_tables().unwrap());
+        let mut known = std::collections::BTreeMap::new();
+        for (topic, partition, records, hash) in tables {
+            let before = known.insert((topic, partition, records), hash);
+            assert!(before.is_none_or(|before| before == hash), "I6: producer tables at record {records} differ");
+        }
+    }
+
     /// Heal everything, and see that all three logs are the same.
     pub fn check_equal(&mut self) {
         for at in 0..NODES {
@@ -123,10 +133,12 @@ impl Cluster {
         let syncs = self.sites[self.owner].node.syncs();
         let statuses: Vec<_> = (0..NODES).map(|at| self.status(at)).collect();
         assert!(self.is_open, "I13: with all three up the owner opens: {syncs:#?} {statuses:#?}");
+        self.check_tables();
         self.publish_again();
         self.publish(3);
         self.calm(30);
         self.check_rows();
+        self.check_tables();
         let ends: Vec<_> = (0..NODES).map(|at| self.status(at).map(|status| (status.records, status.chain))).collect();
         let syncs = self.sites[self.owner].node.syncs();
         assert!(ends.iter().all(|end| *end == ends[0]), "chains differ: {ends:?} {syncs:#?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ringfence_log::faulty::{Faulty, Seeded};
 use ringfence_node::{Config, Finished, Now, Order, Outcome, PartitionStatus, Place, Stepped, TablePartition, ToPeer};
-use ringfence_wire::{AnswerHeader, Opcode, RequestHeader, Status, crc_of};
+use ringfence_wire::{AnswerHeader, ExtensionKind, Opcode, RequestHeader, Status, crc_of, extension};
 
 use crate::support::{PARTITION, TOPIC, body_of, install_topic, table_body};
 
@@ -44,6 +44,7 @@ pub struct Cluster {
     pub sent: BTreeMap<u64, Batch>,
     /// Sequence -> offset.
     pub acked: BTreeMap<u64, u64>,
+    /// Request -> sequence.
     requests: BTreeMap<u64, u64>,
     next_id: i64,
     /// Answers to anything but a publish, by request.
@@ -54,6 +55,8 @@ pub struct Cluster {
     pub told: Vec<AnswerHeader>,
     pub outcomes: Vec<(usize, Outcome)>,
     pub is_open: bool,
+    /// Batches carry a note.
+    pub with_notes: bool,
     /// A node closes the connection on which a larger body comes, by site; and how often each did.
     pub takes_bytes: [usize; NODES],
     pub closed: [u32; NODES],
@@ -112,6 +115,7 @@ impl Cluster {
             told: Vec::new(),
             outcomes: Vec::new(),
             is_open: false,
+            with_notes: false,
             takes_bytes: [usize::MAX; NODES],
             closed: [0; NODES],
         };
@@ -417,7 +421,12 @@ impl Cluster {
             return;
         }
         let Batch { first, rows } = self.sent[&sequence];
-        let body = body_of(first, i64::from(rows));
+        let mut body = Vec::new();
+        if self.with_notes {
+            extension::write(&mut body, &[(ExtensionKind::Note, format!("batch {sequence}").as_bytes())]);
+        }
+        let extension_bytes = u32::try_from(body.len()).unwrap();
+        body.extend_from_slice(&body_of(first, i64::from(rows)));
         self.next_request += 1;
         let header = RequestHeader {
             opcode: Opcode::Publish as u8,
@@ -432,6 +441,7 @@ impl Cluster {
             send: sequence,
             rows,
             deadline_ms: 3_000,
+            extension_bytes,
             body_bytes: u32::try_from(body.len()).unwrap(),
             body_crc: crc_of(&body),
             ..RequestHeader::default()

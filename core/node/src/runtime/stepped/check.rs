@@ -30,4 +30,12 @@ impl Stepped {
     pub fn state_hash(&self) -> Result<u64, NodeError> {
         Ok(xxh3_64(&self.alive()?.engine.state_bytes()))
     }
+
+    /// (topic, partition, records, hash) of each producer table that its log gives: equal for replicas of one log.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn producer_tables(&self) -> Result<Vec<(u64, u64, u64, u64)>, NodeError> {
+        Ok(self.alive()?.engine.producer_tables())
+    }
 }

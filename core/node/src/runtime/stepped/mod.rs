@@ -261,6 +261,14 @@ impl Stepped {
         self.handle(Event::ControlAnswer { connection: Connection(connection), header, body })
     }
 
+    /// As `Runtime::set_applied`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`].
+    pub fn set_applied(&mut self, index: u64) -> Result<(), NodeError> {
+        self.handle(Event::Applied(index))
+    }
+
     /// As `Runtime::set_ready`.
     ///
     /// # Errors

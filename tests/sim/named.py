@@ -1,0 +1,117 @@
+"""A producer with a name that dies now and then: its successor learns from resume points what is stored.
+
+One batch at a time, with its number and a note. After each death every partition's resume point is the last
+batch there that was acknowledged, or the one that had no outcome. The ledger then counts that
+one as stored, and otherwise as refused.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+from ringfence.codec import Answer
+from ringfence.effects import Done, Effect, Transmit, Unknown
+from ringfence.encode import note_extension
+from ringfence.native import messages
+from ringfence.native.wire import Status
+from tests.sim.ledger import Batch
+from tests.sim.publisher import Publisher
+from tests.sim.violation import ViolationError
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+DEATH: Final = 0.1
+"""How often it dies after an outcome, or with a batch under way."""
+
+
+class Named(Publisher):
+    """Sends batches under one name, in one life after the other."""
+
+    def __init__(self, world: World, number: int, random: Random, topic: str) -> None:
+        super().__init__(world, number, random, topic)
+        self.producer_name = f"named {number}"
+        self._sent = 0
+        self._numbers: dict[int, int] = {}  # key -> number of the batch
+        self._last: dict[int, int] = {}  # partition -> number of its last stored batch
+        self._left: list[tuple[Batch, int]] = []  # without outcome when its life ended
+        self._is_dead = False
+
+    @property
+    def idle(self) -> bool:
+        return super().idle and not self._left
+
+    def submit(self) -> None:
+        if not self.idle or self._is_dead:
+            if super().idle is False and self.random.random() < DEATH:
+                self._die()
+            return
+        self._sent += 1
+        self._numbers[self._key + 1] = self._sent
+        super().submit()
+
+    # ---- its lives ----
+
+    def _die(self) -> None:
+        self._is_dead = True
+        for name in list(self._lines):
+            self.hang_up(name, 0.5)
+        self._left += [(batch, self._numbers[key]) for key, batch in self._batches.items()]
+        self._batches.clear()
+        self._machine = None
+        self._is_dead = False
+
+    def _send(self) -> None:
+        if not self._is_dead:
+            super()._send()
+
+    def _opened(self, answer: Answer | None) -> None:
+        if self._machine is None and answer is not None and answer.header.status == Status.OK:
+            self._resume(answer.control(messages.ProducerOpened))
+        super()._opened(answer)
+
+    def _resume(self, told: messages.ProducerOpened) -> None:
+        points = {point.partition: point for point in told.resume}
+        for batch, number in self._left:
+            point = points.get(batch.partition)
+            if point is not None and point.send == number:
+                self._last[batch.partition] = number
+                self.world.ledger.ended(batch, "done", point.first_offset)
+            else:
+                self.world.ledger.ended(batch, "refused")
+        self._left.clear()
+        for partition, last in self._last.items():
+            if self.world.ledger.partitions[partition].lost_below:
+                continue  # its bytes rotted: nobody promises what is known of producers
+            point = points.get(partition)
+            found = None if point is None else (point.send, point.note)
+            if found != (last, str(last).encode()):
+                what = f"{self.producer_name}: resumes in {partition} at {found}, its last batch is {last}"
+                self.world.violate(ViolationError("I6", what))
+
+    # ---- its batches ----
+
+    def _name(self) -> str | None:
+        return self.producer_name
+
+    def _marked(self, order: Transmit) -> tuple[bytes, int]:
+        number = self._numbers[order.key]
+        return note_extension(str(number).encode()), number
+
+    def _run(self, effects: list[Effect]) -> None:
+        dies = False
+        for effect in effects:
+            match effect:
+                case Done(key):
+                    self._last[self._batches[key].partition] = self._numbers[key]
+                    super()._run([effect])
+                    dies |= self.random.random() < DEATH
+                case Unknown(key):
+                    # Its successor is told.
+                    self._left.append((self._batches.pop(key), self._numbers[key]))
+                    dies = True
+                case _:
+                    super()._run([effect])
+        if dies and not self._is_dead:
+            self.world.agenda.after(0, self._die)

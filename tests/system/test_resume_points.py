@@ -1,0 +1,106 @@
+"""A named producer resumes at its last stored batch, also at an owner whose log was truncated meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ringfence
+from ringfence.encode import note_extension
+from ringfence.native import messages, wire
+from tests.system.cluster import Three
+from tests.system.harness import SCHEMA, batch, read_ids, until
+from tests.system.raw import RawClient, RawTopic
+
+TAKEOVERS_MAX = 8
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[Three]:
+    cluster = Three(tmp_path)
+    try:
+        yield cluster.start()
+    finally:
+        for place in range(3):
+            if cluster.alive(place):
+                cluster.nodes[place].wake()
+        cluster.kill_all()
+
+
+class Named:
+    """Producer P of a topic with one partition, at the owner's data socket."""
+
+    def __init__(self, client: RawClient, topic: int) -> None:
+        self.client = client
+        self.raw = RawTopic.existing(client, topic, "t")
+        opened = client.control(wire.Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="t", name="P"))
+        self.opened = opened.read(messages.ProducerOpened)
+
+    def send(self, row: int) -> None:
+        note = note_extension(f"row {row}".encode())
+        body = note + batch(row, 1).serialize().to_pybytes()
+        fields = self.raw.fields(
+            1, row - 1, producer_id=self.opened.producer_id, producer_epoch=self.opened.producer_epoch,
+            send=row, extension_bytes=len(note),
+        )  # fmt: skip
+        self.client.send(wire.Opcode.PUBLISH, body, **fields)
+
+    def stored(self) -> int:
+        """Greatest `send` that a quorum has. The owner answers in the order of requests."""
+        place = self.raw.place()
+        self.client.send(
+            wire.Opcode.RESOLVE, topic=place["topic"], partition=place["partition"],
+            producer_id=self.opened.producer_id,
+        )  # fmt: skip
+        while True:
+            answer = self.client.receive()
+            assert answer is not None
+            if answer.header.opcode == wire.Opcode.RESOLVE:
+                assert answer.status == wire.Status.OK, answer
+                return int(answer.header.send)
+
+
+def owner(three: Three, place: int) -> int:
+    [(node, _)] = three.placed(place, "t").values()
+    return next(place for place in range(3) if three.id(place) == node)
+
+
+@pytest.mark.timeout(300)
+def test_a_batch_that_no_quorum_had_is_no_resume_point(three: Three) -> None:
+    with ringfence.connect(three.nodes[0].address, timeout_s=30) as client:
+        topic = client.create_topic("t", schema=SCHEMA, key=["id"], partitions=1, replication=3).topic
+    first = owner(three, 0)
+    others = [place for place in range(3) if place != first]
+    with RawClient(three.nodes[first].address) as client_of_p:
+        named = Named(client_of_p, topic)
+        for row in range(1, 11):
+            named.send(row)
+        until(lambda: named.stored() == 10, what="ten rows on a quorum")
+        for place in others:
+            three.nodes[place].freeze()
+        named.send(11)
+        assert named.stored() == 10, "row 11 is on the owner's disk alone"
+        three.nodes[first].freeze()
+    for place in others:
+        three.nodes[place].wake()
+    until(lambda: owner(three, others[0]) != first, 60, "another owner")
+    three.nodes[first].wake()
+    three.until_whole()
+    for _ in range(TAKEOVERS_MAX):
+        present = owner(three, first)
+        if present == first:
+            break
+        three.nodes[present].kill()
+        until(lambda present=present: owner(three, first) != present, 60, "the next owner")
+        three.nodes[present].start()
+        three.until_whole()
+    assert owner(three, first) == first
+    with ringfence.connect(three.nodes[first].address, timeout_s=60) as client:
+        with client.producer("t", name="P") as producer:
+            [point] = producer.resume.values()
+            assert (point.send, point.note) == (10, b"row 10")
+            producer.send(batch(11, 1), number=11, note=b"row 11").result(60)
+        rows = read_ids(client, "t")
+    assert [row for _, row in rows[point.partition]] == list(range(1, 12))
