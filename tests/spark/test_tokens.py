@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import ringfence
 import ringfence.spark
 from ringfence.native.errors import UnauthorizedError
-from tests.system.test_tokens import Locked
+from tests.system.locked import Locked
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # pyspark and pandas warn of each other
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False)])

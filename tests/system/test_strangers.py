@@ -13,7 +13,7 @@ import pytest
 import ringfence
 from ringfence.native import wire
 from tests.system.harness import until
-from tests.system.test_tokens import Locked
+from tests.system.locked import Locked
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + bytes(32)
 """ZMTP 3.0: such a peer is sent no heartbeat, and is never found silent."""

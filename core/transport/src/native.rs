@@ -135,7 +135,7 @@ impl NativeTransport {
             }
             if self.slots.count() >= self.limits.connections {
                 // A peer that only connects keeps no client out.
-                match self.slots.to_give_up() {
+                match self.slots.next_to_give_up() {
                     Some(oldest) => self.end(oldest),
                     None => continue, // closed at once
                 }

@@ -88,7 +88,7 @@ impl Slots {
     }
 
     /// The slot that is given up when no place is left: a stranger's, else a silent peer's.
-    pub fn to_give_up(&mut self) -> Option<usize> {
+    pub fn next_to_give_up(&mut self) -> Option<usize> {
         self.first_to_go(Peer::is_stranger).or_else(|| self.first_to_go(|peer| !peer.has_spoken))
     }
 

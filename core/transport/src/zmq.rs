@@ -141,10 +141,9 @@ impl ZmqTransport {
     }
 
     fn hand_out(&mut self, held: Held, pool: &mut Pool, take: Take<'_>) {
-        let connection = held.connection;
-        match deliver(held, pool, take) {
-            Ok(taken) => self.judged(connection, taken),
-            Err(held) => self.held = Some(held),
+        match deliver(&held, pool, take) {
+            Some(taken) => self.judged(held.connection, taken),
+            None => self.held = Some(held),
         }
     }
 
@@ -214,18 +213,18 @@ impl ZmqTransport {
     }
 }
 
-/// Hand out a message, or give it back when its body needs a block and there is none.
-fn deliver(held: Held, pool: &mut Pool, take: Take<'_>) -> Result<Taken, Held> {
-    let Held { connection, header, body } = &held;
+/// Hand out a message; `None` when its body needs a block and there is none.
+fn deliver(held: &Held, pool: &mut Pool, take: Take<'_>) -> Option<Taken> {
+    let Held { connection, header, body } = held;
     let bytes = body.len();
     let inbound = if bytes < LARGE_BODY_BYTES {
         Inbound::Small(body)
     } else {
-        let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else { return Err(held) };
+        let mut block = pool.take(RECORD_HEADER_BYTES + bytes)?;
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
         Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
     };
-    Ok(take(Incoming::Request { connection: *connection, header, body: inbound }, pool))
+    Some(take(Incoming::Request { connection: *connection, header, body: inbound }, pool))
 }
 
 enum Sent {

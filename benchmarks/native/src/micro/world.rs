@@ -47,6 +47,7 @@ impl World {
         let settings = Settings {
             store: identity.store,
             node: 1,
+            level: ringfence_wire::LEVEL_NEWEST,
             cluster: [1; 16],
             history: [2; 16],
             pool_bytes: POOL_BYTES,
