@@ -38,7 +38,7 @@ fn bodies_above_that_of_a_hello_close_a_strangers_connection(kind: Kind) {
     let server = asking(kind, LIMITS);
     let mut stranger = Client::connect(&server.address);
     stranger.echo(&pattern(HELLO_BODY_BYTES_MAX)); // refused by the engine, not by the transport
-    stranger.send(&header(ECHO, 0), &pattern(HELLO_BODY_BYTES_MAX + 1));
+    stranger.send_into_end(&header(ECHO, 0), &pattern(HELLO_BODY_BYTES_MAX + 1));
     assert!(stranger.ends_within(SOON));
     let mut client = admitted(&server);
     client.echo(&pattern(1 << 20));
@@ -116,7 +116,7 @@ fn an_opcode_grants_no_privilege_of_a_node() {
         bytes
     };
     let mut client = admitted(&server);
-    client.send(&records(ECHO), &pattern(2 << 20));
+    client.send_into_end(&records(ECHO), &pattern(2 << 20));
     assert!(client.ends_within(SOON), "a client's bodies have at most a MiB here");
     let mut node = Client::connect(&server.address);
     node.echo(b"its HELLO");

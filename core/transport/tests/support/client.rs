@@ -162,6 +162,13 @@ impl Client {
         self.write(&message(header, body));
     }
 
+    /// A message that the server may cut off in the middle, and the connection with it.
+    pub fn send_into_end(&mut self, header: &[u8], body: &[u8]) {
+        if let Err(error) = self.stream.write_all(&message(header, body)) {
+            assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");
+        }
+    }
+
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.stream.set_read_timeout(timeout).expect("a timeout");
     }
