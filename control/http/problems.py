@@ -129,11 +129,13 @@ def _not_called_json(request: Request) -> str:
 
 
 def _methods(request: Request) -> set[str]:
-    """The methods that are served at a path. Starlette tells only those of the first route there."""
-    served: set[str] = set()
-    for route in _routes(request.app.routes):
-        if route.path_regex.match(request.scope["path"]):
-            served |= route.methods or set()
+    """The methods that are served at a path. Starlette tells only those of the first route there.
+
+    A route with a parameter also matches the path of a resource with its own name; it does not serve that.
+    """
+    matching = [one for one in _routes(request.app.routes) if one.path_regex.match(request.scope["path"])]
+    exact = [one for one in matching if not one.param_convertors]
+    served: set[str] = set().union(*(one.methods or () for one in exact or matching))
     return served | {"HEAD"} if "GET" in served else served
 
 

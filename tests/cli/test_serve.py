@@ -126,12 +126,12 @@ def test_a_newer_format_is_refused_byte_for_byte(tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "data", options=("--segment-bytes", "4MiB")):  # files that are read whole
         pass
     identity = tmp_path / "data" / "store.toml"
-    identity.write_text(identity.read_text().replace("format = 1", "format = 2"))
+    identity.write_text(identity.read_text().replace("format = 2", "format = 3"))
     before = tree(tmp_path / "data")
     for command in ("serve", "fsck"):
         done = cli(command, "--data", str(tmp_path / "data"))
         assert done.returncode == Exit.STORAGE
-        assert "format 2" in done.stderr
+        assert "format 3" in done.stderr
     assert tree(tmp_path / "data") == before
 
 

@@ -102,11 +102,12 @@ def compact(spark: SparkSession, address: str, folder: str) -> ringfence.spark.C
 
 
 def die_at_name(number: int) -> None:
-    """Of the renames every second one names a file; those before it name the manifest."""
+    """Kill this process before the file of this number gets its name; the manifest is not counted."""
     real, names = os.rename, itertools.count(1)
 
     def rename(source: Any, target: Any) -> None:
-        if str(target).endswith(".parquet") and next(names) == number:
+        name = Path(target).name
+        if name.endswith(".parquet") and not name.startswith("_") and next(names) == number:
             die()
         real(source, target)
 
