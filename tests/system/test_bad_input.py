@@ -157,15 +157,17 @@ def test_what_an_owner_took_before_its_restart_is_stale_after_it(tmp_path: Path)
             assert topic.publish(GOOD, 1).header.first_offset == 1
 
 
-def test_a_producer_that_was_forgotten_is_told_so_and_its_repeats_are_not_stored(tmp_path: Path) -> None:
+def test_a_full_table_refuses_a_new_producer_and_forgets_no_live_one(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path / "data", options=("--producers-max", "1"))
     with node, RawClient(node.address) as client:
-        first = RawTopic(client, "forgets", SCHEMA, ["id"])
+        first = RawTopic(client, "full", SCHEMA, ["id"])
         assert first.publish(batch(0, 1), 0).status == Status.OK
-        second = RawTopic.existing(client, first.topic, "forgets")
-        assert second.publish(batch(1, 1), 0).status == Status.OK
-        for row, sequence in ((0, 0), (2, 1)):
-            refused(first.publish(batch(row, 1), sequence), Code.FORGOTTEN)
+        second = RawTopic.existing(client, first.topic, "full")
+        refused(second.publish(batch(1, 1), 0), Code.OVERLOADED)
+        again = first.publish(batch(0, 1), 0)
+        assert again.status == Status.OK
+        assert again.header.flags & wire.AnswerFlags.REPEATED
+        assert first.publish(batch(2, 1), 1).status == Status.OK
         assert first.ends() == (0, 2)
 
 
