@@ -36,7 +36,7 @@ class Named(Publisher):
         self._numbers: dict[int, int] = {}  # key -> number of the batch
         self._last: dict[int, int] = {}  # partition -> number of its last stored batch
         self._left: list[tuple[Batch, int]] = []  # without outcome when its life ended
-        self._is_dead = False
+        self._is_dead = self._was_opened = False
 
     @property
     def idle(self) -> bool:
@@ -66,9 +66,18 @@ class Named(Publisher):
         if not self._is_dead:
             super()._send()
 
+    def _accepts_fresh_start(self) -> bool:
+        """Before its first open it has stored nothing.
+
+        Opens that ended half-way at level 0 are not known as such when the level is raised.
+        """
+        return not self._was_opened
+
     def _opened(self, answer: Answer | None) -> None:
-        if self._machine is None and answer is not None and answer.header.status == Status.OK:
-            self._resume(answer.control(messages.ProducerOpened))
+        if answer is not None and answer.header.status == Status.OK:
+            self._was_opened = True
+            if self._machine is None:
+                self._resume(answer.control(messages.ProducerOpened))
         super()._opened(answer)
 
     def _resume(self, told: messages.ProducerOpened) -> None:

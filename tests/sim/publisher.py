@@ -138,9 +138,15 @@ class Publisher(Customer):
         if machine is None:
             return
         self._opening = True
-        body = messages.encode(messages.ProducerOpen(topic=self.topic, name=self._name()))
+        wanted = messages.ProducerOpen(
+            topic=self.topic, name=self._name(), accept_fresh_start=self._accepts_fresh_start()
+        )
+        body = messages.encode(wanted)
         self.ask(machine, Opcode.PRODUCER_OPEN, self._opened, body=body, patience_us=CONTROL_PATIENCE_US,
                  deadline_ms=5_000)  # fmt: skip
+
+    def _accepts_fresh_start(self) -> bool:
+        return False
 
     def _opened(self, answer: Answer | None) -> None:
         if answer is None or answer.header.status != Status.OK:
