@@ -185,7 +185,7 @@ def test_a_newer_identity_format_is_refused_byte_identically(
 ) -> None:
     node, _ = stopped
     identity = node.data / "store.toml"
-    identity.write_text(identity.read_text().replace("format = 1", "format = 2"))
+    identity.write_text(identity.read_text().replace("format = 2", "format = 3"))
     before = files.content_of(node.data)
     with pytest.raises(AssertionError, match="exit code 7"):
         node.start()

@@ -78,13 +78,13 @@ def test_a_batch_that_no_quorum_had_is_no_resume_point(three: Three) -> None:
         for row in range(1, 11):
             named.send(row)
         until(lambda: named.stored() == 10, what="ten rows on a quorum")
+        # Killed, not frozen: what waits in the sockets of a frozen follower is stored when it goes on.
         for place in others:
-            three.nodes[place].freeze()
+            three.nodes[place].kill()
         named.send(11)
         assert named.stored() == 10, "row 11 is on the owner's disk alone"
         three.nodes[first].freeze()
-    for place in others:
-        three.nodes[place].wake()
+    three.start_at_once(others)
     until(lambda: owner(three, others[0]) != first, 60, "another owner")
     three.nodes[first].wake()
     three.until_whole()
