@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,8 +90,14 @@ def test_offsets_that_are_not_in_the_log_and_addresses_without_a_node_are_said(
 
 
 def begun_anew(node: NodeProcess, scope: str, at: int, df: DataFrame) -> DataFrame:
-    """The rows of `df`; on the way a row of this id comes, somebody else begins the scope."""
+    """The rows of `df`; on the way a row of this id comes, another driver begins the scope.
+
+    Not before this one has: the writer of a task begins it beside what makes the rows, and its BEGIN is the
+    next entry of the metadata.
+    """
     address = node.address
+    with ringfence.connect(address) as client:
+        before = client.status().index
 
     def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -102,6 +109,8 @@ def begun_anew(node: NodeProcess, scope: str, at: int, df: DataFrame) -> DataFra
                 query = context.getLocalProperty("sql.streaming.queryId")
                 with ringfence.connect(address) as other:
                     if query is None:
+                        while other.status().index == before:
+                            time.sleep(0.02)
                         other.scopes.begin(scope, topic="anew")
                     else:
                         other.scopes.begin(f"spark-query-{query}")
