@@ -11,10 +11,12 @@ FILES: Final = (
     "tests/spark/test_demo_pipeline.py",
     "tests/spark/test_cluster_kills.py",
     "tests/spark/test_kills.py",
+    "tests/system/test_log_check.py",
     "tests/system/test_changes.py",
     "tests/system/test_failing_target.py",
     "tests/system/test_admin_http.py",
     "tests/spark/test_bad_input.py",
+    "tests/system/test_force_owner.py",
     "tests/system/test_faults.py",  # one of its tests waits half a minute
     "tests/system/test_demo_cluster.py",
     "tests/system/test_cluster_faults.py",
