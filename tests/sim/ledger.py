@@ -189,9 +189,15 @@ class Ledger:
         part = self.partitions[partition]
         by_first: dict[int, Stored] = {}
         end, epoch = -1, 0
+        whole = range(0)
         for record in records:
             self.read(partition, record)
-            if record.offset + record.rows <= part.gone:
+            if isinstance(record, Published) and record.offset < part.gone:
+                # A record is shown whole: a reader skips what of it lies below the log start.
+                whole = range(record.offset, record.offset + record.rows)
+            if record.offset + record.rows <= part.gone and (
+                record.offset not in whole or part.gone >= whole.stop
+            ):
                 what = f"rows at {record.offset} are back, a truncate to {part.gone} was answered as done"
                 raise ViolationError("I14", f"partition {partition}: {what}")
             if isinstance(record, Published):
