@@ -14,7 +14,7 @@ from ringfence.codec import Answer
 from ringfence.effects import Done, Effect, Transmit, Unknown
 from ringfence.encode import note_extension
 from ringfence.native import messages
-from ringfence.native.wire import Status
+from ringfence.native.wire import Code, Status
 from tests.sim.ledger import Batch
 from tests.sim.publisher import Publisher
 from tests.sim.violation import ViolationError
@@ -78,7 +78,16 @@ class Named(Publisher):
             self._was_opened = True
             if self._machine is None:
                 self._resume(answer.control(messages.ProducerOpened))
+        elif answer is not None and answer.header.code == Code.QUARANTINED:
+            self._leave_open()
         super()._opened(answer)
+
+    def _leave_open(self) -> None:
+        """A partition's log is damaged: what was stored cannot be told before an operator releases it."""
+        for batch, _ in self._left:
+            self.world.ledger.ended(batch, "unknown")
+            self._last.pop(batch.partition, None)
+        self._left.clear()
 
     def _resume(self, told: messages.ProducerOpened) -> None:
         points = {point.partition: point for point in told.resume}
