@@ -30,7 +30,7 @@ class Forcer:
 
     def run(self) -> History:
         """The history of the topic, with its final read."""
-        self.partition, nodes = self._make()
+        nodes = self._make()
         writer = PlainWriter(self._fleet.addresses, self.topic, self._seed, WRITER)
         asker = EndAsker(self._fleet.addresses, self.topic, self._seed)
         writer.start()
@@ -50,8 +50,8 @@ class Forcer:
         history.extend(final_read(self._fleet.addresses, self.topic))
         return history
 
-    def _make(self) -> tuple[int, list[int]]:
-        """A partition with a replica on the node that does not vote.
+    def _make(self) -> list[int]:
+        """Make a partition with a replica on the node that does not vote; its nodes, that one first.
 
         With it and one voter down the metadata still has a leader.
         """
@@ -65,10 +65,10 @@ class Forcer:
                 made = client.create_topic(
                     self.topic, schema=SCHEMA, key=["key"], partitions=1, replication=3
                 )
-                self.partition = partition = made.partitions[0].partition
+                self.partition = made.partitions[0].partition
                 nodes = [replica["node"] for replica in self._shown()["replicas"]]
                 if learner in nodes:
-                    return partition, sorted(nodes, key=lambda node: node != learner)
+                    return sorted(nodes, key=lambda node: node != learner)
                 client.delete_topic(self.topic)
         raise AssertionError(f"no partition came to node {learner}")
 

@@ -40,7 +40,7 @@ KEYS: Final = 16
 IN_FLIGHT_MAX: Final = 24
 TIMEOUT_S: Final = 30.0
 SESSION_S: Final = 10.0
-"""Of a follower, before it begins anew at its positions."""
+"""Of a follower; the next session begins at its positions."""
 LOOK_ROWS: Final = 500
 """That a reader from the log start takes of one partition."""
 
