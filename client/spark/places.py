@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ringfence.client import Client
-    from ringfence.places import Ends
+    from ringfence.cluster.offsets import Ends
 
 PLACES_MAX = 8  # partitions that an error names
 FORMS = (

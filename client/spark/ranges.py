@@ -16,7 +16,7 @@ from ringfence.places import Position
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringfence.decode import Place
+    from ringfence.arrow.decode import Place
 
 # Added behind the topic's own columns with .option("metadata", "true").
 METADATA = pa.schema(
