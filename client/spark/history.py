@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ringfence.client import Client
-    from ringfence.places import Ends, Position
+    from ringfence.cluster.offsets import Ends, Position
     from ringfence.spark.ranges import Range
 
 CAUSE = "an owner was chosen by force, or a node was restored from an older copy"

@@ -14,9 +14,9 @@ import json
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ringfence.arguments import NUMBER_MAX
+from ringfence.cluster.offsets import Position
+from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.places import Position
 from ringfence.spark.history import History
 
 if TYPE_CHECKING:

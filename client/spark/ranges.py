@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringfence.client import connect
+from ringfence.cluster.offsets import Position
 from ringfence.native.errors import SchemaError, TruncatedError
-from ringfence.places import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -2,7 +2,7 @@
 
 A position of the checkpoint must be one of the log's history: after an owner was chosen by force, a stream
 goes on where the rows that it has read are still in the log, and fails where they were lost.
-`offsets` has the format.
+`stream_offset` has the format.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ringfence.client import connect
+from ringfence.cluster.offsets import Position
 from ringfence.native.errors import TruncatedError
-from ringfence.places import Position
 from ringfence.spark.batch_read import RangePartition, range_reader
 from ringfence.spark.history import History
-from ringfence.spark.offsets import damaged, decode, encode
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.places import positions_of
 from ringfence.spark.ranges import Range, split
+from ringfence.spark.stream_offset import damaged, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from ringfence.client import Client
+from ringfence.cluster.offsets import Ends, LogPoint, Position
 from ringfence.native.errors import TruncatedError
-from ringfence.places import Ends, LogPoint, Position
 from ringfence.spark.history import History
 from ringfence.spark.ranges import Range, split
 

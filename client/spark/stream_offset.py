@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.arguments import NUMBER_MAX
+from ringfence.cluster.offsets import Position
+from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
-from ringfence.places import Position
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

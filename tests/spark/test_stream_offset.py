@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from ringfence.arguments import NUMBER_MAX
+from ringfence.cluster.offsets import Position
+from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.native.messages import TopicInfo
-from ringfence.places import Position
-from ringfence.spark.offsets import FORMAT, decode, encode
+from ringfence.spark.stream_offset import FORMAT, decode, encode
 
 INFO = cast(
     "TopicInfo",
