@@ -40,8 +40,8 @@ from ringfence.control.model.topics import Replica
 AGAIN_MS: Final = 1_000
 """An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
 FAILOVERS_MAX: Final = 1_024
-"""Failovers that are worked on at once, oldest first. Four entries of COMMITs, and as many questions to a node:
-a tenth of what its socket queues. What each round goes over stays within 30 ms."""
+"""Failovers that are worked on at once, oldest first: four entries of COMMITs, and as many questions to each
+node. A round goes over all of them, in some 20 ms."""
 FAILOVERS_MAX_OF_LEVEL_0: Final = 128
 """There each order is a question of its own, and half of what a socket queues is room for them."""
 
