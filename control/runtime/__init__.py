@@ -8,4 +8,5 @@ START HERE: `node.Node` puts the pieces together and starts them in order.
     follower    what the metadata says becomes orders, one entry after the other
     requests    control requests of clients, answered within their deadlines
     health      why the node is not all well, as sentences
+    order_batches  orders of the leader to one node, many in one question
 """
