@@ -107,6 +107,12 @@ def missing_paths(text: str) -> list[str]:
     return [path for path in paths_in(text) if path.rstrip("/") not in known_paths()]
 
 
+def anchors(text: str) -> set[str]:
+    """Anchors of the headings, as GitHub and mkdocs make them."""
+    heads = [line.lstrip("#") for _, line in lines_outside_of_code(text) if line.startswith("#")]
+    return {re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", head).strip().lower()) for head in heads}
+
+
 def unnamed_files(package: str) -> list[str]:
     """Modules of a package that its docstring does not name."""
     text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text())) or ""
@@ -127,8 +133,17 @@ def test_the_tables_of_the_operations_guide_are_fresh() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_between_documents_leads_somewhere(page: str) -> None:
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", (ROOT / page).read_text()):
-        assert (ROOT / page).parent.joinpath(target).exists(), f"{page} points to {target}"
+    text = (ROOT / page).read_text()
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)(?:#([^)]*))?\)", text):
+        place = (ROOT / page).parent / target if target else ROOT / page
+        assert place.exists(), f"{page} points to {target}"
+        assert not anchor or anchor in anchors(place.read_text()), f"{page} points to {target}#{anchor}"
+
+
+def test_the_site_shows_every_page() -> None:
+    shown = set(re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {name for name in PAGES if name.startswith(("docs/", "benchmarks/record/")) or "/" not in name}
+    assert pages == shown, "`nav` of mkdocs.yml"
 
 
 @pytest.mark.parametrize("page", PAGES)
