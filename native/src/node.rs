@@ -213,6 +213,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
     fn follow(
         &self,
         py: Python<'_>,
@@ -222,8 +223,9 @@ impl Node {
         hi: u16,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
     }
 
     fn set_peer(&self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
@@ -264,6 +266,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
     fn receive_start(
         &self,
         py: Python<'_>,
@@ -275,8 +278,9 @@ impl Node {
         attempt: u32,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
     }
 
     fn adopt(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {

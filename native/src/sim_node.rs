@@ -321,6 +321,7 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
     fn follow(
         &mut self,
         py: Python<'_>,
@@ -330,8 +331,9 @@ impl SimNode {
         hi: u16,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
     }
 
     fn set_peer(&mut self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
@@ -372,6 +374,7 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
     fn receive_start(
         &mut self,
         py: Python<'_>,
@@ -383,8 +386,9 @@ impl SimNode {
         attempt: u32,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
     }
 
     fn adopt(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {

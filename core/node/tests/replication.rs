@@ -14,6 +14,8 @@ mod comes_back;
 mod copies;
 #[path = "replication/doubt.rs"]
 mod doubt;
+#[path = "replication/forced.rs"]
+mod forced;
 #[path = "replication/futile.rs"]
 mod futile;
 #[path = "replication/late.rs"]
