@@ -229,6 +229,16 @@ class Node:
         """
     def doubted(self) -> list[tuple[int, int]]:
         """(topic, partition) of all replicas that may lack what they acknowledged."""
+    def log_ends(self) -> bytes:
+        """How far each partition's log is known to reach, for `lacking` at a later start.
+
+        What the engine told when it was stopped stays. Raises: ClosedError.
+        """
+    def lacking(self, entries: bytes) -> list[tuple[int, int]]:
+        """(topic, partition) of those whose log is short of these entries, or is not here.
+
+        Before anything is ordered; the entries are known from then on. Raises: ClosedError.
+        """
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None:
         """Replace the numbers and the list of doubted replicas beside the log, durably; no order.
 
@@ -520,6 +530,8 @@ class SimNode:
     ) -> int: ...
     def doubt(self, partitions: Sequence[tuple[int, int]]) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
+    def log_ends(self) -> bytes: ...
+    def lacking(self, entries: bytes) -> list[tuple[int, int]]: ...
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(

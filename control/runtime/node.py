@@ -159,7 +159,9 @@ class Node:
         self._driver = Driver(
             self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
         )
-        self._witnesses = Witnesses(self.proposer, self._driver, self._here, self.health, report)
+        self._witnesses = Witnesses(
+            self.proposer, self._driver, self._here, self.health, report, self.settings.data_dir
+        )
         self._burials = Burials(self.proposer, self._here.store)
         self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
@@ -241,6 +243,7 @@ class Node:
         await self._requests.finish(self.settings.stop_s / 2)
         await self._cluster.hand_over()
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
+        await self._witnesses.keep_ends()
         await self._abandon()
 
     def status(self) -> messages.Status:

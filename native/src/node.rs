@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
 use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
@@ -325,6 +325,14 @@ impl Node {
 
     fn doubted(&self, py: Python<'_>) -> Vec<(u64, u64)> {
         py.detach(|| self.runtime.doubted())
+    }
+
+    fn log_ends<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.work(py, Runtime::log_ends)?))
+    }
+
+    fn lacking(&self, py: Python<'_>, entries: Vec<u8>) -> PyResult<Vec<(u64, u64)>> {
+        self.work(py, |runtime| runtime.lacking(entries))
     }
 
     fn write_witness(&self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {

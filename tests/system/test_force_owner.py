@@ -11,6 +11,7 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.program import run
+from tests.system.bounds import known_rows
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
 
@@ -215,6 +216,7 @@ def test_a_live_replica_with_more_rows_follows_a_forced_owner_without_a_restart(
         client.producer(topic) as producer,
     ):
         producer.send(batch(100, 1_400))
+    until(lambda: known_rows(late, part) == 1_500, what="a mark above all of them")
     four.nodes[3].kill()
     late.freeze()
     four.nodes[here].start()

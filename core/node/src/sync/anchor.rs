@@ -14,10 +14,10 @@ use ringfence_log::{PartitionLog, read_anchor, write_anchor};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
-use super::Role;
 use super::follow::record_at;
 use super::owner::Stage;
 use super::peers::Sent;
+use super::{Reach, Role};
 use crate::answers::length;
 use crate::blob::{self, Tables};
 use crate::engine::Engine;
@@ -122,6 +122,9 @@ impl Engine {
         let appended = shard.append_anchor(pool, &mut partition.log, head, blob);
         partition.last_group = appended.map_err(|refusal| stop_of(refusal, partition.shard))?.group;
         partition.mark = head.next_offset;
+        if given_up.is_some() {
+            partition.reach = Reach::default();
+        }
         effects.outcomes.extend(given_up.map(Outcome::GaveUp));
         if let Role::Follower(follower) = &mut partition.role {
             follower.begun(from);

@@ -9,7 +9,7 @@
 
 use ringfence_log::PartitionHead;
 
-use super::Role;
+use super::{Reach, Role};
 use crate::engine::Engine;
 use crate::epochs::Epochs;
 use crate::event::Effects;
@@ -52,5 +52,6 @@ impl Engine {
         effects.outcomes.push(Outcome::GaveUp(partition.given_up(to, forced)));
         let offset = to.map_or(0, |to| to.next_offset);
         partition.mark = partition.mark.min(offset.max(partition.log.start_offset()));
+        partition.reach = Reach::default();
     }
 }
