@@ -78,7 +78,7 @@ class Node:
         topic 0: nobody can tell whose
         ("lifted", topic: int, partition: int)                      a quarantine ended
         ("gave_up", {topic, partition, forced, record, records, rows})   a replica gives up what the choice of
-        an owner without a majority, epoch `forced`, has given up: its log ends at `record`, or is copied again
+        an owner without a majority, epoch `forced`, has given up: its log ends at `record`, 0: it is copied
         ("sync", {...})                                            as of `syncs`: a learner's copy has
         another state
         ("shard_failed", shard: int, why: str)

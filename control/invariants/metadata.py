@@ -133,7 +133,9 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
         moved = after.start_epoch(partition), after.starts[partition]
         assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
     for partition in before.assignments:
-        assert after.forced_epoch(partition) >= before.forced_epoch(partition), "a choice by force is forgotten"
+        assert after.forced_epoch(partition) >= before.forced_epoch(partition), (
+            "a choice by force is forgotten"
+        )
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
             assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"

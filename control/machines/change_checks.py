@@ -162,8 +162,8 @@ def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refuse
     if greatest[0] < forced and not everybody:
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
-            message=f"failover {change.change} of partition {command.partition}: none of those that answered has "
-            f"what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, or "
+            message=f"failover {change.change} of partition {command.partition}: no replica that answered "
+            f"has what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, or "
             "one that has it",
         )
     chosen = next((proof for proof in counted if proof.place.node == command.owner), None)

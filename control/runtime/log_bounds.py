@@ -1,8 +1,8 @@
 """Keep on disk how far this node's logs reach, and name the replicas whose log lacks what was known of it.
 
-The native node tells, for each partition, an offset below which all rows are durable here and acknowledged (its
-mark), with the epoch of the row before it. The file with that lies beside the metadata, so that it does not
-become older with the log's directory.
+The native node tells, for each partition, an offset below which all rows are durable here and acknowledged
+(its mark), with the epoch of the row before it. The file with that lies beside the metadata, so that it does
+not become older with the log's directory.
 """
 
 from __future__ import annotations

@@ -68,7 +68,9 @@ class NativeEvents:
         index, told = self._proposer.applied.index, {**known, "node": self._here.node}
         _LOG.warning("records given up", why="an owner was chosen by force that lacks them", **told)
         self._happenings.tell("records given up", index, told)
-        action = f"give up {known['records']} records ({known['rows']} rows) of partition {known['partition']}"
+        action = (
+            f"give up {known['records']} records ({known['rows']} rows) of partition {known['partition']}"
+        )
         detail = f"the owner of epoch {known['forced']} was chosen by force and lacks them"
         line = Line("", "", "", NODE, f"partition/{known['partition']}", action)
         self._audit.add_soon(line.ended(200, detail, index))

@@ -41,8 +41,8 @@ RENEW_S: Final = 600.0
 """A restored copy of a running node's log is told from the log itself if it is older than this. Shorter costs
 metadata entries: one for each node that stores rows."""
 LOOK_S: Final = 1.0
-"""How often it is looked whether doubted replicas caught up, and how far logs reach. What a crash leaves of the
-latter is as old."""
+"""How often it is looked whether doubted replicas caught up, and how far logs reach. After a crash the file
+with the latter may be so old."""
 NUMBERS_MAX: Final = 8
 """Numbers that are kept: of proposals whose outcome is not known, the metadata may have any."""
 
@@ -53,8 +53,8 @@ class Witnesses:
     """One for a node. `check` after the metadata is caught up, then `draw`; `start` once the node serves."""
 
     def __init__(
-        self, proposer: RaftProposer, driver: Driver, here: Replica, health: Health, report: Mapping[str, Any],
-        root: Path,
+        self, proposer: RaftProposer, driver: Driver, here: Replica, health: Health,
+        report: Mapping[str, Any], root: Path,
     ) -> None:  # fmt: skip
         """`report` is what recovery told of the log, `root` the data directory."""
         self._proposer, self._driver, self._here, self._health = proposer, driver, here, health

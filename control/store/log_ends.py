@@ -1,7 +1,7 @@
-"""How far this store's logs were known to reach: a small file beside the metadata, outside the log's directory.
+"""How far this store's logs were known to reach: a small file beside the metadata, outside `log/`.
 
-An older copy of `log/` that is put back while the node is down lacks rows that the file tells of. What it says
-is a lower bound: it is written at most once a second.
+An older copy of `log/` that is put back while the node is down lacks rows that the file tells of. What it
+says is a lower bound: it is written at most once a second.
 
     LOG_ENDS: two slots of equal size. Slot: [magic 8 bytes, version u32, crc of what follows u32, number u64,
               bytes u64, store 16 bytes, the native node's entries], filled up to the slot's end
@@ -42,7 +42,10 @@ class LogEnds:
         self._slot_bytes = 0
 
     def read(self) -> bytes:
-        """The newest entries; empty where there are none, or none that can be read. OSError when the disk fails."""
+        """The newest entries; empty where there are none, or none that can be read.
+
+        Raises OSError when the disk fails.
+        """
         if not self._path.exists():
             return b""
         data = self._path.read_bytes()

@@ -152,7 +152,7 @@ def test_a_log_that_ends_before_what_was_known_of_it_is_doubted_before_anything_
         topic = next(iter(bench.node.proposer.state.topics.values()))
         keys.extend((int(topic.topic), int(part)) for part in sorted(topic.assignments))
         bench.native.ends = b"as far as this"
-        await soon(lambda: (tmp_path / NAME).exists())
+        await soon((tmp_path / NAME).exists)
         bench.native.ends = b"and at the stop"
 
     def lacks(native: FakeNode) -> None:

@@ -12,5 +12,5 @@ from tests.system.harness import NodeProcess
 def known_rows(node: NodeProcess, partition: int) -> int:
     """Rows of the partition that were marked on the node, as a file beside the metadata has it."""
     entries = LogEnds(node.data, identity.read(node.data / "store.toml").store).read()
-    told = {part: end for _, part, _, end in struct.iter_unpack("<QQQQ", entries)}
+    told: dict[int, int] = {part: end for _, part, _, end in struct.iter_unpack("<QQQQ", entries)}
     return told.get(partition, 0)

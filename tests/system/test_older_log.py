@@ -1,4 +1,4 @@
-"""What was restored from an older copy counts for no quorum until it has caught up: a log, a whole directory."""
+"""What was restored from an older copy, a log or all, counts for no quorum until it has caught up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def test_rows_that_an_older_copy_lacks_are_waited_for(
             client.producer("t") as late,
         ):
             late.send(batch(FIRST, LATER)).result(60)
-        until(lambda: known_rows(cluster.nodes[older], part) == FIRST + LATER, what="the follower's bound on disk")
+        until(
+            lambda: known_rows(cluster.nodes[older], part) == FIRST + LATER,
+            what="the follower's bound on disk",
+        )
         cluster.nodes[older].kill()
         restored(cluster.nodes[older], what, tmp_path / "copy")
         cluster.nodes[owner].kill()

@@ -10,6 +10,8 @@ mod checks;
 mod cluster;
 #[path = "replication/comes_back.rs"]
 mod comes_back;
+#[path = "replication/confirmed.rs"]
+mod confirmed;
 #[path = "replication/copies.rs"]
 mod copies;
 #[path = "replication/doubt.rs"]
