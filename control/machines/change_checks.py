@@ -163,8 +163,8 @@ def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refuse
         return Refused(
             code=Code.TOO_FEW_REPLICAS,
             message=f"failover {change.change} of partition {command.partition}: no replica that answered "
-            f"has what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, or "
-            "one that has it",
+            f"has what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, "
+            "or one that has it",
         )
     chosen = next((proof for proof in counted if proof.place.node == command.owner), None)
     if chosen is None or (chosen.end.epoch, chosen.end.records) != greatest or chosen.end != command.end:

@@ -59,9 +59,10 @@ impl Engine {
     /// not here among them. An entry that is cut off is left out.
     pub fn lacking(&mut self, entries: &[u8]) -> Vec<(u64, u64)> {
         let mut short = Vec::new();
-        for entry in entries.chunks_exact(ENTRY_BYTES) {
-            let word = |at: usize| u64::from_le_bytes(entry[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
-            let (key, reach) = ((word(0), word(1)), (word(2), word(3)));
+        let (words, _) = entries.as_chunks::<8>();
+        for entry in words.as_chunks::<4>().0 {
+            let [topic, partition, epoch, offset] = entry.map(u64::from_le_bytes);
+            let (key, reach) = ((topic, partition), (epoch, offset));
             match self.partitions.find(key.0, key.1) {
                 Some(at) if self.partitions[at].dropped => {}
                 Some(at) => {
