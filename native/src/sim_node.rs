@@ -422,8 +422,8 @@ impl SimNode {
         Ok(PyBytes::new(py, &self.work(py, Stepped::log_ends)?))
     }
 
-    fn lacking(&mut self, py: Python<'_>, entries: Vec<u8>) -> PyResult<Vec<(u64, u64)>> {
-        self.work(py, |node| node.lacking(&entries))
+    fn lacking(&mut self, py: Python<'_>, entries: &[u8]) -> PyResult<Vec<(u64, u64)>> {
+        self.work(py, |node| node.lacking(entries))
     }
 
     fn write_witness(&mut self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {
