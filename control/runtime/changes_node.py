@@ -118,11 +118,12 @@ class ChangeNode:
         number = (order.change, order.attempt)
         if number not in self._receiving:
             slots = self._slots(order)
-            assignment = self._proposer.state.topics[order.topic].assignments[order.partition]
+            topic = self._proposer.state.topics[order.topic]
             try:
                 await self._order(
-                    "receive_start", order.topic, order.partition, *slots, *number, assignment.epoch,
-                    order.owner.node,
+                    "receive_start", order.topic, order.partition, *slots, *number,
+                    topic.assignments[order.partition].epoch, order.owner.node,
+                    topic.forced_epoch(order.partition),
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
