@@ -1,4 +1,6 @@
-"""A reader of the cluster: every partition from its owner, on and on; what it was given stays so (I14)."""
+"""A reader of the cluster: every partition from its owner, on and on; what it was given stays so (I14).
+
+Where an operator gave rows up it may be refused to go on, and never goes on in another history."""
 
 from __future__ import annotations
 
@@ -92,12 +94,18 @@ class Consumer(Customer):
             for record in records:
                 ledger.read(partition, record)
             if records:
+                offset, epoch = self._places.get(partition, (0, 0))
+                if records[0].offset == offset:
+                    ledger.took(partition, epoch, records[0])
                 self._places[partition] = records[-1].offset + records[-1].rows, records[-1].epoch
             publishes = [record for record in records if isinstance(record, Published)]
         elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:
             offset, epoch = self._places.get(partition, (0, 0))
             part = ledger.partitions[partition]
-            if offset > max(part.start, part.lost_below) and header.first_offset <= offset:
+            is_given_up = part.may_lack((epoch, epoch), offset)
+            self.world.counts["position_refused"] += is_given_up
+            bound = max(part.start, part.lost_below)
+            if offset > bound and header.first_offset <= offset and not is_given_up:
                 what = f"partition {partition}: the rows below {offset} that were read under {epoch} are gone"
                 raise ViolationError("I14", what)
             self._places[partition] = header.first_offset, 0
