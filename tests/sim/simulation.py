@@ -17,11 +17,10 @@ from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim import birth, current, network, quiet, replicas, strikes
+from tests.sim import birth, current, forced, network, quiet, replicas, strikes
 from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
-from tests.sim.forced import Forcer
 from tests.sim.intercept import installed
 from tests.sim.ledger import Record
 from tests.sim.machine import Machine
@@ -85,7 +84,7 @@ class Simulation(World):
         self._doubled, self._kept = set[int](), list[Any]()
         self.doomed: dict[Machine, Callable[[], None]] = {}
         """Who dies as soon as it is made an owner."""
-        self.forcer: Forcer = Forcer(self)
+        self.forcer: forced.Forcer = forced.Forcer(self)
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
@@ -194,6 +193,7 @@ class Simulation(World):
             machine.boot()
         if self.plan.moves:
             self.mover.tidy()
+            self.agenda.after(forced.TIDY_US, self.forcer.tidy)
 
     def _at_work(self) -> str:
         """What is missing yet before producers can send."""
