@@ -34,7 +34,12 @@ class Consumer(Customer):
         self._simulation = world
         self._places: dict[int, tuple[int, int]] = {}  # offset, epoch of the row before
         self._asking: set[int] = set()
+        self._rests_until: dict[int, int] = {}
         world.agenda.after(random.randrange(BEAT_US), self._beat)
+
+    def rest(self, partition: int, us: int) -> None:
+        """Ask for nothing of a partition for a while: the log goes on meanwhile."""
+        self._rests_until[partition] = self.world.agenda.now_us + us
 
     def _beat(self) -> None:
         self.lose_patience()
@@ -42,7 +47,10 @@ class Consumer(Customer):
         if layout is not None:
             for entry in layout.active:
                 machine = self.world.machine_of(entry)
-                if entry.partition not in self._asking and machine is not None and self.reach(machine):
+                rests = self._rests_until.get(entry.partition, 0) > self.world.agenda.now_us
+                if entry.partition in self._asking or rests or machine is None:
+                    continue
+                if self.reach(machine):
                     self._ask(machine, layout.topic, entry.partition)
         self.world.agenda.after(BEAT_US, self._beat)
 
@@ -94,9 +102,7 @@ class Consumer(Customer):
             for record in records:
                 ledger.read(partition, record)
             if records:
-                offset, epoch = self._places.get(partition, (0, 0))
-                if records[0].offset == offset:
-                    ledger.took(partition, epoch, records[0])
+                ledger.took(partition, self._places.get(partition, (0, 0)), records[0])
                 self._places[partition] = records[-1].offset + records[-1].rows, records[-1].epoch
             publishes = [record for record in records if isinstance(record, Published)]
         elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:

@@ -19,7 +19,7 @@ from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
 from ringfence.control.runtime import calls
-from tests.sim.ledger import Forced
+from tests.sim.ledger import Forced, Truncation
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SECOND: Final = 1_000_000
 LOOK_US: Final = 100_000
+ANSWER_US: Final = 700_000
 LAG_US: Final = (50_000, 900_000)
 """While one replica receives nothing; with more it would be failed alone."""
 AWAY_US: Final = (4 * SECOND, 7 * SECOND)
@@ -39,6 +40,8 @@ TOGETHER: Final = 0.25
 """Share of stories in which the others still serve clients."""
 RESTARTS: Final = 0.6
 """Share of stories in which the new owner restarts soon."""
+RESTS: Final = 0.6
+"""Share of stories in which the reader comes when the new log has grown."""
 ACCEPTS: Final = "rows that only silent replicas have"
 
 
@@ -91,9 +94,7 @@ class Forcer:
         pairs = [pair for name in names for pair in ((mine.name, name), (name, mine.name))]
         world.network.cut.update(pairs)
         world.count("isolate")
-        if dice.random() < TRUNCATES:
-            world.agenda.after(lag_us * 2 // 3, self._truncate)
-        world.agenda.after(lag_us, partial(self._silence, story, pairs))
+        world.agenda.after(lag_us, partial(self._truncate, story, pairs))
 
     def changed(self, before: MetadataState, after: MetadataState) -> None:
         """An entry was applied for the first time: was it a choice?"""
@@ -131,11 +132,23 @@ class Forcer:
             and all(machine is not None and machine.serving and not machine.paused for machine in machines)
         )
 
-    def _truncate(self) -> None:
+    def _truncate(self, story: Story, pairs: list[tuple[str, str]]) -> None:
         """Rows that the one that is left may not have, and be ordered to give up."""
-        if self._story is not None and not self._world.healed:
-            part = self._world.ledger.partitions[int(self._story.partition)]
-            self._world.admin.truncates_to("rows", part, part.truncatable)
+        world, part = self._world, self._world.ledger.partitions[int(story.partition)]
+        asked = None
+        if not world.healed and story.dice.random() < TRUNCATES:
+            asked = world.admin.truncates_to("rows", part, part.truncatable)
+        self._wait(story, pairs, asked, world.agenda.now_us + ANSWER_US)
+
+    def _wait(
+        self, story: Story, pairs: list[tuple[str, str]], asked: Truncation | None, until_us: int
+    ) -> None:
+        """For the answer to a truncate."""
+        world = self._world
+        if asked is None or asked.ended or world.healed or world.agenda.now_us >= until_us:
+            self._silence(story, pairs)
+        else:
+            world.agenda.after(LOOK_US // 4, partial(self._wait, story, pairs, asked, until_us))
 
     def _silence(self, story: Story, pairs: list[tuple[str, str]]) -> None:
         """The others are gone, for the one that is left and for the cluster."""
@@ -215,6 +228,8 @@ class Forcer:
             "op", f"partition {partition} has node {assignment.owner.node} as owner, from row {end.offset}"
         )
         story, self._story = self._story, None
+        if story is not None and story.dice.random() < RESTS:
+            world.consumer.rest(partition, story.dice.randrange(SECOND // 5, 3 * SECOND))
         machine = world.by_node(int(assignment.owner.node))
         if story is not None and machine is not None and story.dice.random() < RESTARTS:
             # A start reads the log start again from the metadata.

@@ -95,8 +95,8 @@ class Partition:
     end: int = 0  # behind the last acknowledged row
     forced: list[Forced] = field(default_factory=list)
     truncates: list[Truncation] = field(default_factory=list)
-    taken: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By offset and epoch of a record that a reader was given: the epoch that it named of the row before."""
+    taken: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """By offset and epoch of a record that a reader was given first: its position, (offset, epoch before)."""
     seen: dict[int, Stored] = field(default_factory=dict)  # by offset
     published: dict[int, Published] = field(default_factory=dict)  # by offset
     fenced: int = 0  # greatest epoch whose opening was told to be durable
@@ -264,10 +264,10 @@ class Ledger:
             what = f"partition {part.number}: what stands at {record.offset} was never sent there"
             raise ViolationError("I5", what)
 
-    def took(self, partition: int, epoch: int, record: Record) -> None:
-        """A reader named the epoch of the row before, 0: none, and was given this record behind it."""
-        if epoch:
-            self.partitions[partition].taken[record.offset, record.epoch] = epoch
+    def took(self, partition: int, position: tuple[int, int], record: Record) -> None:
+        """A reader named a position, the epoch of the row before with it, and was given this record first."""
+        if position[1]:
+            self.partitions[partition].taken[record.offset, record.epoch] = position
 
     def check(self, partition: int, records: Sequence[Record]) -> None:
         """The whole log of a partition from its start, in order, against everything known of it.
@@ -318,11 +318,10 @@ class Ledger:
 
         Logs with an equal record at an equal place are equal up to it, so this log can be asked afterwards.
         """
-        named = part.taken.get((record.offset, record.epoch), 0) if part.forced else 0
-        if named and epoch and named != epoch:
-            what = (
-                f"the row before {record.offset} is of epoch {epoch}, a reader named {named} and was answered"
-            )
+        offset, named = part.taken.get((record.offset, record.epoch), (0, 0)) if part.forced else (0, 0)
+        own = record.epoch if offset > record.offset else epoch
+        if named and own and named != own:
+            what = f"the row before {offset} is of epoch {own}, a reader named {named} and was answered"
             raise ViolationError("I14", f"partition {part.number}: {what}")
 
     def _check_batches(self, part: Partition, by_first: dict[int, Stored]) -> None:

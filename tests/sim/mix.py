@@ -95,6 +95,7 @@ TRUNCATED: Final[dict[str, tuple[int, int]]] = {
     "emptied": (2_500, 6_000),
     "move": (500, 2_500),
     "kill_owner": (1_500, 4_000),
+    "power_all": (4_000, 9_000),
 }
 """What is drawn beside them where much of replicated rows is given up."""
 TRUNCATING: Final = 0.35
@@ -234,7 +235,6 @@ class Plan:
         truncates = Random(f"truncates {seed}")
         if replication > 1 and not is_forced and not is_older and truncates.random() < TRUNCATING:
             strikes += _repeated(truncates, TRUNCATED, seconds)
-        strikes.sort()
         return cls(
             seed=seed,
             level=LEVEL_NEWEST
@@ -277,14 +277,38 @@ class Plan:
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
             stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
             stall_us=disks.choice([10_000, 50_000, 250_000]),
-            strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
+            strikes=_numbered(strikes),
         )
+
+
+def with_forced_owners(plan: Plan) -> Plan:
+    """The same seed, with three replicas on five machines, and an operator who chooses without a majority."""
+    strikes = _numbered(_repeated(Random(f"forced {plan.seed}"), FORCED_THEME, plan.seconds))
+    return replace(
+        plan,
+        machines=5,
+        replication=3,
+        moves=True,
+        cold=False,
+        writers=0,
+        level=LEVEL_NEWEST,
+        strikes=strikes,
+    )
+
+
+def with_truncates(plan: Plan) -> Plan:
+    """The same seed, with three replicas of which much is given up while owners change."""
+    strikes = _numbered(_repeated(Random(f"truncates {plan.seed}"), TRUNCATED, plan.seconds))
+    return replace(plan, replication=3, moves=True, strikes=strikes)
+
+
+def _numbered(found: list[tuple[int, str, int]]) -> tuple[Strike, ...]:
+    return tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(sorted(found)))
 
 
 def with_older_logs(plan: Plan) -> Plan:
     """The same seed, with three replicas, and one machine whose rows come back older."""
-    found = sorted(_repeated(Random(f"older {plan.seed}"), OLDER_THEME, plan.seconds))
-    strikes = tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(found))
+    strikes = _numbered(_repeated(Random(f"older {plan.seed}"), OLDER_THEME, plan.seconds))
     return replace(plan, replication=3, moves=True, strikes=strikes)
 
 
