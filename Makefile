@@ -102,6 +102,9 @@ log-check: setup  ## what clients of a harmed cluster saw for MINUTES is judged 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
+sim-record: setup  ## SEEDS seeds from FROM on of SECONDS virtual seconds at this commit, as lines in FILE; run again, it goes on
+	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS)
+
 lock: setup  ## requirements-dev.txt anew, with hashes and without addresses; so for the benchmarks' peers
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --extra dev --extra spark -o requirements-dev.txt pyproject.toml
