@@ -352,7 +352,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_start(pool, &mut partition.log, to)?;
-        partition.epochs.forget_below(to);
+        partition.epochs.forget_before(partition.log.first());
         partition.settle_stages();
         partition.last_group = placed.group;
         Ok(placed)
