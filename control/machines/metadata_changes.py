@@ -6,6 +6,7 @@ that comes twice finds the change in another phase, or gone, and is refused: who
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines import change_checks
@@ -176,10 +177,11 @@ def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> 
 def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
     """Nodes that are new among the replicas follow the owner; they have nothing to adopt.
 
-    A log start of the history that ends here is not about the rows that will have its offsets.
+    A log start of the history that ends here is not about the rows that will have its offsets. Replicas that
+    have more of that history give it up: the epoch tells them that they may.
     """
     change = state.changes[command.partition]
-    state = _with_start_of_past(state, change)
+    state = _with_forced(_with_start_of_past(state, change), change, index)
     if command.replicas:
         held = {place.node: place for place in change.replicas}
         replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
@@ -194,6 +196,16 @@ def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
     if not state.level or partition not in topic.starts or topic.start_epoch(partition):
         return state
     topic = with_start_epochs(topic, {partition: topic.assignments[partition].epoch})
+    return replace(state, topics={**state.topics, topic.topic: topic})
+
+
+def _with_forced(state: MetadataState, change: Change, index: Index) -> MetadataState:
+    """From level 1 on: older programs do not know the field."""
+    if not state.level:
+        return state
+    topic = state.topics[change.topic]
+    known = {} if topic.forced is UNSET else topic.forced
+    topic = replace(topic, forced={**known, change.partition: Epoch(index)})
     return replace(state, topics={**state.topics, topic.topic: topic})
 
 

@@ -65,13 +65,18 @@ class OpenPartition(msgspec.Struct, frozen=True):
 
 
 class FollowPartition(msgspec.Struct, frozen=True):
-    """Take the records of this epoch's owner."""
+    """Take the records of this epoch's owner.
+
+    `forced` is the partition's newest epoch whose owner was chosen without a majority, 0: none is known. What
+    this store has of older epochs, and the owner has not, is given up.
+    """
 
     topic: TopicId
     partition: PartitionId
     slots: SlotRange
     epoch: Epoch
     owner: NodeId
+    forced: Epoch = Epoch(0)
 
 
 class LocateNode(msgspec.Struct, frozen=True):
@@ -195,6 +200,7 @@ def _topic_orders(
                     slots=partition.slots,
                     epoch=assignment.epoch,
                     owner=assignment.owner.node,
+                    forced=topic.forced_epoch(number),
                 )
                 phases[1].append(follow)
         elif known is not None and known.owner == here:

@@ -33,7 +33,7 @@ from ringfence.control.machines.change_orders import (
 )
 from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.model.changes import LogEnd
-from ringfence.control.model.ids import Epoch
+from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
@@ -67,8 +67,8 @@ class ChangeNode:
         self._native: Any = driver.node
         self._term = 0
         self._receiving: set[tuple[int, int]] = set()
-        self._syncing: dict[int, int] = {}
-        """Changes that are copied from here, with their rates."""
+        self._syncing: dict[tuple[int, NodeId], int] = {}
+        """Rates by change and target: a change may be copied from here to several."""
         self._figures_of = _Figures(self._native)
 
     async def obey(self, term: int, order: Order) -> Answer:
@@ -137,7 +137,7 @@ class ChangeNode:
         if len(self._receiving) + len(self._syncing) > 2 * len(changes) + KNOWN_MAX:
             under_way = {change.change for change in changes.values()}
             self._receiving = {one for one in self._receiving if one[0] in under_way}
-            self._syncing = {change: rate for change, rate in self._syncing.items() if change in under_way}
+            self._syncing = {key: rate for key, rate in self._syncing.items() if key[0] in under_way}
 
     async def _stands(self, order: Order) -> None:
         end = time.monotonic() + LATER_S
@@ -159,11 +159,12 @@ class ChangeNode:
         number = (order.change, order.attempt)
         if number not in self._receiving:
             slots = self._slots(order)
-            assignment = self._proposer.state.topics[order.topic].assignments[order.partition]
+            topic = self._proposer.state.topics[order.topic]
             try:
                 await self._order(
-                    "receive_start", order.topic, order.partition, *slots, *number, assignment.epoch,
-                    order.owner.node,
+                    "receive_start", order.topic, order.partition, *slots, *number,
+                    topic.assignments[order.partition].epoch, order.owner.node,
+                    topic.forced_epoch(order.partition),
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
@@ -174,7 +175,8 @@ class ChangeNode:
         return Ready()
 
     async def _sync(self, order: Sync) -> Answer:
-        if order.change not in self._syncing:
+        key = order.change, order.target.node
+        if key not in self._syncing:
             known = self._proposer.state.nodes[order.target.node]
             try:
                 await self._order("set_peer", known.node, list(known.addresses))
@@ -184,12 +186,12 @@ class ChangeNode:
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
-            self._syncing[order.change] = order.bytes_per_s
+            self._syncing[key] = order.bytes_per_s
             if self._is_over(order):
                 await self._order("sync_stop", order.change)
-        elif self._syncing[order.change] != order.bytes_per_s:
+        elif self._syncing[key] != order.bytes_per_s:
             await self._order("sync_rate", order.change, order.bytes_per_s)
-            self._syncing[order.change] = order.bytes_per_s
+            self._syncing[key] = order.bytes_per_s
         return self._how_far(order)
 
     def _how_far(self, order: Sync) -> Synced:

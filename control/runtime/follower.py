@@ -294,9 +294,10 @@ class Follower:
                 places = [(replica.node, replica.store) for replica in replicas]
                 more = (places, order.quorum) if places else ()
                 return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *more)
-            case FollowPartition(topic, partition, slots, epoch, owner):
+            case FollowPartition(topic, partition, slots, epoch, owner, forced):
                 name = f"following partition {partition} of topic {topic}"
-                return name, partial(node.follow, topic, partition, slots.lo, slots.hi, epoch, owner)
+                given = (topic, partition, slots.lo, slots.hi, epoch, owner, forced)
+                return name, partial(node.follow, *given)
             case LocateNode(other, addresses):
                 return f"locating node {other}", partial(node.set_peer, other, addresses)
 
