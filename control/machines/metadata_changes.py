@@ -41,7 +41,7 @@ from ringfence.control.model.change_commands import (
     ReleaseKept,
 )
 from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind, LogEnd
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
@@ -53,6 +53,7 @@ STEPS_MAX = 256
 """Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB."""
 STEPS_LEVEL = 1
 """The cluster's level from which on its nodes know ChangeSteps."""
+ChangeStep = CommitChange | ConfirmOpened | CleanChange
 
 
 def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
@@ -158,14 +159,19 @@ def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[Me
 def commit(
     state: MetadataState, change: Change, owner: NodeId, end: LogEnd | None, index: Index
 ) -> MetadataState:
-    place = next(replica for replica in change.replicas if replica.node == owner)
-    others = tuple(replica for replica in change.replicas if replica != place)
-    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    committed, assignment = decided(change, owner, end, index)
     topic: Topic = state.topics[change.topic]
-    committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
     assigned = with_assignment(state, topic, change.partition, assignment, index)
     state = not_adopting(with_change(assigned, committed), change)
     return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
+
+
+def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> tuple[Change, Assignment]:
+    """The change and the partition's assignment once `owner` is committed by entry `index`."""
+    place = next(replica for replica in change.replicas if replica.node == owner)
+    others = tuple(replica for replica in change.replicas if replica != place)
+    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    return replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end), assignment
 
 
 def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
@@ -239,14 +245,46 @@ def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
     return first
 
 
-def take_steps(
-    state: MetadataState, steps: tuple[CommitChange | ConfirmOpened | CleanChange, ...], index: Index
-) -> MetadataState:
-    """Those that hold: another entry may have come between for the others."""
+def take_steps(state: MetadataState, steps: tuple[ChangeStep, ...], index: Index) -> MetadataState:
+    """Those that hold: another entry may have come between for the others.
+
+    Each is about another partition, so what it is judged by is not changed by those before it.
+    """
+    failovers: list[ChangeStep] = []
+    before = state
     for step in steps:
-        if validate(state, step) is None:
+        if validate(before, step) is not None:
+            continue
+        if before.changes[step.partition].kind is ChangeKind.FAILOVER:
+            failovers.append(step)
+        else:
             state, _ = execute(state, step, index)
-    return state
+    return take_failover_steps(state, failovers, index) if failovers else state
+
+
+def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: Index) -> MetadataState:
+    """As `execute`, step by step, with one copy of each map: an entry may end hundreds of failovers.
+
+    A failover adds no replica and takes none away, and belongs to no run.
+    """
+    changes, assigned = dict(state.changes), dict[TopicId, dict[PartitionId, Assignment]]()
+    for step in steps:
+        partition = step.partition
+        change = changes[partition]
+        match step:
+            case CommitChange():
+                change = replace(change, stopped_us=step.stopped_us)
+                changes[partition], assignment = decided(change, step.owner, step.end, index)
+                assigned.setdefault(change.topic, {})[partition] = assignment
+            case ConfirmOpened():
+                changes[partition] = replace(change, phase=ChangePhase.OPENED)
+            case CleanChange():
+                del changes[partition]
+    topics = dict(state.topics) if assigned else state.topics
+    for number, anew in assigned.items():
+        topic = topics[number]
+        topics[number] = replace(topic, assignments={**topic.assignments, **anew}, changed=index)
+    return replace(state, changes=changes, topics=topics)
 
 
 def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:

@@ -22,7 +22,8 @@ producer_epochs, partition_requests, rebalance_requests, admin, audited_topics, 
 
 Transactions: scope_requests, begin_order, commit_order, stage_checks, publish_watch, unpublished, lost_parts.
 
-Changes of partitions: changes_leader (asks nodes), changes_node (carries out), changes_left (confirms).
+Changes of partitions: changes_leader (asks nodes), order_batches (many orders in one question), changes_node
+(carries out), changes_left (confirms).
 
 The store below: recovery, retries, burials (topics purged), figures, hints (loads for producers),
 witnesses and log_bounds (logs that came back older).

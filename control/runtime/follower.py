@@ -99,8 +99,9 @@ class Follower:
 
     async def until(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; why those of it that failed did."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
+        if self._steps and self._steps[0].index <= index:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])
 
     def carried(self, applied: int) -> int:

@@ -146,7 +146,7 @@ class NativeModel:
 
     def __getattr__(self, name: str) -> Any:
         """Tables and topics: nothing of changes depends on them."""
-        if name in {"install_topic", "install_table", "remove_topic", "truncate"}:
+        if name in {"install_topic", "install_table", "remove_topic", "truncate", "set_level"}:
             return lambda *_: self._done(name)
         raise AttributeError(name)
 
