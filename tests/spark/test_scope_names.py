@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -16,7 +16,7 @@ class Begins:
     def __init__(self) -> None:
         self.scopes, self.asked = self, list[tuple[str, str | None, bool, int | None]]()
 
-    def __enter__(self) -> Begins:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
