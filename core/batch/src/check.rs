@@ -3,15 +3,16 @@
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-use crate::buffers::{Cursor, Source};
+use crate::buffers::Cursor;
 use crate::error::BodyError;
 use crate::fault::Fault;
 use crate::inflate::Inflater;
 use crate::message::{self, Frame};
-use crate::metadata::{DictionaryBatch, Header, RecordBatch};
+use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::Plan;
 use crate::schema::SchemaPlan;
 use crate::slots::body::{self as keys, DictionaryPart};
+use crate::source::cursor;
 use crate::validate::{Checker, Need};
 
 /// Dictionary batches in one body: as many as a schema may have fields, so one each and room for deltas.
@@ -156,22 +157,4 @@ fn dictionary_batch(
     scratch.parts.push(DictionaryPart { dictionary: index, start, at, first_range: first });
     scratch.values[index] = Some(start + array.length as u64);
     Ok(())
-}
-
-/// A cursor over the buffers of a batch: in the body, or from range `first` on in the inflater.
-pub(crate) fn cursor<'a>(
-    batch: &RecordBatch<'a>,
-    body: &'a [u8],
-    inflater: &'a Inflater,
-    first: Option<usize>,
-) -> Cursor<'a> {
-    let list = batch.buffers;
-    let source = match first {
-        None => Source::Body { list, body },
-        Some(first) => {
-            let ranges = inflater.ranges.get(first..first + list.len()).unwrap_or_default();
-            Source::Inflated { ranges, bytes: &inflater.bytes }
-        }
-    };
-    Cursor::new(batch, source)
 }

@@ -36,6 +36,7 @@ mod metadata;
 mod plan;
 mod schema;
 mod slots;
+mod source;
 mod validate;
 
 pub use check::take_inflated_bytes;

@@ -9,7 +9,7 @@ use crate::head::{Mismatch, PartitionHead};
 use crate::index::Index;
 use crate::position::Position;
 use crate::report::{Damage, PartitionReport};
-use crate::retain::Retention;
+use crate::retention::Retention;
 use crate::staged::StagedBytes;
 use crate::state::LogState;
 
@@ -390,4 +390,16 @@ impl PartitionLog {
             quarantined: self.damage.as_deref().cloned(),
         }
     }
+}
+
+/// What another replica begins with that lacks what is gone here: a state's bytes before the node's part.
+#[must_use]
+pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
+    let (next_record, next_offset) = log.first();
+    let head = if next_record == log.head().next_record {
+        PartitionHead { last_position: Position::NOWHERE, ..*log.head() }
+    } else {
+        PartitionHead { next_record, next_offset, ..PartitionHead::default() }
+    };
+    LogState { head, start_offset: next_offset, anchored: true, ..LogState::default() }.write().to_vec()
 }

@@ -12,10 +12,10 @@ use crate::files::FilePin;
 use crate::head::{PartitionHead, is_log, offsets_of};
 use crate::partition::PartitionLog;
 use crate::position::{Position, segment_name};
-use crate::recover::Visitor;
 use crate::report::{Damage, Report};
 use crate::scan::{Ending, Found, Item};
 use crate::state::{LogState, read_head};
+use crate::visitor::Visitor;
 
 #[derive(Default)]
 pub struct Rebuild {

@@ -10,20 +10,6 @@ use std::collections::BTreeSet;
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
 
-/// How long rows are kept; 0 = no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
-    pub bytes_max: u64,
-    pub age_ms_max: u64,
-}
-
-impl Retention {
-    #[must_use]
-    pub(crate) fn doubled(self) -> Self {
-        Self { bytes_max: self.bytes_max.saturating_mul(2), age_ms_max: self.age_ms_max.saturating_mul(2) }
-    }
-}
-
 /// Partitions named by one call: each owes a state record, and a call comes every few seconds.
 const STATES_MAX: usize = 1024;
 

@@ -4,7 +4,6 @@
 //! that the log ends at. Fence and start records carry all they say in their headers.
 
 use crate::head::PartitionHead;
-use crate::partition::PartitionLog;
 use crate::position::Position;
 
 /// All that the log itself needs to recover one partition from here on.
@@ -93,18 +92,6 @@ impl LogState {
             anchored: flags & FLAG_ANCHORED != 0,
         })
     }
-}
-
-/// What another replica begins with that lacks what is gone here: a state's bytes before the node's part.
-#[must_use]
-pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
-    let (next_record, next_offset) = log.first();
-    let head = if next_record == log.head().next_record {
-        PartitionHead { last_position: Position::NOWHERE, ..*log.head() }
-    } else {
-        PartitionHead { next_record, next_offset, ..PartitionHead::default() }
-    };
-    LogState { head, start_offset: next_offset, anchored: true, ..LogState::default() }.write().to_vec()
 }
 
 /// The head to begin at, and the node's part. `None` if it is no such state.

@@ -10,12 +10,12 @@ use super::column::{Bits, Column, Offsets, Values};
 use super::key_type::{KEY_COLUMNS_MAX, leaf};
 use super::{CHUNK_ROWS, chain};
 use crate::buffers::Cursor;
-use crate::check;
 use crate::fault::Fault;
 use crate::inflate::Inflater;
 use crate::message;
 use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::{Kind, Node, Plan};
+use crate::source;
 
 /// Bytes of one key column as plain values. Rows may share values of dictionaries and views, so a small body could ask
 /// for any amount of hashing: 16 million rows of one long value. This much is hashed within a second.
@@ -147,7 +147,7 @@ impl<'k> Keys<'k> {
             let Header::Dictionary(DictionaryBatch { data, .. }) = frame.header else {
                 return Err(Fault::Missing { what: "dictionary values" });
             };
-            let mut cursor = check::cursor(&data, frame.body, self.inflater, part.first_range);
+            let mut cursor = source::cursor(&data, frame.body, self.inflater, part.first_range);
             parts.push((part.start, self.column(nodes, 0, value_type, &mut cursor)?.0));
         }
         Ok(parts)
