@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod change;
 mod rot;
 
-pub use crate::seeded::Seeded;
-pub use rot::Rot;
+pub use crate::random::SeededRandom;
+pub use rot::BitRot;
 
 use crate::storage::{Storage, StorageError};
 use change::{Change, apply};
@@ -45,7 +45,7 @@ pub struct Faults {
 
 /// What was done since, for tests that ask whether something happened at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct DiskCounts {
     pub syncs: u64,
     pub writes: u64,
     pub reads: u64,
@@ -76,40 +76,40 @@ enum NameChange {
 struct State {
     random: u64,
     faults: Faults,
-    tally: Tally,
+    counts: DiskCounts,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     pending_names: Vec<NameChange>,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
     /// Counts crashes: handles and locks of a former life do nothing.
-    life: u64,
+    incarnation: u64,
     locked: bool,
 }
 
 /// See the module. Clones share one disk.
 #[derive(Clone, Debug)]
-pub struct Faulty {
+pub struct FaultyDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// An open file of a [`Faulty`].
+/// An open file of a [`FaultyDisk`].
 #[derive(Debug)]
 pub struct FaultyFile {
     inode: u64,
-    life: u64,
+    incarnation: u64,
     name: String,
 }
 
 struct Lock {
     state: Arc<Mutex<State>>,
-    life: u64,
+    incarnation: u64,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.life == self.life {
+        if state.incarnation == self.incarnation {
             state.locked = false;
         }
     }
@@ -126,7 +126,7 @@ impl State {
 
     fn happens(&mut self, per_mille: u16) -> bool {
         let happens = per_mille > 0 && self.draw() % 1000 < u64::from(per_mille);
-        self.tally.failures += u64::from(happens);
+        self.counts.failures += u64::from(happens);
         happens
     }
 
@@ -165,7 +165,7 @@ impl State {
             if self.draw() % 1000 < keep_per_mille {
                 apply(&mut left, &Change::Write { position, bytes });
             } else {
-                self.tally.sectors_dropped += 1;
+                self.counts.sectors_dropped += 1;
             }
         }
         let file = self.inodes.get_mut(&inode).expect("looked up above");
@@ -191,7 +191,7 @@ impl State {
     }
 
     fn file(&mut self, file: &FaultyFile) -> Result<&mut Inode, StorageError> {
-        if file.life != self.life {
+        if file.incarnation != self.incarnation {
             return Err(failed("using a file of before the crash", &file.name));
         }
         self.inodes.get_mut(&file.inode).ok_or_else(|| StorageError::Missing(file.name.clone()))
@@ -218,7 +218,7 @@ fn failed(what: &str, name: &str) -> StorageError {
     StorageError::Io { what: format!("{what} {name}"), os_error: EIO }
 }
 
-impl Faulty {
+impl FaultyDisk {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         // A zero state would stay zero.
@@ -243,8 +243,8 @@ impl Faulty {
     }
 
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.state().tally
+    pub fn counts(&self) -> DiskCounts {
+        self.state().counts
     }
 
     /// The power is cut and comes back: pending writes and names are lost in part, open files and locks are gone.
@@ -253,9 +253,9 @@ impl Faulty {
     /// Never: indexes drawn lie within their lists.
     pub fn crash(&self) {
         let state = &mut *self.state();
-        state.life += 1;
+        state.incarnation += 1;
         state.locked = false;
-        state.tally.crashes += 1;
+        state.counts.crashes += 1;
         for inode in state.inodes.keys().copied().collect::<Vec<_>>() {
             state.lose(inode);
         }
@@ -272,7 +272,7 @@ impl Faulty {
     /// The process is killed: what was written stays, open files and locks are gone.
     pub fn kill(&self) {
         let state = &mut *self.state();
-        state.life += 1;
+        state.incarnation += 1;
         state.locked = false;
     }
 
@@ -299,7 +299,7 @@ impl Faulty {
     }
 }
 
-impl Storage for Faulty {
+impl Storage for FaultyDisk {
     type File = FaultyFile;
 
     fn lock(&self) -> Result<Box<dyn Any + Send>, StorageError> {
@@ -307,7 +307,7 @@ impl Storage for Faulty {
         if std::mem::replace(&mut state.locked, true) {
             return Err(StorageError::Locked);
         }
-        Ok(Box::new(Lock { state: Arc::clone(&self.state), life: state.life }))
+        Ok(Box::new(Lock { state: Arc::clone(&self.state), incarnation: state.incarnation }))
     }
 
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
@@ -319,7 +319,7 @@ impl Storage for Faulty {
     fn open(&self, name: &str) -> Result<FaultyFile, StorageError> {
         let state = self.state();
         let inode = *state.names.get(name).ok_or_else(|| StorageError::Missing(name.to_owned()))?;
-        Ok(FaultyFile { inode, life: state.life, name: name.to_owned() })
+        Ok(FaultyFile { inode, incarnation: state.incarnation, name: name.to_owned() })
     }
 
     fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError> {
@@ -382,7 +382,7 @@ impl Storage for Faulty {
         let address = buffer.as_ptr() as usize;
         assert!(address.is_multiple_of(4096) && is_aligned(buffer.len(), position), "a direct read is aligned");
         let state = &mut *self.state();
-        state.tally.reads += 1;
+        state.counts.reads += 1;
         if state.happens(state.faults.read_errors_per_mille) {
             return Err(failed("reading", &file.name));
         }
@@ -400,7 +400,7 @@ impl Storage for Faulty {
             assert!(address.is_multiple_of(4096) && is_aligned(slice.len(), position), "a direct write is aligned");
         }
         let state = &mut *self.state();
-        state.tally.writes += 1;
+        state.counts.writes += 1;
         if runs_out(&mut state.faults.writes_until_full) {
             return Err(StorageError::Full);
         }
@@ -430,7 +430,7 @@ impl Storage for Faulty {
 
     fn sync(&self, file: &FaultyFile) -> Result<(), StorageError> {
         let state = &mut *self.state();
-        state.tally.syncs += 1;
+        state.counts.syncs += 1;
         state.file(file)?;
         if state.faults.syncs_lie {
             return Ok(());
@@ -462,7 +462,7 @@ impl Storage for Faulty {
     }
 }
 
-impl Faulty {
+impl FaultyDisk {
     fn change(&self, file: &FaultyFile, make: impl Fn(&Inode) -> Change) -> Result<(), StorageError> {
         let state = &mut *self.state();
         let inode = state.file(file)?;

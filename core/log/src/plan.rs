@@ -9,7 +9,7 @@ use crate::position::Position;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum ReadFrom {
     /// The record that holds this row, or the next one with rows.
     Offset(u64),
     /// This record, whatever its kind: every log kind is returned (copy by record number).
@@ -36,7 +36,7 @@ pub enum PlanError {
 /// One stretch between two known records of the partition: the first one is in it, the second is not unless it is the
 /// log's last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hop {
+pub(crate) struct Interval {
     pub from: Position,
     pub until: Position,
     pub from_record: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Hop {
 pub struct ReadPlan {
     pub topic: u64,
     pub partition: u64,
-    pub from: From,
+    pub from: ReadFrom,
     /// Rows below are not returned.
     pub start_offset: u64,
     /// Rows from here on are not returned.
@@ -64,19 +64,19 @@ pub struct ReadPlan {
     pub(crate) is_open: bool,
     /// Only the header of the first wanted record, which then names its own place as `previous_position`.
     pub head_only: bool,
-    pub(crate) hops: Vec<Hop>,
+    pub(crate) intervals: Vec<Interval>,
     pub(crate) pins: Vec<FilePin>,
     pub(crate) _reader: Arc<()>,
 }
 
 /// Hops in one plan: 32 MiB of answer are 512 intervals.
-const HOPS_MAX: usize = 1024;
+const INTERVALS_MAX: usize = 1024;
 
 impl ReadPlan {
     /// Whether a stretch leads across the mark, or up to it from records that may not be written yet. The index has an
     /// entry in each file, so what is wanted of it lies in the file that it begins in.
-    pub(crate) fn is_open(&self, hop: &Hop) -> bool {
-        self.is_open && hop.until_offset >= self.until_offset
+    pub(crate) fn is_open(&self, interval: &Interval) -> bool {
+        self.is_open && interval.until_offset >= self.until_offset
     }
 }
 
@@ -86,46 +86,52 @@ impl PartitionLog {
     ///
     /// # Errors
     /// [`PlanError`] when the position is not in this log or nothing is there to read.
-    pub fn plan(&self, from: From, until_offset: u64, bytes_max: usize, rows_max: u64) -> Result<ReadPlan, PlanError> {
+    pub fn plan(
+        &self,
+        from: ReadFrom,
+        until_offset: u64,
+        bytes_max: usize,
+        rows_max: u64,
+    ) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
-        let until_offset = until_offset.min(self.head.next_offset);
+        let until_offset = until_offset.min(self.end.next_offset);
         match from {
-            From::Offset(offset) if offset < self.start_offset => {
+            ReadFrom::Offset(offset) if offset < self.start_offset => {
                 return Err(PlanError::Retained { start_offset: self.start_offset });
             }
-            From::Offset(offset) if offset > self.head.next_offset => {
-                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            ReadFrom::Offset(offset) if offset > self.end.next_offset => {
+                return Err(PlanError::Beyond { end_offset: self.end.next_offset });
             }
-            From::Record(record) | From::Staged(record) if record > self.head.next_record => {
-                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            ReadFrom::Record(record) | ReadFrom::Staged(record) if record > self.end.next_record => {
+                return Err(PlanError::Beyond { end_offset: self.end.next_offset });
             }
-            From::Record(record) | From::Staged(record)
+            ReadFrom::Record(record) | ReadFrom::Staged(record)
                 if self.index.first_record().is_none_or(|first| record < first) =>
             {
                 return Err(PlanError::Retained { start_offset: self.start_offset });
             }
-            From::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
-            From::Time(_) if self.start_offset >= until_offset => return Err(PlanError::Empty),
+            ReadFrom::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
+            ReadFrom::Time(_) if self.start_offset >= until_offset => return Err(PlanError::Empty),
             _ => {}
         }
         let start = self.start_offset;
         let entries = self.index.from(|entry: &Entry| match from {
-            From::Offset(offset) => entry.offset <= offset,
-            From::Record(record) | From::Staged(record) => entry.record <= record,
-            From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
+            ReadFrom::Offset(offset) => entry.offset <= offset,
+            ReadFrom::Record(record) | ReadFrom::Staged(record) => entry.record <= record,
+            ReadFrom::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
         });
         let mut entries = entries.peekable();
         if entries.peek().is_some_and(|first| first.offset >= until_offset) {
             return Err(PlanError::Empty);
         }
-        let mut hops = self.hops(entries, bytes_max);
+        let mut intervals = self.intervals(entries, bytes_max);
         // What lies behind the mark may not be written yet; its file may not even be there.
-        if let Some(last) = hops.iter().position(|hop| hop.until_offset >= until_offset) {
-            hops.truncate(last + 1);
+        if let Some(last) = intervals.iter().position(|interval| interval.until_offset >= until_offset) {
+            intervals.truncate(last + 1);
         }
-        self.plan_of(from, hops, until_offset, bytes_max, rows_max)
+        self.plan_of(from, intervals, until_offset, bytes_max, rows_max)
     }
 
     /// Where to read log records of every kind from number `from` on, below `until_record`, about `bytes_max` bytes.
@@ -137,39 +143,39 @@ impl PartitionLog {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
-        let until_record = until_record.min(self.head.next_record);
-        if self.index.first_record().is_none_or(|first| from < first) && from < self.head.next_record {
+        let until_record = until_record.min(self.end.next_record);
+        if self.index.first_record().is_none_or(|first| from < first) && from < self.end.next_record {
             return Err(PlanError::Retained { start_offset: self.start_offset });
         }
         if from >= until_record {
             return Err(PlanError::Empty);
         }
         let entries = self.index.from(|entry: &Entry| entry.record <= from);
-        let mut hops = self.hops(entries.take_while(|entry| entry.record < until_record), bytes_max);
-        if let Some(last) = hops.last_mut()
+        let mut intervals = self.intervals(entries.take_while(|entry| entry.record < until_record), bytes_max);
+        if let Some(last) = intervals.last_mut()
             && last.until_record > until_record
         {
             // It would lead to the log's last record, which may not be written yet: only its own first record is.
             (last.until, last.until_record, last.bytes) = (last.from, last.from_record + 1, 0);
         }
-        if hops.last().is_none_or(|last| last.until_record <= from) {
+        if intervals.last().is_none_or(|last| last.until_record <= from) {
             return Err(PlanError::Empty);
         }
-        self.plan_of(From::Record(from), hops, u64::MAX, bytes_max, 0)
+        self.plan_of(ReadFrom::Record(from), intervals, u64::MAX, bytes_max, 0)
     }
 
     fn plan_of(
         &self,
-        from: From,
-        hops: Vec<Hop>,
+        from: ReadFrom,
+        intervals: Vec<Interval>,
         until_offset: u64,
         bytes_max: usize,
         rows_max: u64,
     ) -> Result<ReadPlan, PlanError> {
-        let (Some(first), Some(last)) = (hops.first(), hops.last()) else { return Err(PlanError::Empty) };
+        let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Err(PlanError::Empty) };
         let files = first.from.file()..=last.until.file();
-        let pins = self.touches.iter().filter(|touch| files.contains(&touch.pin.number));
-        let pins = pins.map(|touch| touch.pin.clone()).collect();
+        let pins = self.file_uses.iter().filter(|file_use| files.contains(&file_use.pin.number));
+        let pins = pins.map(|file_use| file_use.pin.clone()).collect();
         let (topic, partition, start_offset) = (self.topic, self.partition, self.start_offset);
         Ok(ReadPlan {
             topic,
@@ -179,37 +185,37 @@ impl PartitionLog {
             until_offset,
             bytes_max,
             rows_max,
-            is_open: until_offset < self.head.next_offset,
+            is_open: until_offset < self.end.next_offset,
             head_only: false,
-            hops,
+            intervals,
             pins,
             _reader: self.readers.clone(),
         })
     }
 
-    fn hops(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Hop> {
-        let mut hops: Vec<Hop> = Vec::new();
+    fn intervals(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Interval> {
+        let mut intervals: Vec<Interval> = Vec::new();
         let mut bytes = 0;
         let mut entries = entries.peekable();
         while let Some(entry) = entries.next() {
             let next = entries.peek();
-            let hop = Hop {
+            let interval = Interval {
                 from: entry.position,
-                until: next.map_or(self.head.last_position, |next| next.position),
+                until: next.map_or(self.end.last_position, |next| next.position),
                 from_record: entry.record,
-                until_record: next.map_or(self.head.next_record, |next| next.record),
+                until_record: next.map_or(self.end.next_record, |next| next.record),
                 bytes: next.map_or(self.index.bytes(), |next| next.bytes) - entry.bytes,
-                until_offset: next.map_or(self.head.next_offset, |next| next.offset),
+                until_offset: next.map_or(self.end.next_offset, |next| next.offset),
             };
-            hops.push(hop);
+            intervals.push(interval);
             // The first hop begins before the wanted record: it may hold next to nothing of the answer.
-            if hops.len() > 1 {
-                bytes += hop.bytes;
+            if intervals.len() > 1 {
+                bytes += interval.bytes;
             }
-            if bytes >= bytes_max as u64 || hops.len() == HOPS_MAX {
+            if bytes >= bytes_max as u64 || intervals.len() == INTERVALS_MAX {
                 break;
             }
         }
-        hops
+        intervals
     }
 }

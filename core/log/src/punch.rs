@@ -4,7 +4,7 @@
 //! record behind them that says why. Nothing is synced: a hole that a crash undoes is space, not data.
 
 use crate::files::FilePin;
-use crate::head::is_log;
+use crate::log_end::is_log;
 use crate::partition::PartitionLog;
 use crate::position::Position;
 use crate::reader::Reader;
@@ -42,11 +42,11 @@ impl PartitionLog {
     /// `None`.
     /// `durable_group`: of its shard. Ask before `retain` lets go of the files.
     pub fn punch_plan(&self, durable_group: u64) -> Option<PunchPlan> {
-        let (before_group, _) = *self.states.last()?;
+        let (before_group, _) = *self.state_records.last()?;
         if !self.dropped || before_group > durable_group || self.is_read() {
             return None;
         }
-        let pins = self.touches.iter().map(|touch| touch.pin.clone()).collect();
+        let pins = self.file_uses.iter().map(|file_use| file_use.pin.clone()).collect();
         let (topic, partition, until) = (self.topic, self.partition, self.dropped_at);
         Some(PunchPlan { topic, partition, until, before_group, pins })
     }

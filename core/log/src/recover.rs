@@ -7,7 +7,7 @@
 //! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
 //!    (`rebuild.rs`). A record of a kind that this program does not know ends it here, too: nothing has been touched.
 //! 4. Cut the torn end of each shard's last file, write its last group once more, and sync before anything new is
-//!    written: from the next start on, all that a file of an earlier run holds counts as synced. Written once more,
+//!    written: from the next start on, all that a file of an earlier run holds counts as synced. DurableGroup once more,
 //!    because its sync may have failed: then it can be read as long as the cache holds it, and no later sync makes
 //!    it durable. Earlier groups were synced (L2).
 //! 5. Remove prepared files that no shard wants, prepare those that are missing.
@@ -21,19 +21,19 @@ use std::sync::atomic::AtomicU64;
 
 use ringfence_wire::BLOCK_ALIGN_BYTES;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
 use crate::files::{FilePin, FileToken};
+use crate::interface::Options;
 use crate::partition::PartitionLog;
 use crate::position::{parse_segment_name, segment_name};
 use crate::rebuild::Rebuild;
 use crate::report::{Damage, Report};
-use crate::scan::{Bounds, End, Scan};
+use crate::scan::{FileBounds, Scan, ScanEnd};
 use crate::shard::Shard;
 use crate::space::{Prepared, Space, is_prepared_name, parse_spare_name, reserve_name, spare_name};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
-use crate::terms::Options;
 use crate::visitor::{NoVisitor, Visitor};
 
 /// Why a store cannot be opened. Nothing was changed.
@@ -178,7 +178,7 @@ fn segments<S: Storage>(
     report: &mut Report,
 ) -> Result<BTreeMap<u64, Segment>, RecoverError> {
     let mut segments = BTreeMap::new();
-    let mut block = Aligned::new(FILE_HEADER_BYTES);
+    let mut block = AlignedBuffer::new(FILE_HEADER_BYTES);
     let mut first = identity.copied();
     for (name, bytes) in storage.list()? {
         let Some((number, shard)) = parse_segment_name(&name) else { continue };
@@ -217,13 +217,13 @@ fn scan_all<S: Storage>(
     segments: &BTreeMap<u64, Segment>,
     rebuild: &mut Rebuild,
     visitor: &mut dyn Visitor,
-) -> Result<BTreeMap<u64, End>, RecoverError> {
+) -> Result<BTreeMap<u64, ScanEnd>, RecoverError> {
     let mut stream = Stream::default();
     let mut ends = BTreeMap::new();
     for (number, segment) in segments {
         let file = storage.open(&segment_name(*number, segment.pin.shard))?;
         let next = next_in_run(segments, *number);
-        let bounds = Bounds {
+        let bounds = FileBounds {
             file_number: *number,
             first_group: segment.header.map_or(0, |header| header.first_group),
             bytes: segment.bytes,
@@ -266,7 +266,7 @@ fn is_last_run(segments: &BTreeMap<u64, Segment>, segment: &Segment) -> bool {
 fn settle_ends<S: Storage>(
     storage: &S,
     segments: &BTreeMap<u64, Segment>,
-    ends: &BTreeMap<u64, End>,
+    ends: &BTreeMap<u64, ScanEnd>,
     report: &mut Report,
 ) -> Result<(), RecoverError> {
     for (number, segment) in segments {
@@ -292,7 +292,7 @@ const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 /// The same bytes over themselves: a crash in the middle changes nothing that was durable. A whole group begins and
 /// ends at a block; of a damaged one, the blocks that hold it.
 fn write_again<S: Storage>(storage: &S, file: &S::File, begin: u64, end: u64) -> Result<(), StorageError> {
-    let mut scratch = Aligned::new(COPY_BYTES);
+    let mut scratch = AlignedBuffer::new(COPY_BYTES);
     let mut at = begin / ALIGN * ALIGN;
     while at < end {
         let wanted = (end - at).next_multiple_of(ALIGN).min(COPY_BYTES as u64);
@@ -316,7 +316,7 @@ fn shards<S: Storage>(
     storage: &S,
     options: &Options,
     segments: BTreeMap<u64, Segment>,
-    ends: &BTreeMap<u64, End>,
+    ends: &BTreeMap<u64, ScanEnd>,
     next_group: u64,
 ) -> Result<Vec<Shard>, RecoverError> {
     let segment_bytes = options.segment_bytes.next_multiple_of(4096);
@@ -337,7 +337,7 @@ fn shards<S: Storage>(
         let mut space = Space::new(shard, whose, numbers.clone(), segment_bytes, reserve_bytes);
         // The reserve first: with a full disk it is what lets an operator move log starts up.
         let reserve = match reserve_bytes {
-            0 => Prepared::No,
+            0 => Prepared::Missing,
             bytes => prepare(storage, &reserve_name(shard, 0), bytes)?,
         };
         let name = spare_name(shard, 0, 0);
@@ -363,7 +363,7 @@ fn shards<S: Storage>(
 fn prepare<S: Storage>(storage: &S, name: &str, bytes: u64) -> Result<Prepared, RecoverError> {
     match storage.allocate(name, bytes) {
         Ok(()) => Ok(Prepared::Ready { bytes, recycled: false }),
-        Err(StorageError::Full) => Ok(Prepared::No),
+        Err(StorageError::Full) => Ok(Prepared::Missing),
         Err(error) => Err(error.into()),
     }
 }

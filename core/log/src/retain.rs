@@ -23,7 +23,7 @@ pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut
     let newest = shards.iter().filter_map(|shard| shard.space.files.keys().next_back()).max().copied();
     let mut waiting = Vec::new();
     for log in partitions {
-        let shard = log.place.and_then(|place| shards.get(usize::from(place.shard)));
+        let shard = log.group_slot.and_then(|slot| shards.get(usize::from(slot.shard)));
         let durable_group = shard.map_or(0, Shard::durable_group);
         log.settle(durable_group, &on_disk);
         waiting.extend(log.waits_for_state(durable_group).map(|file| (log.topic, log.partition, file)));
@@ -52,16 +52,16 @@ impl PartitionLog {
     /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `on_disk`: files that a
     /// start would find; one that nobody needs is there until it was renamed or removed.
     fn settle(&mut self, durable_group: u64, on_disk: &BTreeSet<u64>) {
-        while self.starts.first().is_some_and(|(group, ..)| *group <= durable_group) {
-            let (_, offset, floor) = self.starts.remove(0);
+        while self.pending_starts.first().is_some_and(|(group, ..)| *group <= durable_group) {
+            let (_, offset, floor) = self.pending_starts.remove(0);
             self.start_offset_durable = self.start_offset_durable.max(offset);
             self.stage_floor_durable = floor.min(self.stage_floor);
         }
-        if self.starts.is_empty() {
+        if self.pending_starts.is_empty() {
             self.stage_floor_durable = self.stage_floor;
         }
-        let durable = self.states.partition_point(|(group, _)| *group <= durable_group);
-        self.states.drain(..durable.saturating_sub(1));
+        let durable = self.state_records.partition_point(|(group, _)| *group <= durable_group);
+        self.state_records.drain(..durable.saturating_sub(1));
         // A state record on its way may say that all before it counts no more: until it is durable, that still counts.
         if self.damage.is_some() || self.is_state_pending(durable_group) {
             return;
@@ -70,49 +70,49 @@ impl PartitionLog {
         // A read from the log start begins at the index's first entry, which may lie in the file before: that one stays.
         self.index.trim(self.start_offset, self.stage_floor_durable);
         let first_file = self.index.first_file().unwrap_or(u64::MAX);
-        for touch in &mut self.touches {
+        for file_use in &mut self.file_uses {
             // Staged rows have no offsets that the log start could pass: their files stay from the first one on.
-            if self.stage_floor_durable != u64::MAX && touch.pin.number >= first_file {
-                touch.live.get_or_insert_with(|| touch.pin.live());
-            } else if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
-                touch.live = None;
+            if self.stage_floor_durable != u64::MAX && file_use.pin.number >= first_file {
+                file_use.live.get_or_insert_with(|| file_use.pin.live());
+            } else if file_use.end_offset <= self.start_offset_durable && file_use.pin.number < first_file {
+                file_use.live = None;
             }
         }
-        self.buried.retain(|file| on_disk.contains(file));
-        let (buried, mut has_older) = (&mut self.buried, false);
-        self.touches.retain(|touch| {
-            let superseded = state_file.is_some_and(|file| file > touch.pin.number);
-            let is_last_word = touch.has_cut && (has_older || !buried.is_empty());
-            let is_kept = touch.live.is_some() || !superseded || is_last_word;
+        self.released_files.retain(|file| on_disk.contains(file));
+        let (released_files, mut has_older) = (&mut self.released_files, false);
+        self.file_uses.retain(|file_use| {
+            let superseded = state_file.is_some_and(|file| file > file_use.pin.number);
+            let is_last_word = file_use.has_truncation && (has_older || !released_files.is_empty());
+            let is_kept = file_use.live.is_some() || !superseded || is_last_word;
             has_older |= is_kept;
-            if !is_kept && on_disk.contains(&touch.pin.number) {
-                buried.push(touch.pin.number);
+            if !is_kept && on_disk.contains(&file_use.pin.number) {
+                released_files.push(file_use.pin.number);
             }
             is_kept
         });
         // Nothing older is left that the drop record would have to outlive.
         if self.dropped
-            && self.buried.is_empty()
-            && self.touches.iter().all(|touch| state_file == Some(touch.pin.number))
+            && self.released_files.is_empty()
+            && self.file_uses.iter().all(|file_use| state_file == Some(file_use.pin.number))
         {
-            self.touches.clear();
+            self.file_uses.clear();
         }
     }
 
     fn is_state_pending(&self, durable_group: u64) -> bool {
-        self.states.last().is_some_and(|(group, _)| *group > durable_group)
+        self.state_records.last().is_some_and(|(group, _)| *group > durable_group)
     }
 
     /// Where the newest durable state record stands.
     fn state_file(&self, durable_group: u64) -> Option<u64> {
-        self.states.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
+        self.state_records.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
     }
 
     /// Files that it holds only for want of a newer state record; none while one is on its way.
     fn waits_for_state(&self, durable_group: u64) -> impl Iterator<Item = u64> + '_ {
         let none = self.is_state_pending(durable_group) || self.damage.is_some();
         let newest = self.state_file(durable_group).unwrap_or(0);
-        let waiting = self.touches.iter().filter(move |touch| !none && touch.live.is_none());
-        waiting.map(|touch| touch.pin.number).filter(move |file| newest <= *file)
+        let waiting = self.file_uses.iter().filter(move |file_use| !none && file_use.live.is_none());
+        waiting.map(|file_use| file_use.pin.number).filter(move |file| newest <= *file)
     }
 }

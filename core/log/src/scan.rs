@@ -15,7 +15,7 @@ use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 
 /// One record of a group.
-pub struct Item {
+pub struct ScannedRecord {
     pub position: u64,
     pub header: RecordHeader,
     /// In the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
@@ -37,12 +37,12 @@ pub enum Ending {
 
 /// What was found of one group.
 #[derive(Default)]
-pub struct Found {
+pub struct ScannedGroup {
     pub number: u64,
     pub begin: u64,
     /// Behind the last byte that belongs to it, as far as is known.
     pub end: u64,
-    pub items: Vec<Item>,
+    pub records: Vec<ScannedRecord>,
     pub bytes: Vec<u8>,
     pub ending: Ending,
     /// Where the directory's record begins; unless `ending` is `Missing`.
@@ -55,7 +55,7 @@ pub struct Found {
 
 /// What a scan of one file says at its end.
 #[derive(Default)]
-pub struct End {
+pub struct ScanEnd {
     /// Behind the last group that was given on.
     pub position: u64,
     /// Where that group begins.
@@ -73,7 +73,7 @@ pub struct End {
 
 /// What is known of a file before it is scanned.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct FileBounds {
     pub file_number: u64,
     pub first_group: u64,
     pub bytes: u64,
@@ -81,12 +81,12 @@ pub struct Bounds {
     pub is_proved: bool,
 }
 
-impl Found {
+impl ScannedGroup {
     /// Every byte is as it was written.
     pub fn is_whole(&self) -> bool {
         self.holes.is_empty()
             && !self.is_end_header_damaged
-            && self.items.iter().all(|item| item.is_body_sound && item.has_clean_padding)
+            && self.records.iter().all(|record| record.is_body_sound && record.has_clean_padding)
             && self.directory().is_some_and(|directory| self.fits(directory))
     }
 
@@ -100,7 +100,7 @@ impl Found {
     fn fits(&self, directory: &Directory) -> bool {
         directory.begin == self.begin
             && directory.bytes == self.directory_at - self.begin
-            && directory.records as usize == self.items.len()
+            && directory.records as usize == self.records.len()
     }
 }
 
@@ -109,24 +109,25 @@ pub struct Scan<'a, S: Storage> {
     storage: &'a S,
     file: &'a S::File,
     stream: &'a mut Stream,
-    bounds: Bounds,
-    group: Found,
+    bounds: FileBounds,
+    group: ScannedGroup,
     /// Groups that wait for a proof, in order: at most the last two.
-    waiting: Vec<Found>,
+    unproven: Vec<ScannedGroup>,
 }
 
 impl<'a, S: Storage> Scan<'a, S> {
-    pub fn new(storage: &'a S, file: &'a S::File, stream: &'a mut Stream, bounds: Bounds) -> Self {
+    pub fn new(storage: &'a S, file: &'a S::File, stream: &'a mut Stream, bounds: FileBounds) -> Self {
         stream.reset();
         let begin = FILE_HEADER_BYTES as u64;
-        let group = Found { number: bounds.first_group, begin, end: begin, ..Found::default() };
-        Self { storage, file, stream, bounds, group, waiting: Vec::new() }
+        let group = ScannedGroup { number: bounds.first_group, begin, end: begin, ..ScannedGroup::default() };
+        Self { storage, file, stream, bounds, group, unproven: Vec::new() }
     }
 
     /// Give every group to `take`, in order.
-    pub fn run(mut self, take: &mut dyn FnMut(&Found)) -> Result<End, StorageError> {
+    pub fn run(mut self, take: &mut dyn FnMut(&ScannedGroup)) -> Result<ScanEnd, StorageError> {
         let mut position = self.group.begin;
-        let mut end = End { position, last_begin: position, next_group: self.bounds.first_group, ..End::default() };
+        let mut end =
+            ScanEnd { position, last_begin: position, next_group: self.bounds.first_group, ..ScanEnd::default() };
         while position < self.bounds.bytes {
             match self.sound_header(position)? {
                 Some(header) if !is_known(header.kind) => {
@@ -135,7 +136,7 @@ impl<'a, S: Storage> Scan<'a, S> {
                 }
                 Some(header) if header.group > self.group.number => self.begin_later(position, &header, take, &mut end),
                 Some(header) => position = self.record(position, &header, take, &mut end)?,
-                None if self.damaged_end(position)? => position = self.close(position, take, &mut end),
+                None if self.has_damaged_end(position)? => position = self.close(position, take, &mut end),
                 None => {
                     let next = self.next_sound(position + 64)?;
                     let Some(next) = next else { break };
@@ -188,13 +189,19 @@ impl<'a, S: Storage> Scan<'a, S> {
     }
 
     /// The next sound record belongs to a later group: this one was synced, whatever is left of it.
-    fn begin_later(&mut self, position: u64, header: &RecordHeader, take: &mut dyn FnMut(&Found), end: &mut End) {
+    fn begin_later(
+        &mut self,
+        position: u64,
+        header: &RecordHeader,
+        take: &mut dyn FnMut(&ScannedGroup),
+        end: &mut ScanEnd,
+    ) {
         self.prove(take, end);
-        let has_any = !self.group.items.is_empty() || !self.group.holes.is_empty() || self.group.begin < position;
+        let has_any = !self.group.records.is_empty() || !self.group.holes.is_empty() || self.group.begin < position;
         if has_any {
             self.group.end = position;
             let found = self.next_group(position);
-            give(&found, take, end);
+            emit(&found, take, end);
         }
         self.group.number = header.group;
     }
@@ -203,8 +210,8 @@ impl<'a, S: Storage> Scan<'a, S> {
         &mut self,
         position: u64,
         header: &RecordHeader,
-        take: &mut dyn FnMut(&Found),
-        end: &mut End,
+        take: &mut dyn FnMut(&ScannedGroup),
+        end: &mut ScanEnd,
     ) -> Result<u64, StorageError> {
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
         let keep = if is_rows { header.extension_bytes } else { header.body_bytes } as usize;
@@ -222,13 +229,13 @@ impl<'a, S: Storage> Scan<'a, S> {
         }
         let kept = from..self.group.bytes.len();
         let has_clean_padding = check.has_clean_padding;
-        self.group.items.push(Item { position, header: *header, kept, is_body_sound, has_clean_padding });
+        self.group.records.push(ScannedRecord { position, header: *header, kept, is_body_sound, has_clean_padding });
         Ok(next)
     }
 
     /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all
     /// that was found before it.
-    fn damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
+    fn has_damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
         // A sound header that is not of this file is no damaged one: the file was recycled, and this is what it held
         // before (L4). An empty group says nothing but where it began, so its content would agree.
         if self.stream.header(self.storage, self.file, position)?.is_some() {
@@ -254,7 +261,7 @@ impl<'a, S: Storage> Scan<'a, S> {
     }
 
     /// The group ends; `next` is where the next one begins. For a damaged end it is the next block after its record.
-    fn close(&mut self, next: u64, take: &mut dyn FnMut(&Found), end: &mut End) -> u64 {
+    fn close(&mut self, next: u64, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) -> u64 {
         let next = match (&self.group.ending, self.group.is_end_header_damaged) {
             (Ending::Read(directory), true) => {
                 let bytes = RecordHeader::SIZE + directory::body_bytes(directory.entries.len());
@@ -266,41 +273,41 @@ impl<'a, S: Storage> Scan<'a, S> {
         let found = self.next_group(next);
         if found.is_whole() {
             self.prove(take, end);
-            give(&found, take, end);
+            emit(&found, take, end);
         } else {
             // A record of this group proves the groups before it, if any waits.
             self.prove(take, end);
-            self.waiting.push(found);
+            self.unproven.push(found);
         }
         next
     }
 
-    fn next_group(&mut self, begin: u64) -> Found {
+    fn next_group(&mut self, begin: u64) -> ScannedGroup {
         let number = self.group.number + 1;
-        std::mem::replace(&mut self.group, Found { number, begin, end: begin, ..Found::default() })
+        std::mem::replace(&mut self.group, ScannedGroup { number, begin, end: begin, ..ScannedGroup::default() })
     }
 
     /// Everything that waits was synced: a later group has a sound record.
-    fn prove(&mut self, take: &mut dyn FnMut(&Found), end: &mut End) {
-        for found in self.waiting.drain(..) {
-            give(&found, take, end);
+    fn prove(&mut self, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
+        for found in self.unproven.drain(..) {
+            emit(&found, take, end);
         }
     }
 
-    fn finish(&mut self, position: u64, take: &mut dyn FnMut(&Found), end: &mut End) {
-        if !self.group.items.is_empty() || !self.group.holes.is_empty() {
+    fn finish(&mut self, position: u64, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
+        if !self.group.records.is_empty() || !self.group.holes.is_empty() {
             self.group.end = position;
             let found = self.next_group(position);
-            if !found.items.is_empty() {
+            if !found.records.is_empty() {
                 self.prove(take, end);
             }
-            self.waiting.push(found);
+            self.unproven.push(found);
         }
         if self.bounds.is_proved {
             self.prove(take, end);
         }
-        end.torn_bytes = self.waiting.last().map_or(0, |found| found.end - end.position);
-        self.waiting.clear();
+        end.torn_bytes = self.unproven.last().map_or(0, |found| found.end - end.position);
+        self.unproven.clear();
     }
 }
 
@@ -309,7 +316,7 @@ fn is_known(kind: u8) -> bool {
     RecordKind::from_number(kind).is_some_and(|kind| kind != RecordKind::Table)
 }
 
-fn give(found: &Found, take: &mut dyn FnMut(&Found), end: &mut End) {
+fn emit(found: &ScannedGroup, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
     #[cfg(feature = "planted")]
     if crate::planted::is_on(crate::planted::Bug::TornMiddle) && (end.is_cut || !found.is_whole()) {
         end.is_cut = true;

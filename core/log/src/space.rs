@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, Identity};
 use crate::files::{FilePin, FileToken};
-use crate::group::Begin;
-use crate::job::Step;
+use crate::group::NewFile;
+use crate::job::FileStep;
 use crate::position::{FILE_NUMBER_MAX, parse_segment_name, segment_name};
 use crate::storage::StorageError;
 
@@ -23,29 +23,29 @@ const STEPS_MAX: usize = 16;
 /// Segments that nobody needs and that wait to become the next file. Retention frees one shortly after a rotation took
 /// the spare: removed at once, it would be allocated anew at the next rotation (36 ms to remove 256 MiB, and a sync
 /// that allocates costs twice one that overwrites).
-const KEPT_MAX: usize = 2;
+const FREE_SEGMENTS_MAX: usize = 2;
 /// For so long: a log that rotates less often does not notice.
-const KEPT_MS: u64 = 5000;
+const FREE_SEGMENT_MS: u64 = 5000;
 
 /// A prepared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
-    No,
+    Missing,
     /// A step for it is in the job under way or in the next one.
-    Asked,
+    Requested,
     Ready {
         bytes: u64,
         recycled: bool,
     },
 }
 
-pub struct Current {
+pub struct OpenFile {
     pub pin: FilePin,
     pub capacity: u64,
     /// Behind the last closed group.
     pub end: u64,
     /// Until the first group took it.
-    pub begin: Option<Begin>,
+    pub new_file: Option<NewFile>,
     /// It was the reserve: rows would fill it, and the records that make space again would have no place.
     pub is_reserve: bool,
 }
@@ -60,7 +60,7 @@ pub struct Space {
     pub reserve_bytes: u64,
     /// Next file number of the store, shared by its shards (L3).
     numbers: Arc<AtomicU64>,
-    pub current: Option<Current>,
+    pub open_file: Option<OpenFile>,
     spare: Prepared,
     reserve: Prepared,
     /// Numbers in the names of the spare and the reserve.
@@ -77,9 +77,9 @@ pub struct Space {
     /// Segments that nobody needs any more.
     free: Vec<FilePin>,
     /// Numbers of those that a job is about to rename or remove: on disk until it is known that they are not.
-    going: Vec<u64>,
+    leaving: Vec<u64>,
     /// Until when free segments wait to be used again.
-    kept_until_ms: Option<u64>,
+    keep_until_ms: Option<u64>,
     /// Set while the spare cannot be made; the time of the next try.
     full_until_ms: Option<u64>,
     rows_refused: bool,
@@ -89,7 +89,7 @@ pub struct Space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The next file is being prepared.
-    Soon,
+    Preparing,
     DiskFull,
 }
 
@@ -139,9 +139,9 @@ impl Space {
             segment_bytes,
             reserve_bytes,
             numbers,
-            current: None,
-            spare: Prepared::No,
-            reserve: Prepared::No,
+            open_file: None,
+            spare: Prepared::Missing,
+            reserve: Prepared::Missing,
             spare_serial: 0,
             reserve_serial: 0,
             begun_file: 0,
@@ -149,8 +149,8 @@ impl Space {
             files: BTreeMap::new(),
             sealed: BTreeMap::new(),
             free: Vec::new(),
-            going: Vec::new(),
-            kept_until_ms: None,
+            leaving: Vec::new(),
+            keep_until_ms: None,
             full_until_ms: None,
             rows_refused: false,
         }
@@ -159,28 +159,28 @@ impl Space {
     /// What recovery found or made.
     pub fn set_prepared(&mut self, spare: Prepared, reserve: Prepared) {
         (self.spare, self.reserve) = (spare, reserve);
-        if spare == Prepared::No {
+        if spare == Prepared::Missing {
             self.full_until_ms = Some(0);
         }
     }
 
     /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file
     /// begins with.
-    pub fn room_for(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
-        let has_room = self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity);
+    pub fn ensure_room(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
+        let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
         if has_room && !(is_rows && self.is_in_reserve()) {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
         let (prepared, name, is_reserve) = match (self.spare, self.reserve) {
             (Prepared::Ready { bytes, recycled }, _) if bytes >= needed => {
-                self.spare = Prepared::No;
+                self.spare = Prepared::Missing;
                 ((bytes, recycled), self.spare_name(), false)
             }
-            (Prepared::No | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
+            (Prepared::Missing | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
                 if !is_rows && self.full_until_ms.is_some() && bytes >= needed =>
             {
-                self.reserve = Prepared::No;
+                self.reserve = Prepared::Missing;
                 ((bytes, recycled), reserve_name(self.shard, self.reserve_serial), true)
             }
             _ => return Err(self.no_room(is_rows)),
@@ -191,14 +191,14 @@ impl Space {
 
     fn no_room(&mut self, is_rows: bool) -> NoRoom {
         if self.full_until_ms.is_none() {
-            return NoRoom::Soon;
+            return NoRoom::Preparing;
         }
         self.rows_refused |= is_rows;
         NoRoom::DiskFull
     }
 
     pub fn is_in_reserve(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.is_reserve)
+        self.open_file.as_ref().is_some_and(|open_file| open_file.is_reserve)
     }
 
     /// Whether rows may be appended although the open file was the reserve: only behind it, in the next one.
@@ -224,15 +224,15 @@ impl Space {
             run: self.run,
             first_group,
             bytes: capacity,
-            previous_file: self.current.as_ref().map_or(0, |current| current.pin.number),
+            previous_file: self.open_file.as_ref().map_or(0, |open_file| open_file.pin.number),
         };
-        if let Some(current) = &self.current {
-            self.sealed.insert(current.pin.number, (current.end, first_group - 1));
+        if let Some(open_file) = &self.open_file {
+            self.sealed.insert(open_file.pin.number, (open_file.end, first_group - 1));
         }
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
-        let begin = Some(Begin { from, header, recycled });
-        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin, is_reserve });
+        let new_file = Some(NewFile { from, header, recycled });
+        self.open_file = Some(OpenFile { pin, capacity, end: FILE_HEADER_BYTES as u64, new_file, is_reserve });
     }
 
     fn spare_name(&self) -> String {
@@ -242,7 +242,7 @@ impl Space {
     /// L7.
     pub fn has_what_spare_names(&self) -> bool {
         let is_there = self.spare_behind == 0 || self.files.range(self.spare_behind..).next().is_some();
-        is_there || self.spare == Prepared::No
+        is_there || self.spare == Prepared::Missing
     }
 
     /// The next job writes the first group of this file, and does its steps when that is durable.
@@ -252,86 +252,86 @@ impl Space {
     }
 
     /// Steps for the next job: prepare what is missing, remove what nobody needs.
-    pub fn steps(&mut self, now_ms: u64) -> Vec<Step> {
+    pub fn steps(&mut self, now_ms: u64) -> Vec<FileStep> {
         let mut steps = Vec::new();
         let may_ask = self.full_until_ms.is_none_or(|until| now_ms >= until) || !self.free.is_empty();
-        if self.spare == Prepared::No && may_ask {
-            self.spare = Prepared::Asked;
+        if self.spare == Prepared::Missing && may_ask {
+            self.spare = Prepared::Requested;
             self.spare_serial += 1;
             self.spare_behind = self.begun_file;
             steps.push(self.prepare(self.spare_name(), self.segment_bytes));
         } else if self.wants_reserve() {
-            self.reserve = Prepared::Asked;
+            self.reserve = Prepared::Requested;
             self.reserve_serial += 1;
             let name = reserve_name(self.shard, self.reserve_serial);
-            steps.push(Step::Allocate { name, bytes: self.reserve_bytes });
+            steps.push(FileStep::Allocate { name, bytes: self.reserve_bytes });
         }
-        let kept = self.kept(now_ms);
+        let kept = self.free_segments_to_keep(now_ms);
         while steps.len() < STEPS_MAX && self.free.len() > kept {
             let Some(pin) = self.free.pop() else { break };
-            self.going.push(pin.number);
-            steps.push(Step::Remove { segment: segment_name(pin.number, pin.shard) });
+            self.leaving.push(pin.number);
+            steps.push(FileStep::Remove { segment: segment_name(pin.number, pin.shard) });
         }
         steps
     }
 
     /// How many free segments stay for now.
-    fn kept(&mut self, now_ms: u64) -> usize {
+    fn free_segments_to_keep(&mut self, now_ms: u64) -> usize {
         if self.free.is_empty() {
-            self.kept_until_ms = None;
+            self.keep_until_ms = None;
             return 0;
         }
-        let until = *self.kept_until_ms.get_or_insert(now_ms + KEPT_MS);
-        if self.full_until_ms.is_some() || now_ms >= until { 0 } else { KEPT_MAX }
+        let until = *self.keep_until_ms.get_or_insert(now_ms + FREE_SEGMENT_MS);
+        if self.full_until_ms.is_some() || now_ms >= until { 0 } else { FREE_SEGMENTS_MAX }
     }
 
-    fn prepare(&mut self, name: String, bytes: u64) -> Step {
+    fn prepare(&mut self, name: String, bytes: u64) -> FileStep {
         match self.free.pop() {
             Some(pin) => {
-                self.kept_until_ms = None;
-                self.going.push(pin.number);
-                Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
+                self.keep_until_ms = None;
+                self.leaving.push(pin.number);
+                FileStep::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
             }
-            None => Step::Allocate { name, bytes },
+            None => FileStep::Allocate { name, bytes },
         }
     }
 
     /// When `steps` has something to do; 0 = now.
-    pub fn steps_at(&self) -> Option<u64> {
-        let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { KEPT_MAX };
+    pub fn next_steps_ms(&self) -> Option<u64> {
+        let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { FREE_SEGMENTS_MAX };
         if crowded || self.wants_reserve() {
             return Some(0);
         }
-        let spare = (self.spare == Prepared::No).then(|| self.full_until_ms.unwrap_or(0));
-        let free = (!self.free.is_empty()).then(|| self.kept_until_ms.unwrap_or(0));
+        let spare = (self.spare == Prepared::Missing).then(|| self.full_until_ms.unwrap_or(0));
+        let free = (!self.free.is_empty()).then(|| self.keep_until_ms.unwrap_or(0));
         spare.into_iter().chain(free).min()
     }
 
     fn wants_reserve(&self) -> bool {
-        self.reserve == Prepared::No && self.reserve_bytes > 0 && self.full_until_ms.is_none()
+        self.reserve == Prepared::Missing && self.reserve_bytes > 0 && self.full_until_ms.is_none()
     }
 
     /// Take the outcome of a step. An error that is not a full disk is given back.
     pub fn on_step(
         &mut self,
-        step: &Step,
+        step: &FileStep,
         outcome: &Result<(), StorageError>,
         now_ms: u64,
     ) -> Result<(), StorageError> {
-        if let (Step::Recycle { segment, .. } | Step::Remove { segment }, Ok(())) = (step, outcome) {
+        if let (FileStep::Recycle { segment, .. } | FileStep::Remove { segment }, Ok(())) = (step, outcome) {
             // Of one that failed nobody knows: it counts as there until the next start.
             let gone = parse_segment_name(segment).map(|(number, _)| number);
-            self.going.retain(|number| Some(*number) != gone);
+            self.leaving.retain(|number| Some(*number) != gone);
         }
         let (name, bytes, recycled) = match step {
-            Step::Allocate { name, bytes } => (name, *bytes, false),
-            Step::Recycle { name, bytes, .. } => (name, *bytes, true),
-            Step::Remove { .. } => return outcome.clone(),
+            FileStep::Allocate { name, bytes } => (name, *bytes, false),
+            FileStep::Recycle { name, bytes, .. } => (name, *bytes, true),
+            FileStep::Remove { .. } => return outcome.clone(),
         };
         let is_spare = *name == self.spare_name();
         let prepared = match outcome {
             Ok(()) => Prepared::Ready { bytes, recycled },
-            Err(StorageError::Full) => Prepared::No,
+            Err(StorageError::Full) => Prepared::Missing,
             Err(error) => return Err(error.clone()),
         };
         if is_spare {
@@ -340,7 +340,7 @@ impl Space {
             self.reserve = prepared;
         }
         match (prepared, is_spare) {
-            (Prepared::No, _) => self.full_until_ms = Some(now_ms + RETRY_MS),
+            (Prepared::Missing, _) => self.full_until_ms = Some(now_ms + RETRY_MS),
             (_, true) => (self.full_until_ms, self.rows_refused) = (None, false),
             _ => {}
         }
@@ -366,14 +366,14 @@ impl Space {
 
     /// Closed segments whose groups are all durable, oldest first.
     pub fn closed(&self) -> impl Iterator<Item = &FilePin> {
-        let current = self.current.as_ref().map_or(u64::MAX, |current| current.pin.number);
-        self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != current)
+        let open_file = self.open_file.as_ref().map_or(u64::MAX, |open_file| open_file.pin.number);
+        self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != open_file)
     }
 
     /// Numbers of segments that a start would find, those that nobody needs any more included.
     pub fn on_disk(&self) -> impl Iterator<Item = u64> + '_ {
         let free = self.free.iter().map(|pin| pin.number);
-        self.files.keys().copied().chain(free).chain(self.going.iter().copied())
+        self.files.keys().copied().chain(free).chain(self.leaving.iter().copied())
     }
 
     /// Nobody but this shard needs the segment: its space may be used again.

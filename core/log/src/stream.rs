@@ -2,7 +2,7 @@
 
 use ringfence_wire::RecordHeader;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::storage::{Storage, StorageError};
 
 /// One read: 2 MiB keep an `O_DIRECT` device streaming and stay in cache for the CRC behind it.
@@ -11,7 +11,7 @@ const ALIGN: u64 = 4096;
 
 /// The window that recovery slides over its files. One for all of them.
 pub struct Stream {
-    scratch: Aligned,
+    scratch: AlignedBuffer,
     at: u64,
     valid: usize,
     /// Bytes read from storage so far.
@@ -27,7 +27,7 @@ pub struct BodyCheck {
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { scratch: Aligned::new(STREAM_BYTES), at: 0, valid: 0, bytes: 0 }
+        Self { scratch: AlignedBuffer::new(STREAM_BYTES), at: 0, valid: 0, bytes: 0 }
     }
 }
 

@@ -1,10 +1,10 @@
-//! Aligned reads of segments through one scratch window, with the files that were open last.
+//! AlignedBuffer reads of segments through one scratch window, with the files that were open last.
 
 use std::sync::{Arc, Weak};
 
 use ringfence_wire::RecordHeader;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::files::{FilePin, FileToken};
 use crate::position::{Position, segment_name};
 use crate::storage::{Storage, StorageError};
@@ -21,7 +21,7 @@ const ALIGN: u64 = 4096;
 pub struct Window<S: Storage> {
     storage: S,
     files: Vec<(Weak<FileToken>, u64, S::File)>,
-    scratch: Aligned,
+    scratch: AlignedBuffer,
     /// File and position of the scratch's first byte, and how many of it are valid.
     file: u64,
     at: u64,
@@ -30,7 +30,7 @@ pub struct Window<S: Storage> {
 
 impl<S: Storage> Window<S> {
     pub fn new(storage: S) -> Self {
-        Self { storage, files: Vec::new(), scratch: Aligned::new(WINDOW_BYTES), file: 0, at: 0, valid: 0 }
+        Self { storage, files: Vec::new(), scratch: AlignedBuffer::new(WINDOW_BYTES), file: 0, at: 0, valid: 0 }
     }
 
     /// Forget what was read: the file's end may have grown since. Close files that are gone.

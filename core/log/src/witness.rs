@@ -14,7 +14,7 @@ use std::io::IoSlice;
 
 use ringfence_wire::crc_of;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::storage::{Storage, StorageError};
 
 const NAME: &str = "WITNESS";
@@ -74,7 +74,7 @@ impl Witness {
 /// [`StorageError`].
 pub fn read_witness<S: Storage>(storage: &S) -> Result<Option<Witness>, StorageError> {
     let Some((_, bytes)) = storage.list()?.into_iter().find(|(name, _)| name == NAME) else { return Ok(None) };
-    let mut block = Aligned::new(usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
+    let mut block = AlignedBuffer::new(usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
     let file = storage.open(NAME)?;
     let length = storage.read(&file, &mut block, 0)?;
     Ok(Witness::decode(&block[..length]))
@@ -86,7 +86,7 @@ pub fn read_witness<S: Storage>(storage: &S) -> Result<Option<Witness>, StorageE
 /// [`StorageError`]; the one before is still there.
 pub fn write_witness<S: Storage>(storage: &S, witness: &Witness) -> Result<(), StorageError> {
     let bytes = witness.encode();
-    let mut block = Aligned::new(bytes.len().next_multiple_of(BLOCK_BYTES));
+    let mut block = AlignedBuffer::new(bytes.len().next_multiple_of(BLOCK_BYTES));
     block[..bytes.len()].copy_from_slice(&bytes);
     block[bytes.len()..].fill(0);
     storage.remove(NAME_NEW)?;
@@ -101,11 +101,11 @@ pub fn write_witness<S: Storage>(storage: &S, witness: &Witness) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faulty::Faulty;
+    use crate::faulty::FaultyDisk;
 
     #[test]
     fn a_witness_is_replaced_as_a_whole_and_survives_a_power_cut() {
-        let disk = Faulty::new(3);
+        let disk = FaultyDisk::new(3);
         assert_eq!(read_witness(&disk), Ok(None));
         let many = Witness { numbers: vec![7, u64::MAX], doubted: (0..1000).map(|at| (at / 10, at)).collect() };
         let few = Witness { numbers: vec![8], doubted: vec![] };
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_damaged_witness_is_none() {
-        let disk = Faulty::new(4);
+        let disk = FaultyDisk::new(4);
         write_witness(&disk, &Witness { numbers: vec![7], doubted: vec![(1, 2)] }).unwrap();
         for position in [0, 9, 13, 17, 30, 44] {
             disk.flip(NAME, position, 1);

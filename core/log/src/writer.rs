@@ -8,9 +8,9 @@ use std::io::IoSlice;
 
 use ringfence_wire::{BLOCK_ALIGN_BYTES, align_up};
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::file_header::FILE_HEADER_BYTES;
-use crate::job::{Job, JobDone, Step, Write};
+use crate::job::{FileStep, GroupWrite, Job, JobDone};
 use crate::storage::{Storage, StorageError};
 
 /// Zeros written ahead of small groups in a file whose blocks were never written: a sync that allocates costs twice
@@ -24,8 +24,8 @@ const AHEAD_GROUP_BYTES_MAX: u64 = 128 << 10;
 pub struct Writer<S: Storage> {
     storage: S,
     open: Option<Open<S::File>>,
-    header: Aligned,
-    zeros: Aligned,
+    header: AlignedBuffer,
+    zeros: AlignedBuffer,
     failed: Option<StorageError>,
 }
 
@@ -42,8 +42,8 @@ impl<S: Storage> Writer<S> {
         Self {
             storage,
             open: None,
-            header: Aligned::new(FILE_HEADER_BYTES),
-            zeros: Aligned::new(AHEAD_BYTES),
+            header: AlignedBuffer::new(FILE_HEADER_BYTES),
+            zeros: AlignedBuffer::new(AHEAD_BYTES),
             failed: None,
         }
     }
@@ -69,13 +69,13 @@ impl<S: Storage> Writer<S> {
         JobDone { shard: job.shard, group: job.group, job, outcome, steps }
     }
 
-    fn write(&mut self, write: &Write) -> Result<(), StorageError> {
-        if let Some(begin) = &write.begin {
+    fn write(&mut self, write: &GroupWrite) -> Result<(), StorageError> {
+        if let Some(new_file) = &write.new_file {
             self.open = None;
-            let file = self.storage.open(&begin.from)?;
-            begin.header.seal(&mut self.header);
+            let file = self.storage.open(&new_file.from)?;
+            new_file.header.seal(&mut self.header);
             self.storage.write(&file, &[IoSlice::new(&self.header)], 0)?;
-            let written_until = if begin.recycled { write.capacity } else { FILE_HEADER_BYTES as u64 };
+            let written_until = if new_file.recycled { write.capacity } else { FILE_HEADER_BYTES as u64 };
             self.open = Some(Open { segment: write.segment.clone(), file, written_until });
         }
         let open = self.open.as_mut().filter(|open| open.segment == write.segment);
@@ -93,30 +93,30 @@ impl<S: Storage> Writer<S> {
         self.storage.write(&open.file, &slices, write.position)?;
         self.storage.sync(&open.file)?;
         open.written_until = open.written_until.max(end + ahead as u64);
-        if let Some(begin) = &write.begin {
-            self.storage.rename(&begin.from, &write.segment)?;
+        if let Some(new_file) = &write.new_file {
+            self.storage.rename(&new_file.from, &write.segment)?;
             self.storage.sync_directory()?;
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), StorageError> {
+    fn step(&mut self, step: &FileStep) -> Result<(), StorageError> {
         match step {
-            Step::Allocate { name, bytes } => self.storage.allocate(name, *bytes)?,
-            Step::Recycle { segment, name, bytes } => {
+            FileStep::Allocate { name, bytes } => self.storage.allocate(name, *bytes)?,
+            FileStep::Recycle { segment, name, bytes } => {
                 self.storage.rename(segment, name)?;
                 // Durable before the file is written to: else old name and new bytes could meet after a crash.
                 self.storage.sync_directory()?;
                 self.storage.allocate(name, *bytes)?;
             }
-            Step::Remove { segment } => self.storage.remove(segment)?,
+            FileStep::Remove { segment } => self.storage.remove(segment)?,
         }
         self.storage.sync_directory()
     }
 }
 
 /// How many zeros to write behind the group.
-fn zeros_ahead(written_until: u64, end: u64, write: &Write) -> usize {
+fn zeros_ahead(written_until: u64, end: u64, write: &GroupWrite) -> usize {
     if end <= written_until || write.bytes > AHEAD_GROUP_BYTES_MAX {
         return 0;
     }

@@ -1,31 +1,31 @@
 //! How often the disk is asked: what a busy disk costs is how often a reader waits for it.
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Options, Reader};
 
 const MIB: usize = 1 << 20;
 
-fn store(storage: &Faulty) -> Store<Faulty> {
+fn store(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let options = Options { segment_bytes: 64 << 20, group_bytes_max: 8 << 20, reserve_bytes: 0, ..small() };
     Store::open(storage, &options)
 }
 
 /// Disk reads and records of one read of `bytes` from `record` on.
-fn read(storage: &Faulty, store: &mut Store<Faulty>, record: u64, bytes: usize) -> (u64, u32) {
+fn read(storage: &FaultyDisk, store: &mut Store<FaultyDisk>, record: u64, bytes: usize) -> (u64, u32) {
     let log = &store.logs[&(1, 1)];
-    let plan = log.plan_records(record, log.head().next_record, bytes).unwrap();
+    let plan = log.plan_records(record, log.end().next_record, bytes).unwrap();
     let mut block = store.pool.take(bytes).unwrap();
-    let before = storage.tally().reads;
+    let before = storage.counts().reads;
     let done = Reader::new(storage.clone()).read(&plan, &mut block).unwrap();
-    (storage.tally().reads - before, done.records)
+    (storage.counts().reads - before, done.records)
 }
 
 /// Bodies of a MiB are what producers send, and with its header such a record is above a MiB: its last bytes must not
 /// cost a second look. Then four of them are read at once.
 #[test]
 fn records_of_a_mib_are_read_in_one_go() {
-    let storage = Faulty::new(1);
+    let storage = FaultyDisk::new(1);
     let mut store = store(&storage);
     for number in 0..6 {
         store.put(1, 1, 1, &vec![number; MIB]);
@@ -38,7 +38,7 @@ fn records_of_a_mib_are_read_in_one_go() {
 /// Five other partitions write between: their bodies are not read, though only five times as long.
 #[test]
 fn what_lies_between_large_records_is_not_read() {
-    let storage = Faulty::new(2);
+    let storage = FaultyDisk::new(2);
     let mut store = store(&storage);
     for _ in 0..3 {
         for partition in 1..=6 {
@@ -52,7 +52,7 @@ fn what_lies_between_large_records_is_not_read() {
 /// Small ones close together are worth one look, whoever they are of.
 #[test]
 fn small_records_among_others_are_read_together() {
-    let storage = Faulty::new(3);
+    let storage = FaultyDisk::new(3);
     let mut store = store(&storage);
     for _ in 0..200 {
         for partition in 1..=3 {
@@ -68,7 +68,7 @@ fn small_records_among_others_are_read_together() {
 /// look, though most of it is theirs.
 #[test]
 fn a_walk_to_the_next_record_is_one_look() {
-    let storage = Faulty::new(4);
+    let storage = FaultyDisk::new(4);
     let mut store = store(&storage);
     for _ in 0..8 {
         store.put(1, 1, 1, &vec![7; 20_000]);

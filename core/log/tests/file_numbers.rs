@@ -2,11 +2,11 @@
 //! recycled file held before would else pass for records of the new one (L4).
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Options, Storage};
 
 /// Numbers of the segments, ascending.
-fn numbers(disk: &Faulty) -> Vec<u64> {
+fn numbers(disk: &FaultyDisk) -> Vec<u64> {
     let names = disk.list().unwrap().into_iter();
     let mut found: Vec<u64> =
         names.filter_map(|(name, _)| ringfence_log::parse_segment_name(&name)).map(|n| n.0).collect();
@@ -20,7 +20,7 @@ fn options() -> Options {
 }
 
 /// Small records, one a group, until the shard has begun file `number`; then everything up to here is given up.
-fn fill(store: &mut Store<Faulty>, disk: &Faulty, number: u64) {
+fn fill(store: &mut Store<FaultyDisk>, disk: &FaultyDisk, number: u64) {
     while numbers(disk).last() < Some(&number) {
         store.put(1, 1, 1, b"former life");
         store.flush();
@@ -37,7 +37,7 @@ fn fill(store: &mut Store<Faulty>, disk: &Faulty, number: u64) {
 
 #[test]
 fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead() {
-    let disk = Faulty::new(1);
+    let disk = FaultyDisk::new(1);
     let mut store = Store::open(&disk, &options());
     for number in [2, 3] {
         fill(&mut store, &disk, number);
@@ -69,13 +69,13 @@ fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead()
     drop(store);
     let store = Store::open(&disk, &options());
     assert_eq!(store.report.damage, []);
-    assert_eq!(store.logs[&(2, 2)].head().next_record, 3);
+    assert_eq!(store.logs[&(2, 2)].end().next_record, 3);
     assert!(!store.logs.contains_key(&(1, 1)) || store.logs[&(1, 1)].is_dropped());
 }
 
 #[test]
 fn without_a_segment_that_tells_the_last_number_prepared_files_are_not_used_again() {
-    let disk = Faulty::new(2);
+    let disk = FaultyDisk::new(2);
     let mut store = Store::open(&disk, &options());
     for number in [2, 3] {
         fill(&mut store, &disk, number);

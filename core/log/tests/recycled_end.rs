@@ -6,11 +6,11 @@ use std::io::IoSlice;
 
 use crate::support::{self, Store, small};
 use ringfence_log::Storage;
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 
 #[test]
 fn an_empty_group_of_a_former_life_is_no_damaged_end() {
-    let disk = Faulty::new(1);
+    let disk = FaultyDisk::new(1);
     let options = small();
     let segments = || {
         let names = disk.list().unwrap().into_iter().map(|(name, _)| name);
@@ -40,5 +40,5 @@ fn an_empty_group_of_a_former_life_is_no_damaged_end() {
     let store = Store::open(&disk, &options);
     assert_eq!(store.report.damage, []);
     let log = &store.logs[&(1, 1)];
-    assert_eq!((log.quarantine(), log.head().next_record), (None, 3));
+    assert_eq!((log.quarantine(), log.end().next_record), (None, 3));
 }

@@ -274,7 +274,7 @@ impl Engine {
             staged: false,
             deadline_ms: now.mono_ms + patience_ms(header),
         };
-        let head = partition.log.head();
+        let head = partition.log.end();
         let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
@@ -285,7 +285,7 @@ impl Engine {
             // On this disk, and not on enough others yet.
             owner.waiting.push_back(Waiting { end, what: What::Batch(due) });
             self.has_business(at);
-        } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {

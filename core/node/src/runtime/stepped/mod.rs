@@ -7,7 +7,7 @@
 //! a writer thread ends a job               run_job: performed and heard in one step
 //! the reader thread ends a read            run_read
 //! sockets send what was queued             take_answers
-//! the process dies                         crash; the power: Faulty::crash after it
+//! the process dies                         crash; the power: FaultyDisk::crash after it
 //! ```
 //! Engine, shards, writers, reader and recovery are the production code; nothing here decides anything. Equal calls
 //! give equal results, byte for byte.
@@ -21,7 +21,7 @@ mod witness;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_buffer::{Pool, Touch};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
 use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, Standing, body_bytes_max};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
@@ -41,7 +41,7 @@ use wire::Wire;
 /// One node on one simulated disk.
 pub struct Stepped {
     config: Config,
-    disk: Faulty,
+    disk: FaultyDisk,
     now: Now,
     life: Option<Life>,
 }
@@ -80,7 +80,7 @@ const STOP_STEPS_MAX: usize = 10_000;
 impl Stepped {
     /// # Errors
     /// [`NodeError::Config`]. Far smaller stores than in production are allowed.
-    pub fn new(config: Config, disk: Faulty) -> Result<Self, NodeError> {
+    pub fn new(config: Config, disk: FaultyDisk) -> Result<Self, NodeError> {
         let bounds: [(&str, u64, u64, u64); 4] = [
             ("level", u64::from(config.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
             ("shards", u64::from(config.shards), 1, 64),

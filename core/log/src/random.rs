@@ -2,9 +2,9 @@
 
 /// A small generator (splitmix64; Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
-pub struct Seeded(u64);
+pub struct SeededRandom(u64);
 
-impl Seeded {
+impl SeededRandom {
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)

@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct StagedBytes {
     /// (record number, bytes), in the order of their numbers.
-    waiting: VecDeque<(u64, u64)>,
-    published: VecDeque<Published>,
+    unpublished: VecDeque<(u64, u64)>,
+    publishes: VecDeque<PublishEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Published {
+struct PublishEntry {
     record: u64,
     /// Staged records that it lists.
     first: u64,
@@ -22,77 +22,77 @@ struct Published {
 
 /// Twice as many batches as a node lets be open in a partition: 2 MiB. Of more, only dead ones under a stage that is
 /// open all that time, the oldest are forgotten: their publish counts too little, and retention comes later.
-const WAITING_MAX: usize = 131_072;
+const UNPUBLISHED_MAX: usize = 131_072;
 /// Older publishes are on a quorum long since, and never taken back. 2 KiB.
 const PUBLISHED_MAX: usize = 64;
 
 impl StagedBytes {
     /// A record was staged.
     pub fn stage(&mut self, record: u64, bytes: u64) {
-        if self.waiting.len() == WAITING_MAX {
-            self.waiting.pop_front();
+        if self.unpublished.len() == UNPUBLISHED_MAX {
+            self.unpublished.pop_front();
         }
-        self.waiting.push_back((record, bytes));
+        self.unpublished.push_back((record, bytes));
     }
 
     /// The staged records of this list have offsets now; their bytes.
     pub fn publish(&mut self, record: u64, list: &[u64]) -> u64 {
         let mut bytes = 0;
         for staged in list {
-            if let Ok(at) = self.waiting.binary_search_by_key(staged, |waiting| waiting.0) {
-                bytes += std::mem::take(&mut self.waiting[at].1);
+            if let Ok(at) = self.unpublished.binary_search_by_key(staged, |unpublished| unpublished.0) {
+                bytes += std::mem::take(&mut self.unpublished[at].1);
             }
         }
-        self.waiting.retain(|waiting| waiting.1 > 0);
+        self.unpublished.retain(|unpublished| unpublished.1 > 0);
         if let (Some(first), Some(last)) = (list.iter().min(), list.iter().max()) {
-            if self.published.len() == PUBLISHED_MAX {
-                self.published.pop_front();
+            if self.publishes.len() == PUBLISHED_MAX {
+                self.publishes.pop_front();
             }
-            self.published.push_back(Published { record, first: *first, last: *last, bytes });
+            self.publishes.push_back(PublishEntry { record, first: *first, last: *last, bytes });
         }
         bytes
     }
 
     /// Nothing that was staged before this record (`None`: at all, so far) will be published.
     pub fn forget(&mut self, before: Option<u64>) {
-        let dead = self.waiting.partition_point(|waiting| before.is_none_or(|before| waiting.0 < before));
-        self.waiting.drain(..dead);
-        if self.waiting.len() * 4 < self.waiting.capacity() {
-            self.waiting.shrink_to_fit();
+        let dead = self.unpublished.partition_point(|unpublished| before.is_none_or(|before| unpublished.0 < before));
+        self.unpublished.drain(..dead);
+        if self.unpublished.len() * 4 < self.unpublished.capacity() {
+            self.unpublished.shrink_to_fit();
         }
     }
 
     /// Records from this number on never were.
     pub fn cut(&mut self, next_record: u64) {
-        self.waiting.truncate(self.waiting.partition_point(|waiting| waiting.0 < next_record));
-        while self.published.back().is_some_and(|published| published.record >= next_record)
-            && let Some(last) = self.published.pop_back()
+        self.unpublished.truncate(self.unpublished.partition_point(|unpublished| unpublished.0 < next_record));
+        while self.publishes.back().is_some_and(|publishes| publishes.record >= next_record)
+            && let Some(last) = self.publishes.pop_back()
         {
             if last.first >= next_record {
                 continue;
             }
-            // What it listed waits again, as one: the metadata has decided, and it is published with the same list. Of a
+            // What it publish_list waits again, as one: the metadata has decided, and it is published with the same list. Of a
             // list that was cut itself about the share that is left.
             let (left, all) = (next_record.min(last.last + 1) - last.first, last.last + 1 - last.first);
             let bytes = u128::from(last.bytes) * u128::from(left) / u128::from(all);
-            let at = self.waiting.partition_point(|waiting| waiting.0 < last.first);
-            self.waiting.insert(at, (last.first, u64::try_from(bytes).expect("at most as before")));
+            let at = self.unpublished.partition_point(|unpublished| unpublished.0 < last.first);
+            self.unpublished.insert(at, (last.first, u64::try_from(bytes).expect("at most as before")));
         }
     }
 
     /// Give back memory that is not needed now.
-    pub fn rest(&mut self) {
-        self.waiting.shrink_to_fit();
-        self.published.shrink_to_fit();
+    pub fn trim_memory(&mut self) {
+        self.unpublished.shrink_to_fit();
+        self.publishes.shrink_to_fit();
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.waiting.capacity() * 16 + self.published.capacity() * size_of::<Published>()
+        self.unpublished.capacity() * 16 + self.publishes.capacity() * size_of::<PublishEntry>()
     }
 }
 
 /// Numbers of the staged records that a publish record with this body lists (docs/protocol.md, "Rows that were staged").
-pub(crate) fn listed(body: &[u8]) -> Vec<u64> {
+pub(crate) fn publish_list(body: &[u8]) -> Vec<u64> {
     let batches = body.get(24..).unwrap_or_default().chunks_exact(16);
     batches.map(|batch| u64::from_le_bytes(batch[..8].try_into().expect("8 bytes"))).collect()
 }
@@ -106,7 +106,7 @@ mod tests {
         let mut staged = StagedBytes::default();
         (10..20).for_each(|record| staged.stage(record, 100 + record));
         assert_eq!(staged.publish(20, &[11, 13]), 224);
-        assert_eq!(staged.publish(21, &[11, 12]), 112, "11 was published before");
+        assert_eq!(staged.publish(21, &[11, 12]), 112, "11 was publishes before");
         staged.forget(Some(15));
         assert_eq!(staged.publish(22, &[14, 15]), 115, "14 was given up");
         staged.forget(None);
@@ -137,7 +137,7 @@ mod tests {
         }
         assert!(staged.memory_bytes() <= (2 << 20) + 4096, "{}", staged.memory_bytes());
         staged.forget(None);
-        staged.rest();
+        staged.trim_memory();
         assert!(staged.memory_bytes() <= 2048, "{}", staged.memory_bytes());
     }
 }

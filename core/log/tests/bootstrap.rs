@@ -1,10 +1,10 @@
 //! Logs that begin anew, again and again: their space comes back, and holes in what was dropped take nobody else along.
 
 use crate::support::{Store, body, small};
-use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{PartitionHead, Reader, Storage, parse_segment_name};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
+use ringfence_log::{LogEnd, Reader, Storage, parse_segment_name};
 
-fn segments(storage: &Faulty) -> usize {
+fn segments(storage: &FaultyDisk) -> usize {
     storage.list().unwrap().iter().filter(|(name, _)| parse_segment_name(name).is_some()).count()
 }
 
@@ -12,7 +12,7 @@ fn segments(storage: &Faulty) -> usize {
 /// start like a group that a power cut tore, and a neighbour's record in it would be cut off with it.
 #[test]
 fn holes_in_the_last_group_do_not_cut_off_what_others_have_in_it() {
-    let storage = Faulty::new(1);
+    let storage = FaultyDisk::new(1);
     let mut store = Store::open(&storage, &small());
     store.put(1, 1, 1, &vec![1; 40_000]);
     store.settle();
@@ -34,8 +34,8 @@ fn holes_in_the_last_group_do_not_cut_off_what_others_have_in_it() {
 /// A learner whose copies begin anew: each time a file with what was before may go, in whatever order they come free.
 #[test]
 fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginning() {
-    let storage = Faulty::new(2);
-    let mut random = Seeded::new(2);
+    let storage = FaultyDisk::new(2);
+    let mut random = SeededRandom::new(2);
     let options = small();
     let mut store = Store::open(&storage, &options);
     let mut most = 0;
@@ -47,9 +47,9 @@ fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginnin
             }
             let Some(log) = store.logs.get_mut(&(1, partition)) else { continue };
             if random.chance(1, 2) && !log.is_anchored() {
-                let next_record = log.head().next_record + 5;
-                let head = PartitionHead { next_record, next_offset: next_record * 3, ..*log.head() };
-                if store.shards[0].append_anchor(&mut store.pool, log, head, b"tables").is_ok() {
+                let next_record = log.end().next_record + 5;
+                let end = LogEnd { next_record, next_offset: next_record * 3, ..*log.end() };
+                if store.shards[0].append_anchor(&mut store.pool, log, end, b"tables").is_ok() {
                     let appended = store.append_numbered(1, partition, &[7; 3000], 1);
                     assert!(appended.is_ok() || store.write_one(0).is_some());
                 }

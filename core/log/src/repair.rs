@@ -12,15 +12,15 @@ use ringfence_buffer::Block;
 use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader, crc_of};
 
 use crate::files::FilePin;
-use crate::head::{PartitionHead, is_log};
+use crate::log_end::{LogEnd, is_log};
 use crate::position::{Position, segment_name};
-use crate::scrub::{After, Cure, Rot, Scrubber};
+use crate::scrub::{Corruption, Proof, Scrubber, Successor};
 use crate::storage::{Storage, StorageError};
 
 const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 
 /// A record as another replica sent it, from its header on.
-pub enum Sent {
+pub enum ReplicaRecord {
     Small(Box<[u8]>),
     /// In a block, from `at` on.
     Large {
@@ -30,7 +30,7 @@ pub enum Sent {
     },
 }
 
-impl Sent {
+impl ReplicaRecord {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -41,59 +41,60 @@ impl Sent {
 }
 
 /// A damaged place, and what is to stand there.
-pub struct MendPlan {
-    pub rot: Rot,
+pub struct RepairPlan {
+    pub corruption: Corruption,
     pub pin: FilePin,
-    pub sent: Sent,
+    pub record: ReplicaRecord,
 }
 
 /// Why a place is as damaged as before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MendError {
+pub enum RepairError {
     /// What came is not the record that stood here.
-    NotIt(&'static str),
+    WrongRecord(&'static str),
     /// The place is not what it was when it was looked at.
     Changed,
     Storage(StorageError),
 }
 
-impl From<StorageError> for MendError {
+impl From<StorageError> for RepairError {
     fn from(error: StorageError) -> Self {
         Self::Storage(error)
     }
 }
 
-impl std::fmt::Display for MendError {
+impl std::fmt::Display for RepairError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::NotIt(why) => write!(out, "the replica's record is not the one that stood here: {why}"),
+            Self::WrongRecord(why) => write!(out, "the replica's record is not the one that stood here: {why}"),
             Self::Changed => out.write_str("the place has changed since it was looked at"),
             Self::Storage(error) => error.fmt(out),
         }
     }
 }
 
-impl Rot {
+impl Corruption {
     /// The header that must stand here, if what came is the record.
-    fn header(&self, sent: &[u8]) -> Result<RecordHeader, MendError> {
-        let bytes = sent.first_chunk().ok_or(MendError::NotIt("it ends within its header"))?;
-        let theirs = RecordHeader::open(bytes).map_err(|_| MendError::NotIt("its header is damaged"))?;
-        let body = sent.get(RecordHeader::SIZE..RecordHeader::SIZE + theirs.body_bytes as usize);
-        let body = body.ok_or(MendError::NotIt("it ends within its body"))?;
+    fn header(&self, record: &[u8]) -> Result<RecordHeader, RepairError> {
+        let bytes = record.first_chunk().ok_or(RepairError::WrongRecord("it ends within its header"))?;
+        let theirs = RecordHeader::open(bytes).map_err(|_| RepairError::WrongRecord("its header is damaged"))?;
+        let body = record.get(RecordHeader::SIZE..RecordHeader::SIZE + theirs.body_bytes as usize);
+        let body = body.ok_or(RepairError::WrongRecord("it ends within its body"))?;
         if crc_of(body) != theirs.body_crc || !is_log(theirs.kind) {
-            return Err(MendError::NotIt("its body is damaged"));
+            return Err(RepairError::WrongRecord("its body is damaged"));
         }
-        match &self.cure {
-            Cure::Same(ours) => {
+        match &self.proof {
+            Proof::Header(ours) => {
                 // All of the logical part, the chain with it: what stood here is known to the last bit but the body.
                 let logical = |header: &RecordHeader| header.seal()[RecordHeader::LOGICAL_FROM..].to_vec();
                 if logical(ours) != logical(&theirs) {
-                    return Err(MendError::NotIt("its header is another"));
+                    return Err(RepairError::WrongRecord("its header is another"));
                 }
                 Ok(**ours)
             }
-            Cure::Between { group, before, after } => {
-                let span = u32::try_from(self.span_bytes).map_err(|_| MendError::NotIt("no record is so long"))?;
+            Proof::Neighbours { group, before, after } => {
+                let span =
+                    u32::try_from(self.span_bytes).map_err(|_| RepairError::WrongRecord("no record is so long"))?;
                 let header = RecordHeader {
                     file_number: self.file,
                     group: *group,
@@ -102,23 +103,23 @@ impl Rot {
                     ..theirs
                 };
                 if (theirs.topic, theirs.partition) != (self.topic, self.partition) || before.accept(&theirs).is_err() {
-                    return Err(MendError::NotIt("it does not go on where the record before ends"));
+                    return Err(RepairError::WrongRecord("it does not go on where the record before ends"));
                 }
-                let head = PartitionHead::after(&header, Position::new(self.file, self.position));
+                let end = LogEnd::after(&header, Position::new(self.file, self.position));
                 let is_proved = match after {
-                    After::Unknown => return Err(MendError::NotIt("nothing behind it proves it")),
-                    After::Record(after) => head.accept(after).is_ok(),
-                    After::End(chain) => head.chain == *chain,
+                    Successor::Unknown => return Err(RepairError::WrongRecord("nothing behind it proves it")),
+                    Successor::Record(after) => end.accept(after).is_ok(),
+                    Successor::LogEnd(chain) => end.chain == *chain,
                 };
                 if !is_proved {
-                    return Err(MendError::NotIt("what is behind it does not go on from it"));
+                    return Err(RepairError::WrongRecord("what is behind it does not go on from it"));
                 }
                 if RecordHeader::SIZE as u64 + u64::from(theirs.body_bytes) > self.span_bytes {
-                    return Err(MendError::NotIt("it does not fit"));
+                    return Err(RepairError::WrongRecord("it does not fit"));
                 }
                 Ok(header)
             }
-            Cure::None => Err(MendError::NotIt("nobody knows what stood here")),
+            Proof::None => Err(RepairError::WrongRecord("nobody knows what stood here")),
         }
     }
 }
@@ -127,24 +128,24 @@ impl<S: Storage> Scrubber<S> {
     /// Put the place right, durably.
     ///
     /// # Errors
-    /// [`MendError`]: it is damaged still.
-    pub fn mend(&mut self, plan: &MendPlan) -> Result<(), MendError> {
-        let (rot, sent) = (&plan.rot, plan.sent.bytes());
-        let header = rot.header(sent)?;
-        let body = &sent[RecordHeader::SIZE..RecordHeader::SIZE + header.body_bytes as usize];
+    /// [`RepairError`]: it is damaged still.
+    pub fn repair(&mut self, plan: &RepairPlan) -> Result<(), RepairError> {
+        let (corruption, record) = (&plan.corruption, plan.record.bytes());
+        let header = corruption.header(record)?;
+        let body = &record[RecordHeader::SIZE..RecordHeader::SIZE + header.body_bytes as usize];
         let file = self.storage.open(&segment_name(plan.pin.number, plan.pin.shard))?;
         self.stream.reset();
         self.loaded = 0;
-        let stands = self.stream.header(&self.storage, &file, rot.position)?;
-        let is_as_told = match &rot.cure {
-            Cure::Same(ours) => stands.is_some_and(|stands| stands.seal() == ours.seal()),
-            _ => stands.is_none_or(|stands| stands.file_number != rot.file),
+        let stands = self.stream.header(&self.storage, &file, corruption.position)?;
+        let is_as_told = match &corruption.proof {
+            Proof::Header(ours) => stands.is_some_and(|stands| stands.seal() == ours.seal()),
+            _ => stands.is_none_or(|stands| stands.file_number != corruption.file),
         };
         if !is_as_told {
-            return Err(MendError::Changed);
+            return Err(RepairError::Changed);
         }
         let front = header.seal();
-        let from = rot.position;
+        let from = corruption.position;
         let until = from + u64::from(header.span_bytes);
         let mut at = from / ALIGN * ALIGN;
         while at < until {
@@ -153,7 +154,7 @@ impl<S: Storage> Scrubber<S> {
             let read =
                 self.storage.read(&file, &mut self.scratch[..wanted], at)? / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
             if read == 0 {
-                return Err(MendError::Changed);
+                return Err(RepairError::Changed);
             }
             for begin in (0..read).step_by(BLOCK_ALIGN_BYTES) {
                 let block = &mut self.scratch[begin..begin + BLOCK_ALIGN_BYTES];
@@ -164,20 +165,20 @@ impl<S: Storage> Scrubber<S> {
             at += read as u64;
         }
         self.storage.sync(&file)?;
-        self.proves(&file, rot.position, &header)
+        self.proves(&file, corruption.position, &header)
     }
 
     /// What stands there now, read back.
-    fn proves(&mut self, file: &S::File, position: u64, header: &RecordHeader) -> Result<(), MendError> {
+    fn proves(&mut self, file: &S::File, position: u64, header: &RecordHeader) -> Result<(), RepairError> {
         self.stream.reset();
         let stands = self.stream.header(&self.storage, file, position)?;
         if stands.is_none_or(|stands| stands.seal() != header.seal()) {
-            return Err(MendError::Changed);
+            return Err(RepairError::Changed);
         }
         let check = self.stream.body(&self.storage, file, position, header, 0, &mut Vec::new())?;
         let is_sound = check.crc == header.body_crc && check.has_clean_padding;
         self.stream.reset();
-        if is_sound { Ok(()) } else { Err(MendError::Changed) }
+        if is_sound { Ok(()) } else { Err(RepairError::Changed) }
     }
 }
 

@@ -4,11 +4,11 @@ use ringfence_buffer::Block;
 
 use crate::files::FilePin;
 use crate::group::{Group, STAGING_BYTES};
-use crate::job::{Job, JobDone, Write};
+use crate::interface::{ShardProgress, ShardStatus};
+use crate::job::{GroupWrite, Job, JobDone};
 use crate::position::segment_name;
 use crate::shard::Shard;
 use crate::storage::StorageError;
-use crate::terms::{Progress, Status};
 
 /// An idle shard proves its last group synced by an empty one after this time (design 3.3).
 pub const IDLE_CLOSE_MS: u64 = 10;
@@ -20,7 +20,7 @@ impl Shard {
     pub(crate) fn seal(&mut self) {
         if let Some(mut group) = self.open.take() {
             group.close();
-            self.space.current.as_mut().expect("the group lies in it").end = group.begin + group.bytes;
+            self.space.open_file.as_mut().expect("the group lies in it").end = group.begin + group.bytes;
             self.sealed.push_back(group);
         }
     }
@@ -60,11 +60,11 @@ impl Shard {
         Some(Job { shard, group: number, write, steps })
     }
 
-    fn write_of(&self, group: Group) -> Write {
+    fn write_of(&self, group: Group) -> GroupWrite {
         let capacity = self.space.files.get(&group.file).map_or(0, |(_, bytes)| *bytes);
-        Write {
+        GroupWrite {
             segment: segment_name(group.file, self.space.shard),
-            begin: group.new_file,
+            new_file: group.new_file,
             position: group.begin,
             bytes: group.bytes,
             records: group.records,
@@ -80,7 +80,8 @@ impl Shard {
             return;
         }
         let alone = Group::bytes_bound(0, 0, 0);
-        let has_room = self.space.current.as_ref().is_some_and(|current| current.end + alone <= current.capacity);
+        let has_room =
+            self.space.open_file.as_ref().is_some_and(|open_file| open_file.end + alone <= open_file.capacity);
         self.close_at = None;
         if let (true, Some(block)) = (has_room, self.staging.pop()) {
             self.open_with(block);
@@ -91,7 +92,7 @@ impl Shard {
     ///
     /// # Panics
     /// On an outcome of another job (L2).
-    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> Progress {
+    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> ShardProgress {
         assert!(self.is_writing && done.shard == self.space.shard, "an outcome belongs to the job under way");
         self.is_writing = false;
         for (step, outcome) in done.job.steps.iter().zip(&done.steps) {
@@ -116,7 +117,7 @@ impl Shard {
             }
             Err(error) => self.fail(&error),
         }
-        Progress { durable_group: self.durable_group, status: self.status() }
+        ShardProgress { durable_group: self.durable_group, status: self.status() }
     }
 
     fn fail(&mut self, error: &StorageError) {
@@ -128,12 +129,12 @@ impl Shard {
     /// Keep staging blocks, drop the rest into the pool.
     fn take_back(&mut self, job: Job) {
         for block in job.write.into_iter().flat_map(|write| write.blocks) {
-            self.keep_staging(block);
+            self.return_staging(block);
         }
     }
 
-    /// A block of a group that was [`crate::JobDone::take_written`]: kept if it is one of this shard's, else freed.
-    pub fn keep_staging(&mut self, block: Block) {
+    /// A block of a group that was [`crate::JobDone::take_durable_group`]: kept if it is one of this shard's, else freed.
+    pub fn return_staging(&mut self, block: Block) {
         if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
             self.staging.push(block);
         }
@@ -154,33 +155,33 @@ impl Shard {
         self.durable_group
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ShardStatus {
         match &self.failed {
-            Some(why) => Status::Failed(why.clone()),
-            None if self.space.is_full() => Status::DiskFull,
-            None => Status::Serving,
+            Some(why) => ShardStatus::Failed(why.clone()),
+            None if self.space.is_full() => ShardStatus::DiskFull,
+            None => ShardStatus::Serving,
         }
     }
 
     /// When `take_job` wants to be asked although nothing was appended; at once if that time has passed.
-    pub fn wants_tick_at(&self) -> Option<u64> {
+    pub fn next_tick_ms(&self) -> Option<u64> {
         if self.failed.is_some() || self.is_writing {
             return None;
         }
         if let Some((_, at)) = &self.retry {
             return Some(*at);
         }
-        [self.close_at, self.space.steps_at()].into_iter().flatten().min()
+        [self.close_at, self.space.next_steps_ms()].into_iter().flatten().min()
     }
 
     /// Number of the file that groups go to; it ascends with each rotation.
     pub fn newest_file(&self) -> u64 {
-        self.space.current.as_ref().map_or(0, |current| current.pin.number)
+        self.space.open_file.as_ref().map_or(0, |open_file| open_file.pin.number)
     }
 
     /// The first file with this number or a later one that takes no group any more, all of them durable, and where it
     /// ends.
-    pub fn sealed_from(&self, number: u64) -> Option<(FilePin, u64)> {
+    pub fn next_sealed_file(&self, number: u64) -> Option<(FilePin, u64)> {
         let sealed = self.space.sealed.range(number..).find(|(_, (_, last))| *last <= self.durable_group);
         let (number, (end, _)) = sealed?;
         self.space.files.get(number).map(|(pin, _)| (pin.clone(), *end))
