@@ -12,10 +12,16 @@ START HERE:
             ...
 
     client.py     connect, Client          producer.py  Producer: rows in       reader.py  Reader: rows out
-    inflight.py   the rules of exactly-once, pure; with lane.py, retry.py, routing.py
-    link.py       the background thread with its sockets
     aio.py        the same for asyncio: ringfence.aio.connect
+    compact.py    a topic as Parquet files; with compaction/
+    send/         from rows to outcomes; inflight.py has the rules of exactly-once, pure
+    cluster/      routing tables, and the offsets where reads begin and end
+    arrow/        Arrow data: check, cast, encode, decode
+    network/      io_thread.py: the background thread with its sockets
+    common/       values and helpers that all of them share
     spark/        ringfence.spark.write(df, ...), ringfence.spark.read(spark, ...)
+
+Imports run downward in this list only, spark/ at the top; pyproject.toml holds it as a contract.
 
 Errors are one tree below RingfenceError, a branch for each thing a caller can do: see
 `ringfence.native.errors`. Importing this loads nothing heavy: names are looked up when they are first used.
@@ -28,9 +34,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ringfence import aio, spark
+    from ringfence.arrow.decode import Place
+    from ringfence.arrow.keys import slots
     from ringfence.client import Client, connect
-    from ringfence.decode import Place
-    from ringfence.keys import slots
+    from ringfence.cluster.offsets import Ends, Position
     from ringfence.native.errors import (
         AlreadyExistsError,
         BatchError,
@@ -60,11 +67,10 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         WaitTimeoutError,
     )
-    from ringfence.places import Ends, Position
     from ringfence.producer import Producer
     from ringfence.reader import Reader
-    from ringfence.sending import Appended, SendFuture
-    from ringfence.settlement import Failure
+    from ringfence.send.outcomes import Failure
+    from ringfence.send.send_future import Appended, SendFuture
 
 __all__ = [
     "AlreadyExistsError",
@@ -112,15 +118,15 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "connect": "client",
-    "Place": "decode",
-    "slots": "keys",
-    "Ends": "places",
-    "Position": "places",
+    "Place": "arrow.decode",
+    "slots": "arrow.keys",
+    "Ends": "cluster.offsets",
+    "Position": "cluster.offsets",
     "Producer": "producer",
     "Reader": "reader",
-    "Appended": "sending",
-    "SendFuture": "sending",
-    "Failure": "settlement",
+    "Appended": "send.send_future",
+    "SendFuture": "send.send_future",
+    "Failure": "send.outcomes",
 }
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from ringfence import sound
-from ringfence.ask import Ask
-from ringfence.codec import column_names, control_body
+from ringfence.arrow import array_checks
+from ringfence.common.codec import column_names, control_body
+from ringfence.common.retry import Backoff
 from ringfence.native import messages, wire
 from ringfence.native._node import schema_message
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
@@ -29,14 +29,14 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
-from ringfence.retry import Backoff
+from ringfence.network.request import Ask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ringfence.codec import Answer
-    from ringfence.link import Link
+    from ringfence.common.codec import Answer
     from ringfence.native.cluster_messages import ScopeCommit
+    from ringfence.network.io_thread import Link
 
 TIMEOUT_S = 30.0
 TOPICS_A_PAGE = 1000
@@ -45,9 +45,9 @@ INSTANCE_BYTES = 8  # tells one BEGIN from the others of its scope, at nodes tha
 
 
 def _message(schema: Any) -> bytes:
-    cut = sound.cut_name(schema) if isinstance(schema, pa.Schema) else None
+    cut = array_checks.cut_name(schema) if isinstance(schema, pa.Schema) else None
     if cut is not None:
-        raise sound.cut_error(cut)
+        raise array_checks.cut_error(cut)
     return bytes(schema_message(schema))
 
 

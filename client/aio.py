@@ -7,7 +7,7 @@
         async for batch in client.read("t"):
             ...
 
-The background thread of `ringfence.link` does the work; here its futures become awaitable, and what waits
+The I/O thread of the synchronous client does the work; here its futures become awaitable, and what waits
 (requests, room in the producer) waits in a worker thread; a reader takes one only to decode what has come. An
 `await` that is cancelled goes on there: rows that were sent stay sent. For many sends at once:
 `outcome = await producer.submit(batch)` waits for room only, and `parts = await outcome` gives what `send`
@@ -26,11 +26,11 @@ from weakref import WeakValueDictionary
 
 from ringfence import client as sync
 from ringfence.aio_scopes import Scopes
-from ringfence.batches import is_stream
-from ringfence.local import Local
+from ringfence.arrow.batches import is_stream
+from ringfence.cluster.offsets import Position
+from ringfence.common.process_local import Local
+from ringfence.common.serial_executor import Turns
 from ringfence.native.errors import OverloadedError
-from ringfence.places import Position
-from ringfence.turns import Turns
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence.decode import Place
+    from ringfence.arrow.decode import Place
+    from ringfence.cluster.offsets import Ends
+    from ringfence.common.routing import Layout
     from ringfence.native.messages import ResumePoint, Status, TopicInfo
-    from ringfence.places import Ends
     from ringfence.producer import Producer as SyncProducer
     from ringfence.reader import Reader as SyncReader
-    from ringfence.routing import Layout
-    from ringfence.sending import Appended
-    from ringfence.settlement import Failure
+    from ringfence.send.outcomes import Failure
+    from ringfence.send.send_future import Appended
     from ringfence.transaction import Transaction as SyncTransaction
 
 

@@ -6,16 +6,15 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ringfence.local import Local
-from ringfence.turns import Turns
+from ringfence.common.process_local import Local
+from ringfence.common.serial_executor import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ringfence.scopes import Begun
+    from ringfence.common.scope_values import Begun, StagedRows
     from ringfence.scopes import Scopes as SyncScopes
-    from ringfence.stage import StagedRows
-    from ringfence.stage import Stager as SyncStager
+    from ringfence.send.stager import Stager as SyncStager
 
 
 class Scopes(Local):
@@ -48,7 +47,7 @@ class Scopes(Local):
 
 
 class Stager(Local):
-    """As `ringfence.stage.Stager`; calls of several tasks are served one after the other.
+    """As `ringfence.send.stager.Stager`; calls of several tasks are served one after the other.
 
     An `await` that is cancelled goes on in its thread, and what comes next waits for it.
     """

@@ -11,18 +11,9 @@ import weakref
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.address import addresses
 from ringfence.admin import TIMEOUT_S, Admin
-from ringfence.arguments import seconds, whole
-from ringfence.decode import Decoder
-from ringfence.effects import Identity
-from ringfence.elsewhere import Unanswered, unanswered
-from ringfence.link import Link
-from ringfence.local import Local
-from ringfence.native.errors import InvalidArgumentError, RingfenceError
-from ringfence.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
-from ringfence.options import TIMEOUT_S as SEND_TIMEOUT_S
-from ringfence.places import (
+from ringfence.arrow.decode import Decoder
+from ringfence.cluster.offsets import (
     Ends,
     LogPoint,
     Position,
@@ -33,11 +24,20 @@ from ringfence.places import (
     offsets_at,
     spans,
 )
+from ringfence.cluster.table_cache import Tables
+from ringfence.common.address import addresses
+from ringfence.common.arguments import seconds, whole
+from ringfence.common.options import BATCH_BYTES, BYTES_IN_FLIGHT_MAX, Options
+from ringfence.common.options import TIMEOUT_S as SEND_TIMEOUT_S
+from ringfence.common.process_local import Local
+from ringfence.common.send_effects import Identity
+from ringfence.common.token import Token, token_of
+from ringfence.native.errors import InvalidArgumentError, RingfenceError
+from ringfence.network.failover import Unanswered, unanswered
+from ringfence.network.io_thread import Link
 from ringfence.producer import Producer
 from ringfence.reader import PREFETCH_BYTES, Reader
 from ringfence.scopes import Scopes
-from ringfence.tables import Tables
-from ringfence.token import Token, token_of
 from ringfence.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from ringfence.common.options import OnFull
+    from ringfence.common.routing import Layout
     from ringfence.native.messages import Status, TopicInfo
-    from ringfence.options import OnFull
-    from ringfence.routing import Layout
 
 
 def connect(

@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ringfence.compact_manifest import (
+from ringfence.cluster.offsets import Position
+from ringfence.compaction.file_types import FileForm, parquet_form
+from ringfence.compaction.manifest import (
     MANIFEST,
     Manifest,
     Piece,
@@ -31,8 +33,7 @@ from ringfence.compact_manifest import (
     read,
     sync,
 )
-from ringfence.compact_sort import Sorting
-from ringfence.file_form import FileForm, parquet_form
+from ringfence.compaction.sort import Sorting
 from ringfence.native import messages
 from ringfence.native.errors import (
     InvalidArgumentError,
@@ -42,14 +43,13 @@ from ringfence.native.errors import (
     StoreLockedError,
     TruncatedError,
 )
-from ringfence.places import Position
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from ringfence.client import Client
+    from ringfence.cluster.offsets import Ends
     from ringfence.native.messages import PartitionStats, TopicInfo
-    from ringfence.places import Ends
     from ringfence.reader import Reader
 
 ROWS_A_FILE = 5_000_000

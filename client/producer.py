@@ -15,16 +15,13 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.batches import bytes_of, each_batch, is_stream, one_batch, record_batches
-from ringfence.budget import Budget
-from ringfence.coalesce import Company, Small
-from ringfence.encode import FEW_ROWS, Body, TopicEncoder, checked_note
-from ringfence.failures import cut_short_error
-from ringfence.farewell import remember
-from ringfence.fork import guard
-from ringfence.lingering import Lingering
-from ringfence.local import Local
-from ringfence.locks import Owned, holds
+from ringfence.arrow.batches import bytes_of, each_batch, is_stream, one_batch, record_batches
+from ringfence.arrow.encode import FEW_ROWS, Body, TopicEncoder, checked_note
+from ringfence.arrow.partition_choice import Reach
+from ringfence.arrow.pieces import pieces, read_ahead
+from ringfence.common.fork import guard
+from ringfence.common.locks import Owned, holds
+from ringfence.common.process_local import Local
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
@@ -33,13 +30,16 @@ from ringfence.native.errors import (
     ReentrantError,
     RingfenceError,
 )
-from ringfence.numbers import Numbers
-from ringfence.pieces import pieces, read_ahead
-from ringfence.reach import Reach
-from ringfence.sender import Sender
-from ringfence.sending import SendFuture
-from ringfence.settlement import Failure, Settlement
-from ringfence.waits import Waiting
+from ringfence.send.budget import Budget
+from ringfence.send.coalesce import Company, Small
+from ringfence.send.exit_flush import remember
+from ringfence.send.failures import cut_short_error
+from ringfence.send.linger import Lingering
+from ringfence.send.outcomes import Failure, Settlement
+from ringfence.send.send_future import SendFuture
+from ringfence.send.send_numbers import Numbers
+from ringfence.send.sender import Sender
+from ringfence.send.wait_reasons import Waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence.effects import Identity
-    from ringfence.link import Link
+    from ringfence.cluster.table_cache import Tables
+    from ringfence.common.options import Options
+    from ringfence.common.routing import Layout
+    from ringfence.common.send_effects import Identity
     from ringfence.native.messages import ResumePoint
-    from ringfence.options import Options
-    from ringfence.routing import Layout
-    from ringfence.sender import Sink
-    from ringfence.tables import Tables
-    from ringfence.waits import Held
+    from ringfence.network.io_thread import Link
+    from ringfence.send.sender import Sink
+    from ringfence.send.wait_reasons import Held
 
 ABANDON_S_MAX = 10.0  # the link's thread only has to hand out outcomes; a last resort
 

@@ -19,10 +19,10 @@ from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Self
 
-from ringfence.ask import Ask
-from ringfence.decode import Decoder, Place
-from ringfence.fork import guard
-from ringfence.local import Local
+from ringfence.arrow.decode import Decoder, Place
+from ringfence.cluster.offsets import TRY_S, Position, Span, redirect_delay_s
+from ringfence.common.fork import guard
+from ringfence.common.process_local import Local
 from ringfence.native import wire
 from ringfence.native.errors import (
     ClosedError,
@@ -33,8 +33,8 @@ from ringfence.native.errors import (
     RingfenceError,
     TruncatedError,
 )
-from ringfence.places import TRY_S, Position, Span, redirect_delay_s
-from ringfence.staged_rows import StagedFetch, places
+from ringfence.network.request import Ask
+from ringfence.staged_reader import StagedFetch, places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from ringfence.codec import Answer
-    from ringfence.link import Link
-    from ringfence.routing import Layout
-    from ringfence.staged_rows import StagedPlace
-    from ringfence.tables import Tables
+    from ringfence.cluster.table_cache import Tables
+    from ringfence.common.codec import Answer
+    from ringfence.common.routing import Layout
+    from ringfence.network.io_thread import Link
+    from ringfence.staged_reader import StagedPlace
 
     Staged = Iterator[tuple[StagedPlace, wire.RecordHeader, memoryview]]
 

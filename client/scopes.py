@@ -8,10 +8,12 @@ client.scopes.commit(begun, epoch, [staged, ...])             by the driver: all
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from ringfence.arguments import scope_name, seconds, whole
-from ringfence.local import Local
+from ringfence.common.arguments import scope_name, seconds, whole
+from ringfence.common.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
+from ringfence.common.process_local import Local
+from ringfence.common.scope_values import Begun
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
 from ringfence.native.errors import (
@@ -21,31 +23,21 @@ from ringfence.native.errors import (
     RingfenceError,
     UnknownOutcomeError,
 )
-from ringfence.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
-from ringfence.stage import Stager
+from ringfence.send.stager import Stager
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ringfence.admin import Admin
-    from ringfence.link import Link
-    from ringfence.stage import Parts, StagedRows
-    from ringfence.tables import Tables
+    from ringfence.cluster.table_cache import Tables
+    from ringfence.common.scope_values import Parts, StagedRows
+    from ringfence.network.io_thread import Link
 
 
 WRITER_MAX: Final = 2**32 - 1  # what the identity of a stage holds
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """Of a topic's scope: a scope's name has up to 255 bytes, and `@` with a topic's id up to 21 of them."""
-
-
-class Begun(NamedTuple):
-    """One driver of a scope. Epochs up to `committed` are in the log, up to `decided` are taken."""
-
-    scope: int
-    driver: int
-    committed: int
-    decided: int
 
 
 class Scopes(Local):

@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
-from ringfence.arguments import seconds, whole
-from ringfence.failures import scope_fenced_error
-from ringfence.local import Local
+from ringfence.common.arguments import seconds, whole
+from ringfence.common.process_local import Local
 from ringfence.native.errors import (
     ClosedError,
     DeadlineError,
@@ -30,14 +29,15 @@ from ringfence.native.errors import (
     WaitTimeoutError,
 )
 from ringfence.native.wire import Code
-from ringfence.waits import GOES_ON
+from ringfence.send.failures import scope_fenced_error
+from ringfence.send.wait_reasons import GOES_ON
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
+    from ringfence.common.scope_values import StagedRows
     from ringfence.scopes import Scopes
-    from ringfence.stage import StagedRows
 
 _UNSTAGED = (UnknownOutcomeError, WaitTimeoutError, RerouteError)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from ringfence.places import Ends
+    from ringfence.cluster.offsets import Ends
     from ringfence.spark.options import SourceOptions
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from ringfence.common.scope_values import StagedRows
 from ringfence.spark.options import PARTITIONS, check_scope
 from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
-from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ringfence.scopes import Begun
+    from ringfence.common.scope_values import Begun
     from ringfence.spark.options import SourceOptions
     from ringfence.spark.staging import Target
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from ringfence.arrow.decode import Decoder
 from ringfence.client import connect
 from ringfence.compact import ROWS_A_FILE, Compacted, files
 from ringfence.compact import compact as compact_topic
-from ringfence.compact_manifest import manifest_path
-from ringfence.decode import Decoder
+from ringfence.compaction.manifest import manifest_path
 from ringfence.native.errors import SchemaError
 from ringfence.spark.schema import spark_schema
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ringfence.client import Client
-    from ringfence.places import Ends
+    from ringfence.cluster.offsets import Ends
 
 PLACES_MAX = 8  # partitions that an error names
 FORMS = 'earliest, latest, a time such as 2026-01-31T12:00:00Z, or {"PARTITION": OFFSET, ...}'

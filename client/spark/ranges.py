@@ -15,7 +15,7 @@ from ringfence.native.errors import SchemaError, TruncatedError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ringfence.decode import Place
+    from ringfence.arrow.decode import Place
 
 # Added behind the topic's own columns with .option("metadata", "true").
 METADATA = pa.schema(

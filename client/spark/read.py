@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ringfence.arrow.decode import Decoder
 from ringfence.client import connect
-from ringfence.decode import Decoder
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.ranges import Range, RangeReader, split

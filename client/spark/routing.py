@@ -10,7 +10,7 @@ from ringfence.native.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from ringfence.routing import Layout
+    from ringfence.common.routing import Layout
 
 PARTITIONS_MAX = (
     256  # the expression has a comparison for each: many take Spark longer to compile than to run

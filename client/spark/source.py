@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
+from ringfence.arrow.decode import Decoder
 from ringfence.client import connect
-from ringfence.decode import Decoder
 from ringfence.native.errors import InvalidArgumentError
 from ringfence.spark.batch_read import BatchReader, FilteringReader
 from ringfence.spark.batch_write import BatchWriter
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from ringfence.places import Ends
+    from ringfence.cluster.offsets import Ends
 
 
 class RingfenceSource(DataSource):

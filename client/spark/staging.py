@@ -12,12 +12,12 @@ import os
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
+from ringfence.arrow.encode import TopicEncoder
 from ringfence.client import connect
-from ringfence.encode import TopicEncoder
+from ringfence.common.scope_values import StagedRows
 from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError
 from ringfence.scopes import SCOPE_BYTES_MAX
 from ringfence.spark.schema import arrow_schema
-from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from ringfence.scopes import Begun
+    from ringfence.common.scope_values import Begun
 
 QUERY = "sql.streaming.queryId"
 """Spark's local property with the id of the streaming query that a job is part of."""

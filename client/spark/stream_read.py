@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ringfence.client import Client
-    from ringfence.places import Ends
+    from ringfence.cluster.offsets import Ends
     from ringfence.spark.options import SourceOptions
 
 FORMAT = 1

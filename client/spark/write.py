@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ringfence.client import connect
+from ringfence.common.scope_values import StagedRows
 from ringfence.spark.options import check_scope, check_timeout
 from ringfence.spark.routing import routed
 from ringfence.spark.schema import use_this_python
 from ringfence.spark.staging import QUERY, check_newest, target, tell_left_out
-from ringfence.stage import StagedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame
 
-    from ringfence.scopes import Begun
+    from ringfence.common.scope_values import Begun, Parts
     from ringfence.spark.staging import Target
-    from ringfence.stage import Parts
 
 DELIVERY: Final = "exactly once: rows of the attempts that Spark kept, committed together"
 # What the tasks send back: a few bytes for each partition that they wrote to.

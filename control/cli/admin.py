@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 
 import click
 
+from ringfence.common.token import token_of
 from ringfence.control.cli.connection import one_door, token_option
 from ringfence.control.cli.patience import patience
 from ringfence.control.model.names import full_topic_name
 from ringfence.native import errors
 from ringfence.native.errors import InvalidArgumentError, RingfenceError, refusal
 from ringfence.native.wire import Code
-from ringfence.token import token_of
 
 DEFAULT: Final = "http://127.0.0.1:7412"
 TOPICS_PATH: Final = "/admin/topics/"

@@ -9,8 +9,8 @@ import click
 from click.core import ParameterSource
 
 import ringfence
+from ringfence.common.token import VARIABLE
 from ringfence.control.cli.patience import while_used
-from ringfence.token import VARIABLE
 
 if TYPE_CHECKING:
     from ringfence import Client

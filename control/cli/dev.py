@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ringfence.address import ADDRESS_VARIABLE
+from ringfence.common.address import ADDRESS_VARIABLE
 from ringfence.control.cli import admin
 from ringfence.control.cli.cluster_story import ClusterStory
 from ringfence.control.cli.demo import lacking_for_spark

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ringfence.arguments import scope_name
+from ringfence.common.arguments import scope_name
 from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
 from ringfence.control.cli.exits import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ringfence import Appended, Client, Producer
-    from ringfence.sending import SendFuture
+    from ringfence.send.send_future import SendFuture
     from ringfence.transaction import Transaction
 
 WAITING_MAX = 256

@@ -16,9 +16,9 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ringfence.compaction.file_types import FileForm, arrow_file_form, parquet_form
 from ringfence.control.cli.exits import output_at
 from ringfence.control.cli.output import refuse_binary_to_terminal
-from ringfence.file_form import FileForm, arrow_file_form, parquet_form
 
 _STREAM = ".arrows"
 _ARROW = (".arrow", ".ipc", ".feather")

@@ -17,13 +17,13 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 
+from ringfence.common.token import VARIABLE
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.refused import Refused
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, Role, Token
 from ringfence.control.runtime.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
-from ringfence.token import VARIABLE
 
 
 class About(Enum):

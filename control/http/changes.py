@@ -12,6 +12,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel
 
+from ringfence.arrow.array_checks import cut_name
 from ringfence.control.http import shapes
 from ringfence.control.http.access import About
 from ringfence.control.http.described import PROBLEMS, change_headers, needs
@@ -27,7 +28,6 @@ from ringfence.control.runtime.topic_requests import full_name
 from ringfence.control.runtime.type_names import parse_type
 from ringfence.native import messages
 from ringfence.native._node import schema_message
-from ringfence.sound import cut_name
 
 TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
 

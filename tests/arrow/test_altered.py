@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pytest
 
-from ringfence.codec import request_header
-from ringfence.decode import has_dictionary
+from ringfence.arrow.decode import has_dictionary
+from ringfence.common.codec import request_header
 from ringfence.native import _node, messages
 from ringfence.native._node import Encoder, SimDisk, SimNode
 from ringfence.native.frame import open_answer
@@ -119,7 +119,7 @@ class Topic(NamedTuple):
         return Code(found.code), messages.decode(messages.Refused, text).message
 
     def read(self, body: bytes) -> pa.RecordBatch:
-        """What `client/decode.py` reads, fully validated."""
+        """What `client/arrow/decode.py` reads, fully validated."""
         if has_dictionary(self.schema):
             batch = pa.ipc.open_stream(pa.BufferReader(self.message + body)).read_next_batch()
         else:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ringfence.arrow.decode import Place
 from ringfence.control.cli.cluster_load import ProofError, check, topic_schema
-from ringfence.decode import Place
 
 SOURCE = pa.record_batch(
     {"l_orderkey": pa.array(np.arange(40) * 7), "l_comment": [f"c{row}" for row in range(40)]}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import ringfence
 from ringfence.compact import files
-from ringfence.compact_manifest import MANIFEST, read
+from ringfence.compaction.manifest import MANIFEST, read
 from tests.client.helpers import SCHEMA, rows
 from tests.conftest import ROOT
 from tests.system.harness import PROGRAM, NodeProcess, until

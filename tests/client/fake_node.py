@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import zmq
 
-from ringfence.decode import has_dictionary, read_body
+from ringfence.arrow.decode import has_dictionary, read_body
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.frame import open_request, pack_answer

@@ -180,7 +180,7 @@ def test_a_closed_client_says_so_to_threads_that_came_later(monkeypatch: pytest.
         assert link._thread is not None
         ended = link._thread.ident
         client.close()
-        monkeypatch.setattr("ringfence.link.threading.get_ident", lambda: ended)
+        monkeypatch.setattr("ringfence.network.io_thread.threading.get_ident", lambda: ended)
         with pytest.raises(ringfence.ClosedError):
             client.topics()
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ringfence import bare_future
-from ringfence.bare_future import BareFuture
+from ringfence.common import lazy_future
+from ringfence.common.lazy_future import BareFuture
 
 ROUNDS = 3000
 TIMEOUT_S = 20.0
@@ -158,7 +158,7 @@ def test_callbacks_of_many_threads_are_all_kept() -> None:
 def test_the_state_changes_only_under_the_lock_under_which_others_look(waiting: bool) -> None:
     """What `as_completed` needs: whom it saw ended, nobody may tell it of again."""
     future: BareFuture[int] = BareFuture()
-    with future._condition if waiting else bare_future._Process.making:
+    with future._condition if waiting else lazy_future._Process.making:
         thread = threading.Thread(target=future.finish, args=(1, None))
         thread.start()
         thread.join(0.1)
@@ -170,7 +170,7 @@ def test_the_state_changes_only_under_the_lock_under_which_others_look(waiting: 
 def test_a_callback_is_added_only_under_the_lock_under_which_the_state_changes() -> None:
     future: BareFuture[int] = BareFuture()
     heard = list[int]()
-    with bare_future._Process.making:
+    with lazy_future._Process.making:
         adds = threading.Thread(
             target=future.add_done_callback, args=(lambda done: heard.append(done.result()),)
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import ringfence
-from ringfence import ask
+from ringfence.common.scope_values import Begun
 from ringfence.native import cluster_messages as messages
 from ringfence.native.messages import Message
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader, Status
-from ringfence.scopes import Begun
+from ringfence.network import request
 from tests.client.fake_node import Drop, FakeNode, Fault, Hook, Redirect, Refuse
 from tests.client.helpers import SCHEMA, rows, until
 
@@ -77,8 +77,8 @@ def once(fault: Fault) -> Hook:
 
 def try_again_soon(patch: pytest.MonkeyPatch) -> None:
     """An answer that does not come is given up within half a second."""
-    patch.setattr(ask, "TRY_S_MAX", 0.2)
-    patch.setattr(ask, "ANSWER_GRACE_S", 0.2)
+    patch.setattr(request, "TRY_S_MAX", 0.2)
+    patch.setattr(request, "ANSWER_GRACE_S", 0.2)
 
 
 FATES: list[Fault] = [None, Drop(served=False), Drop(served=True), Refuse(Code.STOPPING, 20)]

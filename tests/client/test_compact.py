@@ -15,7 +15,7 @@ import pytest
 
 import ringfence
 from ringfence.compact import Compacted, compact, files
-from ringfence.compact_manifest import MANIFEST, Manifest
+from ringfence.compaction.manifest import MANIFEST, Manifest
 from ringfence.native.errors import StoreLockedError
 from tests.client.helpers import SCHEMA, rows, until
 from tests.system.harness import NodeProcess, cli

@@ -12,7 +12,7 @@ import pytest
 
 import ringfence
 from ringfence.compact import Compacted, compact, files
-from ringfence.compact_manifest import MANIFEST, MANIFEST_OLD, read
+from ringfence.compaction.manifest import MANIFEST, MANIFEST_OLD, read
 from tests.client.helpers import SCHEMA, rows
 from tests.system.harness import NodeProcess
 

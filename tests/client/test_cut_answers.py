@@ -12,7 +12,7 @@ import sys
 
 PROGRAM = """
 import sys, time, zmq
-from ringfence.connection import OPTIONS
+from ringfence.network.connection import OPTIONS
 context = zmq.Context()
 node = context.socket(zmq.ROUTER)
 port = node.bind_to_random_port("tcp://127.0.0.1")

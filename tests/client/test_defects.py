@@ -14,8 +14,8 @@ import pytest
 import zmq
 
 import ringfence
-from ringfence.decode import Decoder
-from ringfence.encode import Body, TopicEncoder
+from ringfence.arrow.decode import Decoder
+from ringfence.arrow.encode import Body, TopicEncoder
 from ringfence.native import wire
 from ringfence.native.errors import ProtocolError, RetriableError
 from ringfence.native.wire import Code, Opcode
@@ -364,7 +364,10 @@ def test_a_defect_in_one_request_ends_that_request_alone(monkeypatch: pytest.Mon
     """Where it is sent, and where its answer is taken."""
     with node_with_topic(partitions=1) as (_, client), client.producer("t") as producer:
         producer.send(rows(0)).result(10)
-        for place in ("ringfence.ask.deadline_ms", "ringfence.ask.AskPending.answered"):
+        for place in (
+            "ringfence.network.request.deadline_ms",
+            "ringfence.network.request.AskPending.answered",
+        ):
             with monkeypatch.context() as planted:
                 planted.setattr(place, failing(1, lambda *_, **__: 1, ZeroDivisionError("planted")))
                 with pytest.raises(ZeroDivisionError):

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.batches import record_batches
-from ringfence.frames import from_pandas
+from ringfence.arrow.batches import record_batches
+from ringfence.arrow.pandas_frames import from_pandas
 from ringfence.native._node import Encoder, schema_message
 from ringfence.native.errors import SchemaError
 from tests.system.harness import NodeProcess

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.effects import Done, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.inflight import Inflight, Phase
+from ringfence.common.send_effects import Done, Identity, OpenEpoch, Refused, Transmit, Unknown
 from ringfence.native.errors import (
     BatchError,
     ClosedError,
@@ -22,6 +21,7 @@ from ringfence.native.errors import (
     refusal,
 )
 from ringfence.native.wire import Code, RedirectReason
+from ringfence.send.inflight import Inflight, Phase
 from tests.client.world import World
 
 STEPS = 250

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.encode import Body, TopicEncoder
+from ringfence.arrow.encode import Body, TopicEncoder
 from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows
 
 

@@ -16,14 +16,14 @@ import pytest
 import zmq
 
 import ringfence
-from ringfence.ask import Ask
-from ringfence.codec import control_body
-from ringfence.connection import Connection
-from ringfence.link import TICK_S
+from ringfence.common.codec import control_body
 from ringfence.native import wire
 from ringfence.native.messages import TopicList
 from ringfence.native.wire import Code, Opcode
-from ringfence.peer import Peer
+from ringfence.network.connection import Connection
+from ringfence.network.io_thread import TICK_S
+from ringfence.network.peer import Peer
+from ringfence.network.request import Ask
 from tests.client.fake_node import Drop, FakeNode, Refuse
 from tests.client.helpers import SCHEMA, ids_of, node_with_topic, rows, send_all, until
 from tests.client.proxy import Proxy

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.effects import Done, FetchTable, Identity, OpenEpoch, Transmit, Unknown
-from ringfence.inflight import EARLY_LANES_MAX, EARLY_MAX, Inflight
+from ringfence.common.send_effects import Done, FetchTable, Identity, OpenEpoch, Transmit, Unknown
 from ringfence.native.errors import RerouteError, RetriableError, refusal
 from ringfence.native.wire import RETRIABLE, Code, RedirectReason
+from ringfence.send.inflight import EARLY_LANES_MAX, EARLY_MAX, Inflight
 
 HELD = refusal(Code.HELD, "on hold", retry_after_s=0.05)
 NOT_OWNER = RerouteError("node 2", reason=RedirectReason.NOT_OWNER, partition=0)

@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 import ringfence
-from ringfence.effects import Identity
-from ringfence.inflight import Inflight
-from ringfence.lane import UNANSWERED_S
+from ringfence.common.failure_detector import SILENT_S, Silence, Step
+from ringfence.common.routing import Chooser, layout_of
+from ringfence.common.send_effects import Identity
 from ringfence.native import wire
 from ringfence.native.wire import Code, Opcode
-from ringfence.routing import Chooser, layout_of
-from ringfence.silence import SILENT_S, Silence, Step
+from ringfence.send.inflight import Inflight
+from ringfence.send.partition_queue import UNANSWERED_S
 from tests.client.fake_node import Drop, Fault, Refuse
 from tests.client.helpers import node_with_topic, rows, until
 from tests.client.test_routing import table

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.decode import Decoder
+from ringfence.arrow.decode import Decoder
+from ringfence.cluster.offsets import Position
 from ringfence.native import wire
 from ringfence.native._node import crc32c, schema_message
 from ringfence.native.wire import Code, Opcode, RedirectReason, RequestHeader
-from ringfence.places import Position
 from tests.client.fake_node import Fault, Redirect, Refuse
 from tests.client.helpers import SCHEMA, node_with_topic, rows, until
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.encode import Body, TopicEncoder
+from ringfence.arrow.encode import Body, TopicEncoder
 from tests.client.helpers import ids_of, node_with_topic, rows
 
 SENDS = 200
@@ -86,7 +86,7 @@ def test_a_call_in_the_midst_of_another_is_served_or_refused_at_once(nested: str
 @pytest.mark.timeout(60)
 def test_what_waits_for_an_answer_in_the_midst_of_a_crowd_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or is refused, where the link's thread may wait for what the interrupted call holds."""
-    monkeypatch.setattr("ringfence.link.CROWD", 1)
+    monkeypatch.setattr("ringfence.network.io_thread.CROWD", 1)
     with node_with_topic() as (_, client), client.producer("t") as producer:
         with Interrupt(lambda: client.topic("t"), 97, "threading.py") as interrupt:
             for number in range(SENDS):

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringfence.address import addresses
-from ringfence.codec import Answer
+from ringfence.common.address import addresses
+from ringfence.common.codec import Answer
+from ringfence.common.retry import Backoff, deadline_ms
+from ringfence.common.routing import Chooser, layout_of, newest
 from ringfence.native.errors import ConfigError, NotFoundError, ProtocolError, RetriableError
 from ringfence.native.messages import NodeEntry, PartitionEntry, Refused, Table, encode
 from ringfence.native.wire import AnswerHeader, Code, Status
-from ringfence.retry import Backoff, deadline_ms
-from ringfence.routing import Chooser, layout_of, newest
 
 
 def table(

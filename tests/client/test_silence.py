@@ -13,19 +13,18 @@ import msgspec
 import pytest
 
 import ringfence
-from ringfence import silence
 from ringfence.admin import Admin
-from ringfence.ask import Ask
-from ringfence.codec import Answer
-from ringfence.effects import Done, Identity, Transmit
-from ringfence.inflight import Inflight
-from ringfence.lane import FORMER_S
-from ringfence.link import Link
+from ringfence.common import failure_detector
+from ringfence.common.codec import Answer
+from ringfence.common.failure_detector import FORMER_S, PROBE_S, SILENT_S, Silence, Step
+from ringfence.common.send_effects import Done, Identity, Transmit
 from ringfence.native import wire
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.messages import Refused
 from ringfence.native.wire import Code, Opcode
-from ringfence.silence import PROBE_S, SILENT_S, Silence, Step
+from ringfence.network.io_thread import Link
+from ringfence.network.request import Ask
+from ringfence.send.inflight import Inflight
 from tests.client.fake_node import Drop, FakeNode, Fault, Refuse
 from tests.client.helpers import SCHEMA, rows, until
 
@@ -208,8 +207,8 @@ def mute(_: wire.RequestHeader) -> Fault:
 @contextmanager
 def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeNode, FakeNode, ringfence.Client]]:
     """A client that is connected to the first of two, and takes it for silent after 0.9 s."""
-    monkeypatch.setattr(silence, "PROBE_S", 0.3)
-    monkeypatch.setattr(silence, "SILENT_S", 0.9)
+    monkeypatch.setattr(failure_detector, "PROBE_S", 0.3)
+    monkeypatch.setattr(failure_detector, "SILENT_S", 0.9)
     with (
         FakeNode(node=1) as first,
         FakeNode(node=2) as second,

@@ -11,11 +11,20 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.inflight import Inflight
+from ringfence.common.retry import Backoff
+from ringfence.common.send_effects import (
+    Done,
+    Effect,
+    FetchTable,
+    Identity,
+    OpenEpoch,
+    Refused,
+    Transmit,
+    Unknown,
+)
 from ringfence.native.errors import RerouteError, RingfenceError, refusal
 from ringfence.native.wire import Code, RedirectReason
-from ringfence.retry import Backoff
+from ringfence.send.inflight import Inflight
 
 FAR = 1e9
 

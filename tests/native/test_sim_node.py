@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.codec import request_header
+from ringfence.common.codec import request_header
 from ringfence.native import _node
 from ringfence.native._node import SimDisk, SimNode
 from ringfence.native.errors import ClosedError, ConfigError, StorageError, StoreLockedError

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.batches import one_batch, record_batches
+from ringfence.arrow.batches import one_batch, record_batches
 from ringfence.native._node import Encoder, schema_message
 from ringfence.native.errors import BatchError
 from ringfence.native.slots import hash64

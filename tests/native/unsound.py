@@ -18,13 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from ringfence.batches import one_batch, record_batches
-from ringfence.encode import TopicEncoder
-from ringfence.keys import slots
+from ringfence.arrow.batches import one_batch, record_batches
+from ringfence.arrow.encode import TopicEncoder
+from ringfence.arrow.keys import slots
+from ringfence.common.routing import layout_of
 from ringfence.native._node import schema_message
 from ringfence.native.errors import BatchError
 from ringfence.native.messages import NodeEntry, PartitionEntry, Table
-from ringfence.routing import layout_of
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 POWERS = [1 << bits for bits in (12, 20, 30, 31, 32, 40, 62)]

@@ -9,7 +9,7 @@ import contextlib
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.codec import Answer
+from ringfence.common.codec import Answer
 from ringfence.control.model.state import MetadataState
 from ringfence.control.runtime import calls
 from ringfence.control.runtime.errors import RequestRefused

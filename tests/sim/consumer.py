@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ringfence.codec import Answer
+from ringfence.common.codec import Answer
 from ringfence.native.wire import Code, Status
 from tests.sim.content import body_of
 from tests.sim.customer import Customer

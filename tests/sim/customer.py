@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.codec import Answer, checked, request_header
+from ringfence.common.codec import Answer, checked, request_header
 from ringfence.native._node import crc32c
 from ringfence.native.frame import open_answer
 from ringfence.native.wire import RequestFlags

@@ -10,8 +10,8 @@ from collections.abc import Generator
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from ringfence.codec import Answer
-from ringfence.encode import EXTENSION_ITEM
+from ringfence.arrow.encode import EXTENSION_ITEM
+from ringfence.common.codec import Answer
 from ringfence.native import cluster_messages as messages
 from ringfence.native import wire
 from ringfence.native._node import crc32c
@@ -26,7 +26,7 @@ from ringfence.native.errors import (
 from ringfence.native.frame import pack_request
 from ringfence.native.messages import Message
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Opcode, Status
-from ringfence.stage import IDENTITY, TOKEN_BYTES
+from ringfence.send.stager import IDENTITY, TOKEN_BYTES
 from tests.sim.content import body_of
 from tests.sim.ledger import Batch
 from tests.sim.scopes import Attempt, Commit

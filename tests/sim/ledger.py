@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ringfence.staged_rows import StagedPlace
+from ringfence.staged_reader import StagedPlace
 from tests.sim.content import body_of
 from tests.sim.violation import ViolationError
 

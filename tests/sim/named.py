@@ -10,9 +10,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ringfence.codec import Answer
-from ringfence.effects import Done, Effect, Transmit, Unknown
-from ringfence.encode import note_extension
+from ringfence.arrow.encode import note_extension
+from ringfence.common.codec import Answer
+from ringfence.common.send_effects import Done, Effect, Transmit, Unknown
 from ringfence.native import messages
 from ringfence.native.wire import Code, Status
 from tests.sim.ledger import Batch

@@ -6,14 +6,23 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ringfence import codec
-from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.inflight import Inflight
+from ringfence.common import codec
+from ringfence.common.retry import Backoff, deadline_ms
+from ringfence.common.send_effects import (
+    Done,
+    Effect,
+    FetchTable,
+    Identity,
+    OpenEpoch,
+    Refused,
+    Transmit,
+    Unknown,
+)
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError
 from ringfence.native.frame import open_answer, pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, Status
-from ringfence.retry import Backoff, deadline_ms
+from ringfence.send.inflight import Inflight
 from tests.sim.content import body_of
 from tests.sim.ledger import Batch
 from tests.sim.wire import Wire

@@ -5,16 +5,25 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from ringfence.codec import Answer
-from ringfence.effects import Done, Effect, FetchTable, Identity, OpenEpoch, Refused, Transmit, Unknown
-from ringfence.inflight import Inflight, Phase
+from ringfence.common.codec import Answer
+from ringfence.common.retry import Backoff, deadline_ms
+from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
+from ringfence.common.send_effects import (
+    Done,
+    Effect,
+    FetchTable,
+    Identity,
+    OpenEpoch,
+    Refused,
+    Transmit,
+    Unknown,
+)
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
 from ringfence.native.errors import RerouteError, RetriableError, RingfenceError
 from ringfence.native.frame import pack_request
 from ringfence.native.wire import HEADER_BYTES, AnswerFlags, Code, Opcode, RedirectReason, Status
-from ringfence.retry import Backoff, deadline_ms
-from ringfence.routing import Layout, is_early, layout_of, moved_between, newest
+from ringfence.send.inflight import Inflight, Phase
 from tests.sim.content import body_of
 from tests.sim.customer import Customer
 from tests.sim.ledger import Batch

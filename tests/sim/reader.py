@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ringfence.codec import request_header
+from ringfence.common.codec import request_header
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
 from ringfence.native.frame import open_answer
 from ringfence.native.wire import AnswerHeader, Code, Opcode, RecordKind, RequestFlags, Status
-from ringfence.staged_rows import HEAD, places
+from ringfence.staged_reader import HEAD, places
 from tests.sim.content import first_id
 from tests.sim.ledger import Published, Record, Stored
 from tests.sim.violation import ViolationError

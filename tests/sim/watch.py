@@ -27,7 +27,7 @@ from tests.sim.promises import Promises
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
-    from ringfence.effects import Identity
+    from ringfence.common.send_effects import Identity
     from tests.sim.machine import Machine
     from tests.sim.world import World
 

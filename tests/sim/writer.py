@@ -7,11 +7,11 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.codec import Answer, request_header
+from ringfence.common.codec import Answer, request_header
+from ringfence.common.routing import Layout, layout_of, newest
 from ringfence.native import messages
 from ringfence.native._node import crc32c
 from ringfence.native.wire import Opcode, RequestFlags, Status
-from ringfence.routing import Layout, layout_of, newest
 from tests.sim.customer import Customer
 from tests.sim.driver import Driver, Steps, Wish
 from tests.sim.violation import ViolationError

@@ -14,8 +14,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import ringfence
 import ringfence.spark
+from ringfence.common.scope_values import Begun
 from ringfence.native.errors import InvalidArgumentError, SchemaError
-from ringfence.scopes import Begun
 from ringfence.spark.batch_read import FilteringReader
 from ringfence.spark.compact import refuse_misread
 from ringfence.spark.source import RingfenceSource

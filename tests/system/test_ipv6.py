@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.peer import Peer
+from ringfence.network.peer import Peer
 from tests.system.harness import NodeProcess, free_port
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.encode import note_extension
+from ringfence.arrow.encode import note_extension
 from ringfence.native import messages, wire
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, batch, read_ids, until

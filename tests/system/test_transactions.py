@@ -14,8 +14,7 @@ import pytest
 
 import ringfence
 import ringfence.aio
-from ringfence.scopes import Begun
-from ringfence.stage import StagedRows
+from ringfence.common.scope_values import Begun, StagedRows
 from tests.client.helpers import SCHEMA, ids_of, rows, until
 from tests.client.proxy import Proxy
 from tests.system.cluster import Three

@@ -1,0 +1,311 @@
+"""Encodes record batches as publish bodies: hashed, grouped and gathered in one pass per partition."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ringfence.arrow import array_checks
+from ringfence.arrow.batches import bytes_of
+from ringfence.arrow.casts import exact_columns, in_exact_types
+from ringfence.arrow.decode import has_dictionary, read_body
+from ringfence.arrow.keys import in_types_of
+from ringfence.arrow.pandas_frames import other_case
+from ringfence.arrow.partition_choice import Reach
+from ringfence.common.routing import Chooser
+from ringfence.native import wire
+from ringfence.native._node import Encoder
+from ringfence.native.errors import BatchError, InvalidArgumentError, RingfenceError, SchemaError
+from ringfence.native.group import rows_by_partition
+from ringfence.native.slots import slots
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ringfence.common.routing import Layout
+
+EXTENSION_ITEM = struct.Struct("<HHI")  # kind, zero, length
+# Half of the largest message: what is estimated to be this big stays below the limit even if the estimate is
+# off by two.
+CHUNK_BYTES_MAX = wire.MESSAGE_BYTES_MAX // 2
+ROWS_MAX = wire.ROWS_MAX  # of a message
+FEW_ROWS = 16  # encoded before there is room for them: what a thread holds beyond the limit is one such send
+
+
+class Body(NamedTuple):
+    """What one partition gets: an Arrow message, perhaps with the note in front."""
+
+    partition: int
+    data: bytearray
+    crc: int
+    rows: int
+    schema_id: int
+    extension_bytes: int
+    order: (
+        NDArray[np.uint32] | None
+    )  # which rows of the batch, where somebody must know; None = not kept, or all
+
+
+def checked_note(note: Any) -> bytes | None:
+    """The note as bytes.
+
+    Raises:
+        InvalidArgumentError: it is something else, or above `note_bytes_max`.
+    """
+    if note is None:
+        return None
+    if not isinstance(note, bytes | bytearray | memoryview):
+        raise InvalidArgumentError("a note is bytes; encode text yourself", note=type(note).__name__)
+    held = bytes(note)
+    if len(held) > wire.NOTE_BYTES_MAX:
+        raise InvalidArgumentError(
+            "a note is a place in a source, not a payload",
+            bytes=len(held),
+            note_bytes_max=wire.NOTE_BYTES_MAX,
+        )
+    return held
+
+
+def note_extension(note: bytes | None) -> bytes:
+    """The extension that carries a checked note; empty without one."""
+    if note is None:
+        return b""
+    item = EXTENSION_ITEM.pack(wire.ExtensionKind.NOTE, 0, len(note)) + note
+    return item + bytes(-len(item) % wire.BODY_ALIGN_BYTES)
+
+
+class TopicEncoder:
+    """Bodies for one layout of one topic. Used by many threads at once: the kernels hold no state."""
+
+    def __init__(self, layout: Layout, *, split: bool, reach: Reach | None = None) -> None:
+        """`split`: a body above the limit becomes several.
+
+        False refuses it, for one send must be one body a partition. `reach`: what a topic without key leaves
+        out.
+        """
+        self.layout = layout
+        self._message = pa.py_buffer(layout.schemas[layout.schema_id])
+        self.schema: pa.Schema = pa.ipc.read_schema(self._message)
+        self._is_stream = has_dictionary(self.schema)
+        self._encoder = Encoder(layout.schemas[layout.schema_id])
+        self._chooser = Chooser(layout)
+        self._split, self._reach = split, reach or Reach()
+        self._partitions = [entry.partition for entry in layout.active]
+        self._key = list(layout.key)
+        self._exact = exact_columns(self.schema)
+
+    def room_for(self, rows: int, size: int, note: bytes | None) -> int:
+        """About the most bytes that the bodies of `rows` rows of `size` bytes take.
+
+        They, and what a body needs besides.
+        """
+        bodies = min(rows, len(self._partitions)) if self._key else 1
+        # Per body: message and extension; per column: three buffers padded to 64 bytes, with their places.
+        return size + bodies * (512 + 256 * len(self.schema) + len(note or b""))
+
+    def chunks(self, batch: pa.RecordBatch) -> list[tuple[pa.RecordBatch, int]]:
+        """Slices that stay well below the limit of a message, with their bytes.
+
+        Just the batch if it may not split.
+        """
+        size, rows = bytes_of(batch), batch.num_rows
+        if not self._split or (size <= CHUNK_BYTES_MAX and rows <= ROWS_MAX):
+            return [(batch, size)]
+        step = max(1, min(rows * CHUNK_BYTES_MAX // size, ROWS_MAX))
+        parts = [batch.slice(start, step) for start in range(0, rows, step)]
+        for part in parts:
+            array_checks.require(part)  # its last offset is another one
+        return [(part, size * part.num_rows // rows) for part in parts]
+
+    def bodies(
+        self,
+        batch: pa.RecordBatch,
+        note: bytes | None = None,
+        *,
+        bytes_max: int = wire.MESSAGE_BYTES_MAX,
+        keep_order: bool = False,
+        extension: bytes | None = None,
+        begin: int = 0,
+    ) -> list[Body]:
+        """One body for each partition that gets rows; more only where one would be above a limit of messages.
+
+        Args:
+            batch: rows in the topic's columns, matched by name.
+            note: kept with every body.
+            bytes_max: the node's limit of a message.
+            keep_order: fill in `Body.order`.
+            extension: what stands in front of each message instead of the note's.
+            begin: rows of the same send before these, for the text of an error.
+
+        Raises:
+            BatchError: the columns do not fit (SchemaError), or a row alone is too large.
+        """
+        extension = note_extension(note) if extension is None else extension
+        sizes = _Sizes(bytes_max, begin)
+        try:
+            if self._exact:
+                batch = in_exact_types(self.schema, batch, self._exact)
+            if not self._key:
+                return self._whole(batch, extension, sizes, None)
+            if len(self._partitions) == 1 and not keep_order:
+                # The owner checks the slots in any case; with one partition there is nothing to choose.
+                return self._whole(batch, extension, sizes, self._partitions[0])
+            return self._gather(batch, extension, sizes, keep_order=keep_order)
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
+        except RingfenceError:
+            raise
+        except BaseException as error:
+            raise _unsound(error, batch, self.layout.name) from error
+
+    def owned(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the topic's types, in memory of their own: the caller may change its buffers then.
+
+        Whatever `bodies` refuses in rows is refused here already, except their size: what the encoder has
+        written has slots.
+
+        Raises:
+            BatchError: as `bodies`.
+        """
+        try:
+            if self._exact:
+                batch = in_exact_types(self.schema, batch, self._exact)
+            message, _ = self._encoder.whole(batch, 0, batch.num_rows, b"")
+            return read_body(self._message, self.schema, message, is_stream=self._is_stream)
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
+        except RingfenceError:
+            raise
+        except BaseException as error:
+            raise _unsound(error, batch, self.layout.name) from error
+
+    def _with_case(self, error: SchemaError) -> SchemaError:
+        """The error, with the topic's column that differs from the one it names in upper and lower case."""
+        column = error.details.get("column")
+        hint = other_case(column, self.schema.names) if isinstance(column, str) else ""
+        if not hint or column in self.schema.names:
+            return error
+        return SchemaError(error.message + hint, topic=error.topic, code=error.code, **error.details)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Could rows of this schema be sent? Tells before the first row comes.
+
+        Raises:
+            SchemaError: a column is missing, is not the topic's, or has another type; it names both types.
+        """
+        nothing = pa.RecordBatch.from_pylist([], schema=schema)
+        if self._exact:
+            nothing = in_exact_types(self.schema, nothing, self._exact)
+        try:
+            self._encoder.whole(nothing, 0, 0, b"")
+        except SchemaError as error:
+            raise self._with_case(error) from error.__cause__
+
+    def _gather(
+        self, batch: pa.RecordBatch, extension: bytes, sizes: _Sizes, *, keep_order: bool, first: int = 0
+    ) -> list[Body]:
+        # `first`: where a half begins in the batch that was sent; `Body.order` counts from there.
+        if batch.num_rows > ROWS_MAX:
+            self._check_split(batch.num_rows, 0, sizes, first)
+            return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
+        hashed = slots(in_types_of(self.schema, batch, self._key), self._key)
+        order, bounds = rows_by_partition(hashed, self.layout.index_of_slot, len(self._partitions))
+        messages = self._encoder.gather(batch, order, bounds, extension)
+        found: list[Body] = []
+        schema_id, ends = self.layout.schema_id, bounds.tolist()
+        for index, (message, crc) in enumerate(messages):
+            start, end = ends[index], ends[index + 1]
+            if start == end:
+                continue
+            if len(message) > sizes.bytes_max:  # rare: much bigger rows than the estimate says
+                self._check_split(end - start, len(message), sizes, first + int(order[start]))
+                return self._halves(batch, extension, sizes, keep_order=keep_order, first=first)
+            rows = order[start:end] + np.uint32(first) if keep_order else None
+            body = Body(self._partitions[index], message, crc, end - start, schema_id, len(extension), rows)
+            found.append(body)
+        return found
+
+    def _halves(
+        self, batch: pa.RecordBatch, extension: bytes, sizes: _Sizes, *, keep_order: bool, first: int
+    ) -> list[Body]:
+        middle = batch.num_rows // 2
+        return [
+            body
+            for begin, half in ((first, batch.slice(0, middle)), (first + middle, batch.slice(middle)))
+            if half.num_rows
+            for body in self._gather(half, extension, sizes, keep_order=keep_order, first=begin)
+        ]
+
+    def _whole(
+        self,
+        batch: pa.RecordBatch,
+        extension: bytes,
+        sizes: _Sizes,
+        partition: int | None,
+        first: int | None = None,
+    ) -> list[Body]:
+        # `first`: where a half begins in the batch that was sent; None: it is all of it.
+        chosen = self._chooser.choose(self._reach.away) if partition is None else partition
+        message, crc = bytearray(), 0
+        if batch.num_rows <= ROWS_MAX:
+            message, crc = self._encoder.whole(batch, 0, batch.num_rows, extension)
+        if not message or len(message) > sizes.bytes_max:
+            begin = first or 0
+            self._check_split(batch.num_rows, len(message), sizes, begin)
+            middle = batch.num_rows // 2
+            halves = (begin, batch.slice(0, middle)), (begin + middle, batch.slice(middle))
+            return [body for at, half in halves for body in self._whole(half, extension, sizes, chosen, at)]
+        rows = None if first is None else np.arange(first, first + batch.num_rows, dtype=np.uint32)
+        return [Body(chosen, message, crc, batch.num_rows, self.layout.schema_id, len(extension), rows)]
+
+    def _check_split(self, rows: int, size: int, sizes: _Sizes, first: int) -> None:
+        """Raises BatchError for what may not be sent in parts; `first` is the number of its first row."""
+        if rows == 1:
+            row = sizes.begin + first
+            raise BatchError(
+                f"row {row} (counted from 0) alone is above the limit of a message; leave it out, or make it "
+                "smaller",
+                topic=self.layout.name,
+                row=row,
+                bytes=size,
+                bytes_max=sizes.bytes_max,
+            )
+        if not self._split:
+            limits: dict[str, Any] = (
+                {"rows": rows, "rows_max": ROWS_MAX}
+                if rows > ROWS_MAX
+                else {"bytes": size, "bytes_max": sizes.bytes_max}
+            )
+            raise BatchError(
+                "the rows for one partition are above the limit of a message, and a named producer sends one "
+                "message a partition, so that its resume point is exact; send fewer rows at once",
+                topic=self.layout.name,
+                **limits,
+            )
+
+
+class _Sizes(NamedTuple):
+    """What bounds a message, and how many rows of the same send came before the batch."""
+
+    bytes_max: int
+    begin: int
+
+
+def _unsound(error: BaseException, batch: pa.RecordBatch, topic: str) -> BaseException:
+    """What the rows' own fault is, as one; anything else as it is.
+
+    What an array says of itself may be found untrue only where it is used: by pyarrow, or by a panic of the
+    native encoder (no `Exception`).
+    """
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        found = array_checks.fault(batch, full=True, topic=topic)
+        if found is not None:
+            return found
+        why = f"{type(error).__name__}: {error}"
+        return BatchError(
+            f"the rows cannot be encoded; is an offset, view or length in them unsound? {why}", topic=topic
+        )
+    return error

@@ -1,0 +1,359 @@
+"""Where a read begins and ends: from what the caller says to one span of offsets a partition."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ringfence.common.arguments import NUMBER_MAX, whole
+from ringfence.native import wire
+from ringfence.native._node import RecordReader
+from ringfence.native.errors import (
+    ConnectError,
+    InvalidArgumentError,
+    NotFoundError,
+    ProtocolError,
+    RerouteError,
+    RetriableError,
+    RingfenceError,
+)
+from ringfence.network.request import Ask, owner_silent
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from ringfence.cluster.table_cache import Tables
+    from ringfence.common.codec import Answer
+    from ringfence.common.routing import Layout
+    from ringfence.network.io_thread import Link
+
+TRY_S = 5.0  # at one owner; then a newer table is asked for: it may have died
+COUNT_TRY_S = 3.5  # and of a count, behind which others are asked: a failover takes 2 to 3 s
+REDIRECT_S_MAX = 1.0  # between two tries of a partition that has no owner just now
+
+OFFSET_MAX = NUMBER_MAX  # of a row, as the journal counts; epochs are indexes and far below
+
+
+class Position(NamedTuple):
+    """The next row to read. `epoch` is that of the row before, 0 = none read.
+
+    It proves that the log is still the same.
+    """
+
+    partition: int
+    offset: int
+    epoch: int = 0
+
+
+class LogPoint(NamedTuple):
+    """A place between two rows, with the epoch and the time of the row before it.
+
+    Two logs that have the same point at an offset have the same rows below it.
+    """
+
+    partition: int
+    offset: int
+    epoch: int
+    time_ms: int
+
+
+class Ends(NamedTuple):
+    """Rows `start` .. `end - 1` of a partition can be read now.
+
+    `epoch` is that of the row before `end`, 0 where the node does not tell: `Position(partition, end, epoch)`
+    is a place to go on from, which proves that the log is still the same.
+    """
+
+    partition: int
+    start: int
+    end: int
+    epoch: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+
+class Span(NamedTuple):
+    """What to read of one partition; `end` None = go on for ever."""
+
+    partition: int
+    start: int
+    epoch: int
+    end: int | None
+    from_log_start: bool
+
+
+Start = (
+    None
+    | Literal["earliest", "latest"]
+    | int
+    | dt.datetime
+    | Mapping[int, int]
+    | Mapping[int, Position]
+    | Iterable[Position]
+)
+
+
+def chosen(layout: Layout, partition: Any) -> list[int]:
+    """Ids of the partitions to read.
+
+    Raises:
+        NotFoundError: the topic has no such partition.
+    """
+    if partition is None:
+        return [entry.partition for entry in layout.active]
+    wanted = _whole_numbers(partition)
+    for one in wanted:
+        if one not in layout.partitions:
+            raise NotFoundError(
+                "the topic has no such partition",
+                topic=layout.name,
+                partition=one,
+                known=sorted(layout.partitions),
+            )
+    return wanted
+
+
+def ends(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+) -> list[Ends]:
+    """Log start and mark of each partition, asked for at once."""
+    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline)
+    return _ends(found)
+
+
+def ends_or_silence(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], deadline: float
+) -> list[Ends]:
+    """As `ends`, for who needs all of them: ends as soon as nobody hears of an owner, not at the deadline.
+
+    Raises:
+        ConnectError: another node says that an owner tells it nothing, either.
+    """
+    found = _asked(link, tables, layout, partitions, wire.Opcode.END_OFFSETS, 0, deadline, heeds_others=True)
+    return _ends(found)
+
+
+def _ends(found: Mapping[int, Answer]) -> list[Ends]:
+    headers = {one: answer.header for one, answer in found.items()}
+    return [Ends(one, header.first_offset, header.end_offset, header.send) for one, header in headers.items()]
+
+
+def log_points(
+    link: Link, tables: Tables, layout: Layout, offsets: Mapping[int, int], deadline: float
+) -> list[LogPoint]:
+    """The points of a log at `offsets`, by partition. The row before each must be in the log.
+
+    Raises:
+        TruncatedError: it is not.
+    """
+    rows = {partition: offset - 1 for partition, offset in offsets.items()}
+    found = _asked(link, tables, layout, rows, wire.Opcode.FETCH, rows, deadline)
+    points = []
+    for partition, answer in found.items():
+        record = _record_with(answer, rows[partition])
+        points.append(LogPoint(partition, offsets[partition], record.owner_epoch, record.time_ms))
+    return points
+
+
+def _record_with(answer: Answer, offset: int) -> wire.RecordHeader:
+    """Raises ProtocolError where the answer to a FETCH of a row does not have the row."""
+    for packed, _, _ in RecordReader(answer.body):
+        header = wire.RecordHeader._make(wire.RECORD_STRUCT.unpack(packed))
+        if header.first_offset <= offset < header.first_offset + header.rows:
+            return header
+    raise ProtocolError("the node's answer does not have the row that was asked for", offset=offset)
+
+
+def spans(
+    link: Link, tables: Tables, layout: Layout, partitions: list[int], start: Start, *, follow: bool,
+    deadline: float,
+) -> list[Span]:  # fmt: skip
+    """One span a partition: from `start` to the mark of now, or for ever.
+
+    Raises:
+        NotFoundError: `start` names a partition that the topic does not have.
+        InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
+            mark, where no row is that a reader could have read.
+    """
+    marks = ends(link, tables, layout, partitions, deadline)
+    positions = _positions(link, tables, layout, marks, start, deadline)
+    chosen(layout, positions)  # a place of another topic, or a slip, would mean that every row is read again
+    for mark in marks:
+        _check_reached(layout, mark, positions.get(mark.partition))
+    return [
+        Span(
+            mark.partition,
+            start=positions[mark.partition].offset if mark.partition in positions else mark.start,
+            epoch=positions[mark.partition].epoch if mark.partition in positions else 0,
+            end=None if follow else mark.end,
+            from_log_start=mark.partition not in positions,
+        )
+        for mark in marks
+    ]
+
+
+def _positions(
+    link: Link, tables: Tables, layout: Layout, marks: list[Ends], start: Any, deadline: float
+) -> dict[int, Position]:
+    """Where to begin; a partition that is left out begins at its log start."""
+    if start is None or start == "earliest":
+        return {}
+    if start == "latest":
+        return {mark.partition: Position(mark.partition, mark.end, mark.epoch) for mark in marks}
+    if isinstance(start, dt.datetime):
+        return offsets_at(link, tables, layout, [mark.partition for mark in marks], start, deadline)
+    if _is_whole(start):
+        if len(marks) != 1:
+            raise InvalidArgumentError(
+                "an offset is of one partition: pass partition=, or {partition: offset}", start=start
+            )
+        return {marks[0].partition: _position(marks[0].partition, start)}
+    if isinstance(start, Mapping):
+        found = [
+            _position(*value) if isinstance(value, Position) else _position(partition, value)
+            for partition, value in start.items()
+        ]
+        return {position.partition: position for position in found}
+    if not isinstance(start, str) and isinstance(start, Iterable):
+        try:
+            return {position.partition: position for position in (_position(*one) for one in start)}
+        except TypeError as error:
+            raise InvalidArgumentError(
+                "a position is (partition, offset, epoch)", start=repr(start)
+            ) from error
+    raise InvalidArgumentError(
+        'start is None, "earliest", "latest", an offset, a datetime, {partition: offset} or positions',
+        start=repr(start),
+    )
+
+
+def _position(partition: object, offset: object, epoch: object = 0) -> Position:
+    """Raises InvalidArgumentError for what no header can hold."""
+    number = whole("start: a partition", partition, 0)
+    return Position(
+        number,
+        _within(number, "offset", offset),
+        _within(number, "epoch", epoch),
+    )
+
+
+def _within(partition: int, name: str, given: object) -> int:
+    try:
+        return whole(f"start: the {name}", given, 0)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(error.message, partition=partition, given=repr(given)) from None
+
+
+def _is_whole(given: object) -> bool:
+    return hasattr(given, "__index__") and not isinstance(given, bool)
+
+
+def _whole_numbers(given: object) -> list[int]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return [whole("partition", one, 0) for one in given]
+    return [whole("partition", given, 0)]
+
+
+def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
+    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows."""
+    if position is not None and position.offset > mark.end:
+        raise InvalidArgumentError(
+            f'start: the log ends at {mark.end}; begin at most there ("latest")',
+            topic=layout.name,
+            partition=mark.partition,
+            offset=position.offset,
+        )
+
+
+def offsets_at(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], start: Any, deadline: float
+) -> dict[int, Position]:
+    """The first batch at or after a time, in each partition; the mark where there is none yet.
+
+    Raises:
+        InvalidArgumentError: the time has no zone.
+    """
+    if not isinstance(start, dt.datetime) or start.tzinfo is None:
+        raise InvalidArgumentError(
+            "a start time is a datetime with a time zone: datetime.now(timezone.utc), say", start=repr(start)
+        )
+    time_ms = min(max(0, int(start.timestamp() * 1000)), NUMBER_MAX)
+    found = _asked(link, tables, layout, partitions, wire.Opcode.OFFSET_FOR_TIME, time_ms, deadline)
+    return {
+        one: Position(one, answer.header.first_offset, answer.header.send) for one, answer in found.items()
+    }
+
+
+def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:
+    """How long to wait after so many redirects in a row: a new owner takes ms when planned, else seconds."""
+    return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
+
+
+def _asked(
+    link: Link, tables: Tables, layout: Layout, partitions: Iterable[int], opcode: wire.Opcode,
+    sequence: int | Mapping[int, int], deadline: float, *, heeds_others: bool = False,
+) -> dict[int, Answer]:  # fmt: skip
+    """Each partition's answer, asked for at once; who was moved or died is looked for until the deadline.
+
+    `heeds_others`: or until others say that it is dead.
+    """
+    wanted = list(partitions)
+    found: dict[int, Answer] = {}
+    last: RerouteError | RetriableError | None
+    left, redirects = wanted, 0
+    try_s = COUNT_TRY_S if heeds_others else TRY_S
+    while left:
+        asked = []
+        for one in left:
+            number = sequence if isinstance(sequence, int) else sequence[one]
+            asked.append((one, _ask(link, layout, one, opcode, number, deadline, try_s)))
+        left, last = [], None
+        for one, future in asked:
+            try:
+                found[one] = future.result()
+            except (RerouteError, RetriableError) as error:
+                left.append(one)
+                last = error
+        if last is not None:
+            redirects += 1
+            if heeds_others and isinstance(last, ConnectError):
+                _check_owners(tables, layout, left, deadline, tries=redirects)
+            delay_s = redirect_delay_s(redirects, last)
+            if time.monotonic() + delay_s >= deadline:
+                raise last
+            time.sleep(delay_s)
+            layout = tables.get_by_id(layout.topic, deadline, layout.name)
+    return {one: found[one] for one in wanted}
+
+
+def _check_owners(tables: Tables, layout: Layout, left: list[int], deadline: float, *, tries: int) -> None:
+    """Raises ConnectError where another node has no figures of a partition, of the owner that was asked."""
+    try:
+        told = tables.described(layout.name, min(deadline, time.monotonic() + TRY_S))
+    except RingfenceError:
+        return  # nobody tells: the owner is asked anew
+    if told.topic != layout.topic or (told.replication > 1 and tries == 1):
+        return  # another replica may be about to take over
+    for part in told.partitions:
+        entry = layout.partitions.get(part.partition)
+        if part.partition in left and part.unknown and entry is not None and part.owner == entry.owner:
+            raise owner_silent(layout, part.partition, part.unknown)
+
+
+def _ask(
+    link: Link, layout: Layout, partition: int, opcode: wire.Opcode, sequence: int, deadline: float,
+    try_s: float,
+) -> Future[Answer]:  # fmt: skip
+    rows = 1 if opcode == wire.Opcode.FETCH else 0
+    ask = Ask(
+        opcode,
+        b"",
+        min(deadline, time.monotonic() + try_s),
+        topic=layout.name,
+        fields={"topic": layout.topic, "partition": partition, "sequence": sequence, "rows": rows},
+    )
+    return link.ask_owner(ask, layout, partition)

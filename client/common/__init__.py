@@ -1,0 +1,1 @@
+"""Values and helpers that all rooms of the client share; imports no other room."""

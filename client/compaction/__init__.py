@@ -1,0 +1,1 @@
+"""Parts of `ringfence.compact`: the manifest of a directory, sorting, and types of files."""

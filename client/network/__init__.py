@@ -1,0 +1,1 @@
+"""The I/O thread with its connections, requests, and failover to another node."""

@@ -1,0 +1,81 @@
+"""What became of a producer's sends: how many have no outcome yet, and the ones that were not stored."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import NamedTuple
+
+from ringfence.common.locks import Owned
+from ringfence.native.errors import RingfenceError
+from ringfence.send.failures import noted
+
+FAILURES_MAX = 1000  # kept; more are counted
+
+
+class Failure(NamedTuple):
+    """A send whose outcome was not "stored"."""
+
+    send: int
+    error: RingfenceError
+
+
+class Settlement:
+    """Thread-safe. Nothing that failed is forgotten until `raise_failures` has shown it."""
+
+    def __init__(self) -> None:
+        owned = Owned()
+        self._lock, self.is_mine = owned.lock, owned.is_mine
+        self._changed = threading.Condition(self._lock)
+        self._open = 0
+        self._kept: list[Failure] = []
+        self._failed = 0
+        self._shown = 0
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The first FAILURES_MAX, in the order in which they became known."""
+        return tuple(self._kept)
+
+    @property
+    def owes(self) -> bool:
+        """Whether a send has no outcome yet, or a failure was not shown."""
+        return self._open > 0 or self._failed > self._shown
+
+    def began(self, sends: int = 1) -> None:
+        """So many sends have no outcome yet; negative: they never began."""
+        with self._lock:
+            self._open += sends
+            if not self._open:
+                self._changed.notify_all()
+
+    def ended(self, send: int, error: RingfenceError | None) -> None:
+        """A send has its outcome."""
+        with self._lock:
+            self._open -= 1
+            if error is not None:
+                self._failed += 1
+                if len(self._kept) < FAILURES_MAX:
+                    self._kept.append(Failure(send, error))
+            if not self._open:
+                self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None) -> int:
+        """Until every send has its outcome; how many have none after `timeout_s` seconds: they go on."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while self._open:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return self._open
+                self._changed.wait(left)
+        return 0
+
+    def raise_failures(self) -> None:
+        """Raise the first failure that was not shown before, with notes on the others."""
+        with self._lock:
+            shown, self._shown = self._shown, self._failed
+            count, new = self._failed - shown, self._kept[shown:]
+        if count:
+            first = new[0].error if new else self._kept[-1].error
+            raise noted(first, [failure.error for failure in new[1:]], count)

@@ -1,0 +1,56 @@
+"""Counts the sends of one producer: the next number, and which ones a predecessor of its name has stored."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+from ringfence.common.arguments import NUMBER_MAX
+from ringfence.native.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ringfence.native.messages import ResumePoint
+
+
+class Numbers:
+    """Not thread-safe: the producer draws under its lock."""
+
+    def __init__(self, resume: Mapping[int, ResumePoint]) -> None:
+        self._resume = resume
+        self._before = max((point.send for point in resume.values()), default=0)
+        self.last = 0
+        """The number that was drawn last; 0 before the first."""
+
+    def draw(self, number: int | None) -> int:
+        """The number of a send: the caller's own, or one more than the last.
+
+        Raises:
+            InvalidArgumentError: it is no integer, does not ascend, or is above the greatest.
+        """
+        if number is None:
+            number = max(self.last, self._before) + 1
+            if number > NUMBER_MAX:
+                raise InvalidArgumentError(
+                    "the last send has the greatest number there is; make a producer of another name, and "
+                    "count from lower",
+                    last=number - 1,
+                    number_max=NUMBER_MAX,
+                )
+        else:
+            try:
+                number = operator.index(number)
+            except TypeError as error:
+                raise InvalidArgumentError("a send's number is an integer", number=repr(number)) from error
+            if not self.last < number <= NUMBER_MAX:
+                raise InvalidArgumentError(
+                    "a send's number must ascend", number=number, last=self.last, number_max=NUMBER_MAX
+                )
+        self.last = number
+        return number
+
+    def stored_before(self, partition: int, number: int) -> bool:
+        """Whether the predecessor has stored this send's rows of the partition."""
+        point = self._resume.get(partition)
+        return point is not None and number <= point.send
