@@ -1,4 +1,4 @@
-//! The faulty disk does what it says, and nothing worse.
+//! Tests of the faulty disk: its faults happen, and no others.
 
 use super::*;
 

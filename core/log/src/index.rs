@@ -132,12 +132,15 @@ impl Index {
     }
 
     /// Remove entries below the log start and before the record `keep_from`.
-    pub fn trim(&mut self, start_offset: u64, keep_from: u64) {
+    pub fn trim(&mut self, start_offset: u64, keep_from: Option<u64>) {
         // Nothing was removed yet. Epoch records without rows, all at offset 0, are records that a new replica needs.
         if start_offset == 0 {
             return;
         }
-        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset && second.record <= keep_from) {
+        let goes = |second: &Entry| {
+            second.offset <= start_offset && keep_from.is_none_or(|keep_from| second.record <= keep_from)
+        };
+        while self.sparse.get(1).is_some_and(goes) {
             self.sparse.pop_front();
         }
         if self.sparse.len() * 4 < self.sparse.capacity() {

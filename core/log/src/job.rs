@@ -37,8 +37,8 @@ pub(crate) struct GroupWrite {
 /// Work for the writer of one shard; at most one of a shard is under way.
 pub struct Job {
     pub shard: u16,
-    /// Number of the commit group that this job makes durable; 0 = none, only file steps.
-    pub group: u64,
+    /// Number of the commit group that this job makes durable; `None` for file steps alone.
+    pub group: Option<u64>,
     pub(crate) write: Option<GroupWrite>,
     pub(crate) steps: Vec<FileStep>,
 }
@@ -46,7 +46,7 @@ pub struct Job {
 /// The result of a job. Its buffers return to the pool when it is dropped.
 pub struct JobDone {
     pub shard: u16,
-    pub group: u64,
+    pub group: Option<u64>,
     pub(crate) job: Job,
     /// Outcome of the write and its sync.
     pub(crate) outcome: Result<(), StorageError>,
@@ -80,7 +80,7 @@ impl JobDone {
     /// caller returns staging blocks to the shard ([`crate::Shard::return_staging`]). `None` if nothing was written, or
     /// the write failed.
     pub fn take_durable_group(&mut self) -> Option<DurableGroup> {
-        if self.group == 0 || self.outcome.is_err() {
+        if self.group.is_none() || self.outcome.is_err() {
             return None;
         }
         let write = self.job.write.as_mut()?;
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Job {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             out,
-            "Job {{ shard: {}, group: {}, bytes: {}, steps: {:?} }}",
+            "Job {{ shard: {}, group: {:?}, bytes: {}, steps: {:?} }}",
             self.shard,
             self.group,
             self.bytes(),

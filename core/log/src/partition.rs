@@ -1,4 +1,4 @@
-//! One partition's log as the engine knows it: head, index, log start, fence, and its pins on files.
+//! One partition's log as the engine sees it: end, index, log start, fence, and its pins on files.
 
 use std::sync::Arc;
 
@@ -13,50 +13,51 @@ use crate::retention::Retention;
 use crate::staged_bytes::StagedBytes;
 use crate::state::LogState;
 
-/// Everything about one partition that is not on disk. At most 4 KiB while it is idle.
+/// The state of one partition in memory; at most 4 KiB while the partition is idle.
 pub struct PartitionLog {
     pub topic: u64,
     pub partition: u64,
     pub(crate) end: LogEnd,
     pub(crate) index: Index,
     pub(crate) start_offset: u64,
-    /// The log keeps every record from this number on, whatever its log start says: staged rows. `u64::MAX` = none.
-    pub(crate) stage_floor: u64,
-    /// What files are kept by: it rises when the log start that it rose for is on disk.
-    pub(crate) stage_floor_durable: u64,
+    /// The log keeps every record from this number on for staged rows, whatever the log start is.
+    pub(crate) stage_floor: Option<u64>,
+    /// The stage floor by which files are kept; it rises once the log start of the same call is on disk.
+    pub(crate) stage_floor_durable: Option<u64>,
     staged: StagedBytes,
     pub(crate) fence: u64,
     pub(crate) damage: Option<Box<Damage>>,
-    /// Recovery lacks something of it that only another start can find: mended bytes alone do not end the quarantine.
+    /// Recovery misses something besides bodies of rows, which only another start can find: repaired bytes alone do not
+    /// end the quarantine.
     pub(crate) has_recovery_gap: bool,
     pub(crate) dropped: bool,
-    /// The next record's chain is taken as it comes: what was before it is not known here.
+    /// The next record's chain is accepted as it is: the log before it is unknown here.
     pub(crate) anchored: bool,
-    /// Where the record stands that dropped it, in this run.
+    /// Position of the record that dropped the partition in this run.
     pub(crate) dropped_at: Position,
-    /// Files with records of it, oldest first.
+    /// Files with records of the partition, oldest first.
     pub(crate) file_uses: Vec<FileUse>,
-    /// (group, file) of state records, oldest first; the first may be durable.
+    /// (group, file) of state records, oldest first; only the first may be durable.
     pub(crate) state_records: Vec<(u64, u64)>,
-    /// (group, offset, stage floor) of log starts that are not known durable.
-    pub(crate) pending_starts: Vec<(u64, u64, u64)>,
+    /// (group, offset, stage floor) of log starts that are not known to be durable.
+    pub(crate) pending_starts: Vec<(u64, u64, Option<u64>)>,
     pub(crate) start_offset_durable: u64,
-    /// Files that it let go of and that still exist: a drop or truncate record must outlive them.
+    /// Files that the partition has released and that still exist: a drop or truncate record must outlive them.
     pub(crate) released_files: Vec<u64>,
-    /// The shard that appends it in this run, its last group there and its slot in that group's directory.
+    /// The shard that appends in this run, its last group with this partition, and the slot in that group's directory.
     pub(crate) group_slot: Option<GroupSlot>,
-    /// Read plans hold it.
+    /// Each read plan of the partition holds a clone.
     pub(crate) readers: Arc<()>,
 }
 
-/// The partition holds this file.
+/// A file that the partition holds.
 pub(crate) struct FileUse {
     pub pin: FilePin,
-    /// While rows in it are at or above the durable log start.
+    /// Set while the file has rows at or above the durable log start.
     pub live: Option<Arc<()>>,
-    /// Behind the last row in it.
+    /// Offset after the last row of the partition in the file.
     pub end_offset: u64,
-    /// A truncate record is in it: it must outlive the records that it took back.
+    /// The file has a truncate record, which must outlive the records that it took back.
     pub has_truncation: bool,
 }
 
@@ -77,8 +78,8 @@ impl PartitionLog {
             end: LogEnd::default(),
             index: Index::default(),
             start_offset: 0,
-            stage_floor: u64::MAX,
-            stage_floor_durable: u64::MAX,
+            stage_floor: None,
+            stage_floor_durable: None,
             staged: StagedBytes::default(),
             fence: 0,
             damage: None,
@@ -109,38 +110,38 @@ impl PartitionLog {
         self.start_offset
     }
 
-    /// Behind the last appended row, durable or not.
+    /// Offset after the last appended row, durable or not.
     pub fn end_offset(&self) -> u64 {
         self.end.next_offset
     }
 
-    /// No append below this epoch.
+    /// Appends below this epoch are refused.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// Bytes of the rows from log start to end and of what lies between them, exact to one index interval. Staged rows
-    /// count from their publish on, those that never get one not at all.
+    /// Bytes of the rows from log start to end, exact to one index interval. Staged rows count from their publish on;
+    /// those of attempts that are never published do not count.
     pub fn bytes(&self) -> u64 {
         if self.start_offset < self.end.next_offset { self.index.rows_bytes_from(self.start_offset) } else { 0 }
     }
 
-    /// Set while the partition must not be served.
+    /// The damage for which the partition is quarantined.
     pub fn quarantine(&self) -> Option<&Damage> {
         self.damage.as_deref()
     }
 
-    /// True once nothing of a dropped partition is left on disk: the engine may let go of it.
+    /// True once nothing of a dropped partition is on disk: the engine may remove it.
     pub fn is_gone(&self) -> bool {
         self.dropped && self.file_uses.is_empty() && self.released_files.is_empty()
     }
 
-    /// True while a read plan of it is under way.
+    /// True while a read plan of the partition exists.
     pub fn is_read(&self) -> bool {
         Arc::strong_count(&self.readers) > 1
     }
 
-    /// Nothing has followed the head that it began anew at.
+    /// True until a record follows the end at which the log was bootstrapped.
     pub fn is_anchored(&self) -> bool {
         self.anchored
     }
@@ -149,29 +150,29 @@ impl PartitionLog {
         self.dropped
     }
 
-    /// Hold the file with this number: for an open stage. `None` if no record of this partition is in it.
+    /// Pin the file of this number for an open stage. `None` if it has no record of this partition.
     pub fn pin(&self, file: u64) -> Option<FilePin> {
         self.file_uses.iter().find(|file_use| file_use.pin.number == file).map(|file_use| file_use.pin.clone())
     }
 
-    /// True if the record of this number stands here, as far as the index tells: not one that was cut off, or of a log
-    /// that was dropped.
+    /// True if the index allows a record of this number at `position`. A record that was truncated, or that belongs to
+    /// a dropped log, does not count.
     pub fn holds(&self, record: u64, position: Position) -> bool {
         record < self.end.next_record && !self.dropped && self.index.brackets(record, position)
     }
 
-    /// What recovery lacks of it only another start can find.
+    /// True if recovery misses something that only another start can find.
     pub fn has_recovery_gap(&self) -> bool {
         self.has_recovery_gap
     }
 
-    /// Numbers of the files with records of it, oldest first.
+    /// Numbers of the files with records of the partition, oldest first.
     pub fn files(&self) -> impl Iterator<Item = u64> + '_ {
         self.file_uses.iter().map(|file_use| file_use.pin.number)
     }
 
-    /// Everything that was damaged was mended: the quarantine ends, unless recovery lacks more than bodies of rows.
-    /// True if there is none any more.
+    /// End the quarantine after everything damaged was repaired, unless recovery misses more than bodies of rows.
+    /// Returns true if the partition is not quarantined.
     pub fn end_quarantine(&mut self) -> bool {
         if !self.has_recovery_gap {
             self.damage = None;
@@ -179,7 +180,7 @@ impl PartitionLog {
         self.damage.is_none()
     }
 
-    /// Give back memory that an idle partition does not need; reads stay as they are.
+    /// Free memory that an idle partition does not need; reads work as before.
     pub fn trim_memory(&mut self) {
         self.index.trim_memory();
         self.staged.trim_memory();
@@ -188,9 +189,9 @@ impl PartitionLog {
         self.pending_starts.shrink_to_fit();
     }
 
-    /// Give back nearly all of the index, at the price of longer walks for reads: for when memory is short.
+    /// Free nearly all of the index when memory is short, at the price of longer walks for reads.
     pub fn trim_index(&mut self) {
-        // 16 entries of 48 bytes, next to at most 48 of the tail: 3 KiB.
+        // 16 entries of 48 bytes, beside at most 48 in the tail: 3 KiB.
         self.index.shrink(16);
         self.staged.trim_memory();
         self.file_uses.shrink_to_fit();
@@ -198,14 +199,14 @@ impl PartitionLog {
         self.pending_starts.shrink_to_fit();
     }
 
-    /// Memory that it takes.
+    /// Bytes of memory of the partition.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.index.memory_bytes()
             + self.staged.memory_bytes()
             + self.file_uses.capacity() * size_of::<FileUse>()
             + self.state_records.capacity() * 16
-            + self.pending_starts.capacity() * 24
+            + self.pending_starts.capacity() * size_of::<(u64, u64, Option<u64>)>()
     }
 
     pub fn state(&self) -> LogState {
@@ -219,12 +220,12 @@ impl PartitionLog {
         }
     }
 
-    /// Where a replica that lacks the beginning begins: number and offset of the first record that is here, or the end.
+    /// Number and offset of the first record that is here, or the end: a replica that lacks older records begins there.
     pub fn first(&self) -> (u64, u64) {
         self.index.first().unwrap_or((self.end.next_record, self.end.next_offset))
     }
 
-    /// The log start that retention asks for, if it is above the present one: exact to one index interval, at most
+    /// The log start that retention requires, if it is above the present one: exact to one index interval, and at most
     /// `until_offset` (the mark).
     pub fn retention_start(&self, retention: Retention, now_ms: u64, until_offset: u64) -> Option<u64> {
         let oldest_ms = match retention.age_ms_max {
@@ -241,6 +242,8 @@ impl PartitionLog {
     }
 
     /// As [`Self::retention_start`], but rows from the record `copied_from` on stay until twice as much is kept.
+    /// Without that allowance, the copy of a partition that is written at full speed would be overtaken each time and
+    /// never end.
     pub fn retention_start_beside(
         &self,
         retention: Retention,
@@ -251,16 +254,18 @@ impl PartitionLog {
         let wanted = self.retention_start(retention, now_ms, until_offset)?;
         let Some(record) = copied_from else { return Some(wanted) };
         let Some(entry) = self.index.from(|entry| entry.record <= record).next() else { return Some(wanted) };
-        // One row below: a start at the entry itself would let go of records without rows there.
+        // One row below: a start at the entry itself would release records without rows at that offset.
         let held = entry.offset.saturating_sub(1);
         let latest = self.retention_start(retention.doubled(), now_ms, until_offset).unwrap_or(0);
         Some(wanted.min(held.max(latest))).filter(|offset| *offset > self.start_offset)
     }
 
-    /// A record of this partition lies in this file; `log_end`: the offset behind a log record, `None` for a local one.
+    /// Record that the file holds a record of this partition. `log_end` is the offset after a log record, `None` for a
+    /// local one.
     pub(crate) fn use_file(&mut self, pin: &FilePin, log_end: Option<u64>) {
         let end_offset = log_end.unwrap_or(0);
-        // Before anything was given up, records without rows are kept too: a new replica begins with the first record.
+        // Before the log start has moved, records without rows are kept too: a new replica begins with the first
+        // record.
         let is_whole = log_end.is_some() && self.start_offset_durable == 0;
         let is_live = end_offset > self.start_offset_durable || is_whole;
         match self.file_uses.last_mut() {
@@ -277,21 +282,21 @@ impl PartitionLog {
         }
     }
 
-    /// Keep every record from this number on; `None`: the log start alone says what goes.
+    /// Keep every record from this number on; `None`: the log start alone decides.
     pub fn keep_from(&mut self, record: Option<u64>) {
-        self.stage_floor = record.unwrap_or(u64::MAX);
-        self.stage_floor_durable = self.stage_floor_durable.min(self.stage_floor);
+        self.stage_floor = record;
+        self.stage_floor_durable = lower_floor(self.stage_floor_durable, record);
         if let Some((.., floor)) = self.pending_starts.last_mut() {
             *floor = self.stage_floor;
         }
     }
 
-    /// No staged record before this one will be published; `None`: none that is here.
+    /// Staged records before this one will never be published; `None`: none that is here.
     pub fn forget_staged(&mut self, before: Option<u64>) {
         self.staged.forget(before);
     }
 
-    /// What a log record adds to the bytes of rows; `publish_list`: the records that a publish lists.
+    /// Bytes that a log record adds to the bytes of rows. `publish_list`: the staged records that a publish lists.
     pub(crate) fn rows_bytes(&mut self, header: &RecordHeader, publish_list: &[u64]) -> u64 {
         let own = align_up(RECORD_HEADER_BYTES + header.body_bytes as usize, 64) as u64;
         match RecordKind::from_number(header.kind) {
@@ -304,20 +309,20 @@ impl PartitionLog {
         }
     }
 
-    /// A staged record has no offset yet: it stays until somebody says that it may go.
+    /// A staged record has no offset yet: keep it until the caller moves the stage floor.
     pub(crate) fn see_staged(&mut self, header: &RecordHeader) {
         if header.kind == RecordKind::Staged as u8 {
-            self.keep_from(Some(self.stage_floor.min(header.record_number)));
+            self.keep_from(lower_floor(self.stage_floor, Some(header.record_number)));
         }
     }
 
-    /// Begin at what another replica's log goes on with.
+    /// Start the log at the end of another replica's log (bootstrap).
     pub(crate) fn anchor(&mut self, end: LogEnd) {
         self.restart();
         (self.end, self.start_offset, self.anchored) = (end, end.next_offset, true);
     }
 
-    /// Check a log record that comes numbered.
+    /// Check a log record that is already numbered.
     pub(crate) fn accept(&self, header: &RecordHeader) -> Result<(), Mismatch> {
         match self.end.accept(header) {
             Err(Mismatch::Chain { .. }) if self.anchored => Ok(()),
@@ -325,7 +330,7 @@ impl PartitionLog {
         }
     }
 
-    /// Take in a log record that is placed; `publish_list` as in [`Self::rows_bytes`].
+    /// Add a log record that was placed. `publish_list` is as in [`Self::rows_bytes`].
     pub(crate) fn take(&mut self, header: &RecordHeader, position: Position, publish_list: &[u64]) {
         self.see_staged(header);
         self.anchored &= !crate::log_end::is_log(header.kind);
@@ -334,7 +339,7 @@ impl PartitionLog {
         self.index.add(header, position, rows_bytes);
     }
 
-    /// The log ends at this head; the truncate record that says so lies in the file that was touched last.
+    /// Truncate the log to this end. The truncate record lies in the file that was used last.
     pub(crate) fn cut_to(&mut self, end: LogEnd) {
         self.end = end;
         self.index.truncate(end.next_record);
@@ -351,7 +356,7 @@ impl PartitionLog {
         self.index.trim(self.start_offset, self.stage_floor_durable);
     }
 
-    /// Nothing of it may be read or appended any more.
+    /// Refuse reads and appends from now on.
     pub(crate) fn mark_dropped(&mut self) {
         self.dropped = true;
         self.damage = None;
@@ -360,12 +365,14 @@ impl PartitionLog {
         self.start_offset = self.end.next_offset;
     }
 
-    /// Behind its drop the partition has records again: of another log. Files with the old one go by the same rules; what
-    /// dropped it outlives them.
+    /// Start a new log of the partition after its drop, or at a bootstrap. Files of the old log are released by the
+    /// same rules, and the record that ended the old log outlives them.
     pub(crate) fn restart(&mut self) {
         let mut file_uses = std::mem::take(&mut self.file_uses);
         for file_use in &mut file_uses {
-            // What begins anew takes all before it back, whatever is left of that: older cuts need not outlive anything.
+            // A new log takes back everything before it. Only the last such record must outlive the others, and old
+            // files may go in any order. If older truncations had to be kept, a copy that was started again and again
+            // would hold 41 GB for 0.4 GB.
             (file_use.live, file_use.end_offset, file_use.has_truncation) = (None, 0, false);
         }
         if let Some(last) = file_uses.last_mut() {
@@ -393,7 +400,7 @@ impl PartitionLog {
     }
 }
 
-/// What another replica begins with that lacks what is gone here: a state's bytes before the node's part.
+/// The state from which a replica is bootstrapped that lacks records removed here: the bytes before the node's part.
 #[must_use]
 pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
     let (next_record, next_offset) = log.first();
@@ -403,4 +410,9 @@ pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
         LogEnd { next_record, next_offset, ..LogEnd::default() }
     };
     LogState { end, start_offset: next_offset, anchored: true, ..LogState::default() }.write().to_vec()
+}
+
+/// The lower of two stage floors; `None` = no floor.
+pub(crate) fn lower_floor(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }

@@ -1,4 +1,4 @@
-//! What a reader is asked to do, with the pins that keep its files in place. Made by the engine out of the index.
+//! Read plans: what a reader has to read, with pins that keep its files. The engine makes them from the index.
 
 use std::sync::Arc;
 
@@ -10,44 +10,44 @@ use crate::position::Position;
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// The record that holds this row, or the next one with rows.
+    /// The record with this row, or the next one with rows.
     Offset(u64),
-    /// This record, whatever its kind: every log kind is returned (copy by record number).
+    /// This record of any log kind, and all after it: a copy by record number.
     Record(u64),
-    /// Staged records from this number on, and nothing else.
+    /// Staged records from this number on, and no others.
     Staged(u64),
     /// The first record with rows at or after this time.
     Time(u64),
 }
 
-/// The position is not in this log.
+/// Why there is nothing to read at the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// Below the log start.
     Retained { start_offset: u64 },
     /// Above the end.
     Beyond { end_offset: u64 },
-    /// Nothing to read up to the mark.
+    /// No rows below the mark.
     Empty,
     /// The partition is quarantined or dropped.
     Closed,
 }
 
-/// One stretch between two known records of the partition: the first one is in it, the second is not unless it is the
-/// log's last one.
+/// The records between two indexed ones. The first one belongs to it; the second does not, unless it is the log's last
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub from: Position,
     pub until: Position,
     pub from_record: u64,
     pub until_record: u64,
-    /// Bytes of the partition in it.
+    /// Bytes of the partition in the interval.
     pub bytes: u64,
-    /// Offset at which the next stretch begins.
+    /// First offset of the next interval.
     pub until_offset: u64,
 }
 
-/// One read of one partition. `Send`; holds its files against recycling until dropped.
+/// One read of one partition. It is `Send` and keeps its files until it is dropped.
 #[derive(Debug)]
 pub struct ReadPlan {
     pub topic: u64,
@@ -60,32 +60,32 @@ pub struct ReadPlan {
     pub bytes_max: usize,
     /// 0 = no limit.
     pub rows_max: u64,
-    /// Records lie behind the mark, which may not be written yet.
+    /// Records after the mark exist that may not be written yet.
     pub(crate) is_open: bool,
-    /// Only the header of the first wanted record, which then names its own place as `previous_position`.
+    /// Return only the header of the first wanted record, with the record's own position as `previous_position`.
     pub head_only: bool,
     pub(crate) intervals: Vec<Interval>,
     pub(crate) pins: Vec<FilePin>,
     pub(crate) _reader: Arc<()>,
 }
 
-/// Hops in one plan: 32 MiB of answer are 512 intervals.
+/// Intervals in one plan: 32 MiB of answer are 512.
 const INTERVALS_MAX: usize = 1024;
 
 impl ReadPlan {
-    /// Whether a stretch leads across the mark, or up to it from records that may not be written yet. The index has an
-    /// entry in each file, so what is wanted of it lies in the file that it begins in.
+    /// True if the interval crosses the mark, or ends at it with records that may not be written yet. The index has an
+    /// entry in each file, so the wanted part lies in the file in which the interval begins.
     pub(crate) fn is_open(&self, interval: &Interval) -> bool {
         self.is_open && interval.until_offset >= self.until_offset
     }
 }
 
 impl PartitionLog {
-    /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0
-    /// = any).
+    /// Plan a read from `from` on, below the mark `until_offset`, of about `bytes_max` bytes and `rows_max` rows (0 =
+    /// any).
     ///
     /// # Errors
-    /// [`PlanError`] when the position is not in this log or nothing is there to read.
+    /// [`PlanError`] if the position is not in this log, or nothing can be read there.
     pub fn plan(
         &self,
         from: ReadFrom,
@@ -127,18 +127,18 @@ impl PartitionLog {
             return Err(PlanError::Empty);
         }
         let mut intervals = self.intervals(entries, bytes_max);
-        // What lies behind the mark may not be written yet; its file may not even be there.
+        // Records after the mark may not be written yet; even their file may not exist.
         if let Some(last) = intervals.iter().position(|interval| interval.until_offset >= until_offset) {
             intervals.truncate(last + 1);
         }
         self.plan_of(from, intervals, until_offset, bytes_max, rows_max)
     }
 
-    /// Where to read log records of every kind from number `from` on, below `until_record`, about `bytes_max` bytes.
-    /// What is not durable yet is left out by that bound: it is not in the file. May end before it.
+    /// Plan a read of log records of every kind, from number `from` on and below `until_record`, of about `bytes_max`
+    /// bytes. The caller bounds it by the last durable record: others are not in the file. The plan may end earlier.
     ///
     /// # Errors
-    /// As [`Self::plan`]; `Empty` also while the index knows no durable record behind `from`.
+    /// As [`Self::plan`]; `Empty` also if the index has no durable record after `from`.
     pub fn plan_records(&self, from: u64, until_record: u64, bytes_max: usize) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
@@ -155,7 +155,8 @@ impl PartitionLog {
         if let Some(last) = intervals.last_mut()
             && last.until_record > until_record
         {
-            // It would lead to the log's last record, which may not be written yet: only its own first record is.
+            // The interval would end at the log's last record, which may not be written yet: read only its first
+            // record.
             (last.until, last.until_record, last.bytes) = (last.from, last.from_record + 1, 0);
         }
         if intervals.last().is_none_or(|last| last.until_record <= from) {
@@ -208,7 +209,7 @@ impl PartitionLog {
                 until_offset: next.map_or(self.end.next_offset, |next| next.offset),
             };
             intervals.push(interval);
-            // The first hop begins before the wanted record: it may hold next to nothing of the answer.
+            // The first interval begins before the wanted record and may hold almost nothing of the answer.
             if intervals.len() > 1 {
                 bytes += interval.bytes;
             }

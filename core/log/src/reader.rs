@@ -1,7 +1,8 @@
-//! Executes read plans on a reader thread: finds the partition's records and copies them out, checked.
+//! Execute read plans on a reader thread: find the partition's records, check them, copy them out.
 //!
-//! Between two indexed records the reader walks forward over the file where the partition's records lie close
-//! together, and back along `previous_position` where other partitions' records fill the space between them.
+//! Between two indexed records the reader chooses between two walks. Where the partition's records lie close together
+//! it walks forward through the file. Where records of other partitions lie between them it walks back along
+//! `previous_position`.
 
 use ringfence_buffer::Block;
 use ringfence_wire::{BODY_ALIGN_BYTES, RecordHeader, RecordKind, align_up};
@@ -13,29 +14,28 @@ use crate::report::Damage;
 use crate::storage::{Storage, StorageError};
 use crate::window::Window;
 
-/// Walk forward when at most this many foreign bytes come with each own one: a window of 1 MiB costs about as much as
-/// eight reads of a block.
+/// Walk forward if at most this many bytes of other partitions come with each of its own: a window of 1 MiB costs about
+/// as much as eight reads of a block.
 const FOREIGN_MAX: u64 = 8;
-/// ... and no more than this of them with each own record: by that measure it is what a read of its own costs.
+/// Also at most this many bytes of others with each record: as much as a read of its own costs.
 const FOREIGN_BYTES_MAX: u64 = 128 << 10;
-/// In the file a record may span so much more than in the answer, so that what follows begins with a block.
+/// A record may span this much more in the file than in the answer, so that the next one begins at a block.
 const PADDING_MAX: u64 = 4096;
-/// What is dense within so little is not worth a look back.
+/// Shorter intervals are always walked forward.
 const DENSE_BYTES: u64 = 1 << 20;
-/// A look at one header by a back-link.
+/// Bytes read for one header on a walk back.
 const HEADER_READ_BYTES: u64 = 4096;
 
-/// What one read found: whole records behind one another in the block, each at a multiple of 64; the next one
-/// begins at
-/// `align_up(192 + body_bytes, 64)`, which `span_bytes` says too.
+/// The result of one read: whole records in the block, each at a multiple of 64. The next record begins at
+/// `align_up(192 + body_bytes, 64)`, which `span_bytes` also says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadDone {
     pub bytes: usize,
     pub rows: u64,
     pub records: u32,
-    /// Offset of the first row in the first record; `next_offset` when there is none.
+    /// Offset of the first row in the first record; `next_offset` without records.
     pub first_offset: u64,
-    /// Where the next read goes on.
+    /// Offset at which the next read continues.
     pub next_offset: u64,
     pub next_record: u64,
     /// Owner epoch of the last record.
@@ -44,16 +44,16 @@ pub struct ReadDone {
     pub first_time_ms: u64,
 }
 
-/// Why a read failed; nothing in the block counts.
+/// Why a read failed; the contents of the block are undefined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
     Storage(StorageError),
-    /// The bytes are not what was written; behind the damage the log goes on at `resume_offset`.
+    /// The bytes differ from what was written. After the damage the log continues at `resume_offset`.
     Damaged {
         damage: Box<Damage>,
         resume_offset: u64,
     },
-    /// The first record alone is larger than the block: ask again with one of this size.
+    /// The first record alone is larger than the block: read again with a block of this size.
     BlockTooSmall {
         bytes: usize,
     },
@@ -65,7 +65,7 @@ impl From<StorageError> for ReadError {
     }
 }
 
-/// One reader thread's state: open files (bounded) and scratch.
+/// State of one reader thread: open files (bounded) and a buffer.
 pub struct Reader<S: Storage> {
     pub(crate) window: Window<S>,
 }
@@ -82,16 +82,16 @@ impl<S: Storage> Reader<S> {
         Self { window: Window::new(storage) }
     }
 
-    /// Close files that are gone. Until then the file system keeps their space.
+    /// Close files that were removed; until then the file system keeps their space.
     pub fn close_gone(&mut self) {
         self.window.refresh();
     }
 
-    /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is
-    /// larger than the limit is returned alone. An empty answer says where the next read goes on.
+    /// Read records verbatim into `block`, up to the plan's limits and the block's length. A record above the limit is
+    /// returned alone. An empty result says where the next read continues.
     ///
     /// # Errors
-    /// [`ReadError`]; damage behind a first sound record is told by the read that begins there.
+    /// [`ReadError`]. Damage after a valid first record is reported by the read that begins there.
     pub fn read(&mut self, plan: &ReadPlan, block: &mut Block) -> Result<ReadDone, ReadError> {
         self.window.refresh();
         let mut done = ReadDone::default();
@@ -101,11 +101,11 @@ impl<S: Storage> Reader<S> {
         };
         done.first_offset = done.next_offset;
         for (index, interval) in plan.intervals.iter().enumerate() {
-            // A stretch across the mark leads to what may not be written yet: a failure there says nothing. If it was
-            // damage below the mark, the next read tells, once the stretch is durable.
+            // An interval across the mark may end in records that are not written yet, so a failure there is not
+            // reported. If it was damage below the mark, the next read reports it once the interval is durable.
             let is_open = plan.is_open(interval);
             let left_bytes = block.len().min(plan.bytes_max).saturating_sub(done.bytes) as u64;
-            // One record that does not fit behind the others: no need to look at it.
+            // A single record that does not fit after the others is not read.
             if done.records > 0
                 && interval.from_record + 1 == interval.until_record
                 && interval.bytes >= left_bytes + PADDING_MAX
@@ -123,7 +123,7 @@ impl<S: Storage> Reader<S> {
         Ok(done)
     }
 
-    /// False when the answer is full.
+    /// False if the answer is full.
     fn interval(
         &mut self,
         plan: &ReadPlan,
@@ -135,7 +135,7 @@ impl<S: Storage> Reader<S> {
         let is_open = plan.is_open(interval);
         if interval.from_record + 1 == interval.until_record || is_dense(interval) || is_open {
             match self.walk_forward(plan, interval, load_until, block, done) {
-                // Perhaps another partition's record is damaged: then the back-links lead around it.
+                // A record of another partition may be damaged: back-links lead around it.
                 Err(ReadError::Damaged { .. }) if interval.from_record + 1 < interval.until_record && !is_open => {}
                 other => return other,
             }
@@ -163,11 +163,11 @@ impl<S: Storage> Reader<S> {
         let is_one = interval.from_record + 1 == interval.until_record;
         let mut position = interval.from;
         loop {
-            // Among several records nothing says where the next one is: the whole stretch is walked.
+            // Among several records only a walk finds the next one: load the whole interval.
             let load_until = if is_one { load_until } else { load_until.max(walked_until(interval, position)) };
             let header = self.header_at(plan, interval, position, load_until)?;
             let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
-            // A record that a truncation cut off may still lie here: its number is not below the next stretch's.
+            // A truncated record may still lie here; its number is not below the next interval's.
             if is_ours && header.record_number < interval.until_record {
                 if let CopyOutcome::Full =
                     self.copy_record(plan, interval, position, &header, load_until, block, done)?
@@ -180,12 +180,12 @@ impl<S: Storage> Reader<S> {
             }
             position = Position::new(position.file(), position.bytes() + u64::from(header.span_bytes));
             if position > interval.until {
-                return Err(damaged(plan, interval, interval.until, "the log's records do not lead here"));
+                return Err(damaged(plan, interval, interval.until, "the log's records do not lead to this position"));
             }
         }
     }
 
-    /// Positions of the hop's records, in order, found from its end.
+    /// Positions of the interval's records in order, found from its end.
     fn walk_back(&mut self, plan: &ReadPlan, interval: &Interval) -> Result<Vec<Position>, ReadError> {
         let mut positions = Vec::new();
         let mut position = interval.until;
@@ -202,7 +202,7 @@ impl<S: Storage> Reader<S> {
             }
             let before = Position(header.previous_position);
             if before >= position || before < interval.from {
-                return Err(damaged(plan, interval, position, "its back-link does not lead to the record before"));
+                return Err(damaged(plan, interval, position, "the back-link does not lead to the record before"));
             }
             position = before;
         }
@@ -237,7 +237,7 @@ impl<S: Storage> Reader<S> {
         done: &mut ReadDone,
     ) -> Result<CopyOutcome, ReadError> {
         let end_offset = header.first_offset + offsets_of(header);
-        // A publish record stands for the rows that it gives offsets to.
+        // A publish record stands for the rows to which it gives offsets.
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Publish as u8;
         let is_wanted = match plan.from {
             ReadFrom::Offset(offset) => is_rows && end_offset > offset,
@@ -298,7 +298,7 @@ impl<S: Storage> Reader<S> {
         let (mut filled, end) = (RecordHeader::SIZE, RecordHeader::SIZE + header.body_bytes as usize);
         let mut crc = 0;
         while filled < end {
-            // In steps of 64, so that a position can name where the step begins.
+            // In steps of 64, so that a position can name the beginning of each step.
             let least = (end - filled).min(BODY_ALIGN_BYTES);
             let from = Position::new(position.file(), position.bytes() + filled as u64);
             let bytes = self.window.bytes(from, least, load_until.max(position.bytes() + end as u64))?;
@@ -315,8 +315,8 @@ impl<S: Storage> Reader<S> {
     }
 }
 
-/// Where loading ahead ends, as a place in the first stretch's file: with the stretches behind it that lie there and are
-/// dense, and not behind what `left_bytes` of the answer can take.
+/// Position in the first interval's file up to which to load ahead: over the following intervals in that file if they
+/// are dense, and not beyond `left_bytes` of answer.
 fn load_until(intervals: &[Interval], left_bytes: u64) -> u64 {
     let Some(first) = intervals.first() else { return 0 };
     let (mut own, mut records, mut end) = (0, 0, first.from.bytes());
@@ -333,24 +333,24 @@ fn load_until(intervals: &[Interval], left_bytes: u64) -> u64 {
     if foreign > own.saturating_mul(FOREIGN_MAX - 1).min(records.saturating_mul(FOREIGN_BYTES_MAX)) {
         return begin + first.bytes;
     }
-    // Of a stretch with several records the first ones may lie before the answer.
+    // The first records of an interval with several may lie before the answer.
     let before = if first.from_record + 1 == first.until_record { 0 } else { first.bytes };
     let padding = records.saturating_mul(PADDING_MAX);
     begin + (end - begin).max(first.bytes).min(before + left_bytes + foreign + padding)
 }
 
-/// Where loading ends on a walk through a stretch of several records.
+/// Position up to which to load on a walk through an interval of several records.
 fn walked_until(interval: &Interval, position: Position) -> u64 {
     if interval.until.file() == position.file() { interval.until.bytes() } else { position.bytes() + interval.bytes }
 }
 
-/// True when walking forward costs less than back-links.
+/// True if walking forward costs less than back-links.
 fn is_dense(interval: &Interval) -> bool {
     interval.from.file() == interval.until.file()
         && interval.until.bytes() - interval.from.bytes() <= interval.bytes.saturating_mul(FOREIGN_MAX).max(DENSE_BYTES)
 }
 
-/// The header alone, as [`ReadPlan::head_only`] says. It ends the read.
+/// Copy only the header ([`ReadPlan::head_only`]), which ends the read.
 fn copy_header(position: Position, header: &RecordHeader, block: &mut Block, done: &mut ReadDone) -> CopyOutcome {
     if done.records > 0 {
         return CopyOutcome::Full;

@@ -1,8 +1,8 @@
-//! From groups, in order, to partitions: what recovery believes, and whom damage concerns.
+//! Rebuild partitions from scanned groups, in order: decide which records count, and attribute damage to partitions.
 //!
-//! A partition's records may begin anywhere, because retention removes files: what is missing before its first
-//! record, or between two files, counts as removed if the log start turns out to lie behind it, else as damage.
-//! Damage is decided at the end: a partition that was dropped has holes where its bodies were.
+//! A partition's records may begin at any number, because retention removes files. Records that are missing before the
+//! first one, or between two files, count as removed if they turn out to be below the log start, otherwise as damage.
+//! Damage is decided at the end, because a partition that was dropped later has holes in place of its bodies.
 
 use std::collections::HashMap;
 
@@ -25,28 +25,28 @@ pub struct Rebuild {
 
 struct PartitionRebuild {
     log: PartitionLog,
-    /// Records before this offset are missing: sound only if the log start is at or behind it.
+    /// Records before this offset are missing: correct only if the log start is at or after it.
     missing_before: Option<(u64, Damage)>,
     damage: Option<Damage>,
-    /// A damaged group may have held records of it: until a later record continues its chain.
+    /// A damaged group may have held records of the partition; a later record that continues its chain disproves it.
     suspicion: Option<Damage>,
 }
 
-/// One group in one file, as the functions below need it.
+/// The file of a group, and the visitor.
 struct Context<'a> {
     pin: &'a FilePin,
     visitor: &'a mut dyn Visitor,
 }
 
 impl Rebuild {
-    /// Take in the next group of the store.
+    /// Add the next group of the store.
     pub fn group(&mut self, pin: &FilePin, found: &ScannedGroup, visitor: &mut dyn Visitor) {
         let mut context = Context { pin, visitor };
         let mut seen: HashMap<(u64, u64), u32> = HashMap::new();
         let is_whole = found.is_whole();
         let mut lost = Self::unattributed_holes(found).into_iter().peekable();
         for record in &found.records {
-            // In file order: only a record behind the hole can clear its partition of suspicion.
+            // In file order: only a record after the hole can clear its partition of suspicion.
             while let Some(hole) = lost.next_if(|hole| hole.start < record.position) {
                 self.suspect(pin, found.number, &hole);
             }
@@ -66,7 +66,7 @@ impl Rebuild {
         }
     }
 
-    /// Ranges that may have held records of any partition: the directory that would tell is lost as well.
+    /// Ranges that may have held records of any partition, because the directory is lost as well.
     fn unattributed_holes(found: &ScannedGroup) -> Vec<std::ops::Range<u64>> {
         match (&found.ending, found.holes.is_empty()) {
             (Ending::Read(_), _) | (Ending::Unreadable, true) => Vec::new(),
@@ -95,7 +95,7 @@ impl Rebuild {
         let bad_body = (!record.is_body_sound).then(|| at("the body is damaged".to_owned()));
         self.report.damage.extend(bad_body.clone());
         if self.part(header.topic, header.partition).log.dropped {
-            // Nothing of a log follows its drop: the partition came back to this store, and begins anew.
+            // No record of a log follows its drop: the partition was created again and a new log begins.
             self.restart(header.topic, header.partition);
             self.report.damage.extend(bad_body.clone());
         }
@@ -111,7 +111,7 @@ impl Rebuild {
         };
         let restarts = header.kind == RecordKind::State as u8 && bad_body.is_none() && part.log.anchored;
         let problem = problem.map(|why| damage_at(context.pin, record.position, header, why));
-        // Of these kinds the header says all that is learned, unless there is a note.
+        // For these kinds the header says everything, unless the record has a note.
         let kinds = [RecordKind::Rows, RecordKind::Epoch, RecordKind::Producer].map(|kind| kind as u8);
         let is_told = kinds.contains(&header.kind) && header.extension_bytes == 0;
         part.log.has_recovery_gap |= problem.is_some() || (bad_body.is_some() && !is_told);
@@ -119,13 +119,13 @@ impl Rebuild {
             part.damage = Some(damage);
         }
         if restarts {
-            // Of what this store had before, files may be missing in the middle: it counts no more.
+            // Files of the old log may be missing in the middle; it no longer counts.
             forget_damage(&mut self.report, (header.topic, header.partition));
         }
         self.report.damage.extend(problem);
     }
 
-    /// A partition that was dropped has a record again: what was found before is of a log that counts no more.
+    /// A record after the drop: the damage before it belongs to a log that no longer counts.
     fn restart(&mut self, topic: u64, partition: u64) {
         forget_damage(&mut self.report, (topic, partition));
         let part = self.part(topic, partition);
@@ -133,7 +133,7 @@ impl Rebuild {
         (part.damage, part.missing_before, part.suspicion) = (None, None, None);
     }
 
-    /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
+    /// The group's directory and some of its bytes are lost: any known partition may have had a record there.
     fn suspect(&mut self, pin: &FilePin, group: u64, hole: &std::ops::Range<u64>) {
         let why = format!("{} bytes and the directory of group {group} are damaged", hole.end - hole.start);
         self.suspect_all(pin, hole.start, why);
@@ -149,12 +149,12 @@ impl Rebuild {
         self.report.damage.push(damage);
     }
 
-    /// Groups that the shard's next file proves to have been in this one are not there.
+    /// The shard's next file proves that this file held groups that are missing.
     pub fn missing_groups(&mut self, pin: &FilePin, position: u64, from: u64, until: u64) {
         self.suspect_all(pin, position, format!("groups {from} to {} are missing", until.saturating_sub(1)));
     }
 
-    /// A damaged group: its directory says whose records are missing.
+    /// Attribute a group's damage to partitions by its directory.
     fn attribute_damage(&mut self, pin: &FilePin, found: &ScannedGroup, seen: &HashMap<(u64, u64), u32>) {
         let file = segment_name(pin.number, pin.shard);
         let unattributed = |position, why: String| Damage {
@@ -166,7 +166,10 @@ impl Rebuild {
             why,
         };
         if found.is_end_header_damaged || found.ending == Ending::Unreadable {
-            let why = format!("the directory of group {} is damaged; its records are sound or named", found.number);
+            let why = format!(
+                "the directory of group {} is damaged; its damaged records are reported by themselves",
+                found.number
+            );
             self.report.damage.push(unattributed(found.directory_at, why));
         }
         let Some(directory) = found.directory() else { return };
@@ -179,7 +182,7 @@ impl Rebuild {
                 (record.header.topic, record.header.partition) == (entry.topic, entry.partition)
             };
             if self.part(entry.topic, entry.partition).log.dropped && !found.records.iter().any(is_of) {
-                // It was dropped in an earlier group: what is lost here is of the log that it began anew.
+                // The partition was dropped in an earlier group: the lost records belong to its new log.
                 self.restart(entry.topic, entry.partition);
             }
             let part = self.part(entry.topic, entry.partition);
@@ -205,10 +208,10 @@ impl Rebuild {
         }
     }
 
-    /// The damage that stands, and the partitions.
+    /// The final damage, and the partitions.
     pub fn finish(self) -> (Vec<PartitionLog>, Report) {
         let mut report = self.report;
-        // Equal stores give equal reports: not in the order of a map.
+        // Sorted, because equal stores must give equal reports.
         let mut parts: Vec<_> = self.partitions.into_iter().collect();
         parts.sort_unstable_by_key(|(key, _)| *key);
         let mut logs = Vec::with_capacity(parts.len());
@@ -230,7 +233,7 @@ impl Rebuild {
         let dropped = |damage: &Damage| {
             logs.iter().any(|log| log.dropped && (log.topic, log.partition) == (damage.topic, damage.partition))
         };
-        // Holes where bodies of dropped partitions were.
+        // Holes in place of bodies of dropped partitions.
         report.damage.retain(|damage| damage.topic == 0 || !dropped(damage));
         report.partitions = logs.iter().filter(|log| !log.dropped).map(PartitionLog::report).collect();
         (logs, report)
@@ -238,7 +241,7 @@ impl Rebuild {
 }
 
 impl PartitionRebuild {
-    /// Take in a log record; why it is damage, if it is.
+    /// Add a log record; returns the reason if it is damage.
     fn log_record(
         &mut self,
         context: &mut Context<'_>,
@@ -306,12 +309,12 @@ impl PartitionRebuild {
                 context.visitor.truncate(log.topic, log.partition, end.next_record);
             }
             Some(RecordKind::State) => return self.state_record(context, header, body),
-            _ => return Some(format!("a record of kind {} where none belongs", header.kind)),
+            _ => return Some(format!("a record of kind {}, which no log holds", header.kind)),
         }
         None
     }
 
-    /// A local record says that the log has come further than any record that is here.
+    /// A local record says that the log was longer than the records that are here.
     fn skip_to(&mut self, pin: &FilePin, header: &RecordHeader, to: LogEnd) {
         let why = format!("records {} to {} are missing", self.log.end.next_record, to.next_record - 1);
         self.missing_before = Some((to.next_offset, damage_at(pin, 0, header, why)));

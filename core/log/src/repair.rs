@@ -1,10 +1,14 @@
-//! Puts a damaged record right with what another replica has of it: the very bytes that stood there, in their place.
+//! Repair a damaged record with another replica's copy: write the bytes that stood there, in their place.
 //!
-//! The logical part of a record is equal on every replica (I11), the physical one is known here: so the record is made
-//! anew byte for byte, and neither format nor index nor recovery knows of repairs. What came is believed only if its
-//! CRC is its own and the chain leads through it on both sides. Only blocks that differ from it are written, each of
-//! them damaged: a crash in the middle leaves a record that is damaged still, found again and mended again, and takes
-//! no byte that was sound.
+//! The logical part of a record is equal on every replica (I11), and the physical part is known here. So the record is
+//! restored byte for byte, and format, index and recovery need no notion of a repair. The alternative, to drop this
+//! replica's log and copy it again, would give up valid records that a quorum counts.
+//!
+//! A copy is accepted in two cases. Either its header equals ours bit by bit, or our header is lost and the chain leads
+//! from the record before through the copy to the record after it.
+//!
+//! Only blocks that differ are written, all of them damaged, and they are read back after the sync. A crash in the
+//! middle leaves the record damaged or repaired, and changes no valid byte.
 
 use std::io::IoSlice;
 
@@ -19,7 +23,7 @@ use crate::storage::{Storage, StorageError};
 
 const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 
-/// A record as another replica sent it, from its header on.
+/// A record from another replica, from its header on.
 pub enum ReplicaRecord {
     Small(Box<[u8]>),
     /// In a block, from `at` on.
@@ -40,19 +44,19 @@ impl ReplicaRecord {
     }
 }
 
-/// A damaged place, and what is to stand there.
+/// A damaged place, and the record for it.
 pub struct RepairPlan {
     pub corruption: Corruption,
     pub pin: FilePin,
     pub record: ReplicaRecord,
 }
 
-/// Why a place is as damaged as before.
+/// Why a repair failed; the place is damaged as before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepairError {
-    /// What came is not the record that stood here.
+    /// The copy is not the record that stood here.
     WrongRecord(&'static str),
-    /// The place is not what it was when it was looked at.
+    /// The place has changed since it was scrubbed.
     Changed,
     Storage(StorageError),
 }
@@ -67,14 +71,14 @@ impl std::fmt::Display for RepairError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::WrongRecord(why) => write!(out, "the replica's record is not the one that stood here: {why}"),
-            Self::Changed => out.write_str("the place has changed since it was looked at"),
+            Self::Changed => out.write_str("the place has changed since it was scrubbed"),
             Self::Storage(error) => error.fmt(out),
         }
     }
 }
 
 impl Corruption {
-    /// The header that must stand here, if what came is the record.
+    /// The header that belongs here, if `record` is the right record.
     fn header(&self, record: &[u8]) -> Result<RecordHeader, RepairError> {
         let bytes = record.first_chunk().ok_or(RepairError::WrongRecord("it ends within its header"))?;
         let theirs = RecordHeader::open(bytes).map_err(|_| RepairError::WrongRecord("its header is damaged"))?;
@@ -85,10 +89,10 @@ impl Corruption {
         }
         match &self.proof {
             Proof::Header(ours) => {
-                // All of the logical part, the chain with it: what stood here is known to the last bit but the body.
+                // The whole logical part with the chain: everything except the body is known here.
                 let logical = |header: &RecordHeader| header.seal()[RecordHeader::LOGICAL_FROM..].to_vec();
                 if logical(ours) != logical(&theirs) {
-                    return Err(RepairError::WrongRecord("its header is another"));
+                    return Err(RepairError::WrongRecord("its header differs from the one here"));
                 }
                 Ok(**ours)
             }
@@ -103,39 +107,39 @@ impl Corruption {
                     ..theirs
                 };
                 if (theirs.topic, theirs.partition) != (self.topic, self.partition) || before.accept(&theirs).is_err() {
-                    return Err(RepairError::WrongRecord("it does not go on where the record before ends"));
+                    return Err(RepairError::WrongRecord("it does not continue the record before"));
                 }
                 let end = LogEnd::after(&header, Position::new(self.file, self.position));
                 let is_proved = match after {
-                    Successor::Unknown => return Err(RepairError::WrongRecord("nothing behind it proves it")),
+                    Successor::Unknown => return Err(RepairError::WrongRecord("no record after it proves it")),
                     Successor::Record(after) => end.accept(after).is_ok(),
                     Successor::LogEnd(chain) => end.chain == *chain,
                 };
                 if !is_proved {
-                    return Err(RepairError::WrongRecord("what is behind it does not go on from it"));
+                    return Err(RepairError::WrongRecord("the record after it does not continue it"));
                 }
                 if RecordHeader::SIZE as u64 + u64::from(theirs.body_bytes) > self.span_bytes {
                     return Err(RepairError::WrongRecord("it does not fit"));
                 }
                 Ok(header)
             }
-            Proof::None => Err(RepairError::WrongRecord("nobody knows what stood here")),
+            Proof::None => Err(RepairError::WrongRecord("it is unknown what stood here")),
         }
     }
 }
 
 impl<S: Storage> Scrubber<S> {
-    /// Put the place right, durably.
+    /// Write the record, durably.
     ///
     /// # Errors
-    /// [`RepairError`]: it is damaged still.
+    /// [`RepairError`]: the place is still damaged.
     pub fn repair(&mut self, plan: &RepairPlan) -> Result<(), RepairError> {
         let (corruption, record) = (&plan.corruption, plan.record.bytes());
         let header = corruption.header(record)?;
         let body = &record[RecordHeader::SIZE..RecordHeader::SIZE + header.body_bytes as usize];
         let file = self.storage.open(&segment_name(plan.pin.number, plan.pin.shard))?;
         self.stream.reset();
-        self.loaded = 0;
+        self.loaded = None;
         let stands = self.stream.header(&self.storage, &file, corruption.position)?;
         let is_as_told = match &corruption.proof {
             Proof::Header(ours) => stands.is_some_and(|stands| stands.seal() == ours.seal()),
@@ -168,7 +172,7 @@ impl<S: Storage> Scrubber<S> {
         self.proves(&file, corruption.position, &header)
     }
 
-    /// What stands there now, read back.
+    /// Read back what was written.
     fn proves(&mut self, file: &S::File, position: u64, header: &RecordHeader) -> Result<(), RepairError> {
         self.stream.reset();
         let stands = self.stream.header(&self.storage, file, position)?;
@@ -182,7 +186,7 @@ impl<S: Storage> Scrubber<S> {
     }
 }
 
-/// Put the part of the record that lies in this block, which begins at `at`; true if that changed it.
+/// Copy the part of the record that lies in this block, which begins at `at`; returns true if the block changed.
 fn overlay(block: &mut [u8], at: u64, place: std::ops::Range<u64>, front: &[u8], body: &[u8]) -> bool {
     let end = at + block.len() as u64;
     let mut changed = false;

@@ -1,6 +1,6 @@
-//! Retention settings of a topic, as the log applies them.
+//! Limits up to which a topic's rows are kept.
 
-/// How long rows are kept; 0 = no bound.
+/// Greatest size and age of a partition's rows; 0 = no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
     pub bytes_max: u64,

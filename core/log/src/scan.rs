@@ -1,9 +1,9 @@
-//! From the bytes of one segment file to commit groups: whole ones, damaged ones, and the torn one at the end.
+//! Scan one segment file into commit groups: whole ones, damaged ones, and the torn one at the end.
 //!
-//! A group is given on as soon as it is whole. One that is not waits for its proof: a sound header of a later group
-//! in this file, a later file of the same shard and run, or a later run. Proved, it is damage (L2); else it is torn
-//! and was never acknowledged. After a bad header the scan looks for the next sound one of this file at every
-//! multiple of 64.
+//! A whole group is emitted immediately. Any other group waits for proof that it was synced: a valid header of a later
+//! group in this file, a later file of the same shard and run, or a later run. With proof it is damaged (L2); without,
+//! it is torn and none of its records was acknowledged. After a bad header the scan looks for the file's next valid
+//! header at every multiple of 64.
 
 use std::ops::Range;
 
@@ -18,71 +18,71 @@ use crate::stream::Stream;
 pub struct ScannedRecord {
     pub position: u64,
     pub header: RecordHeader,
-    /// In the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
+    /// Range in the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
     pub kept: Range<usize>,
     pub is_body_sound: bool,
     pub has_clean_padding: bool,
 }
 
-/// How a group ends.
+/// The state of a group's directory.
 #[derive(Default, PartialEq, Eq)]
 pub enum Ending {
-    /// No `group_end` record was found.
+    /// There is no `group_end` record.
     #[default]
     Missing,
-    /// Its header is sound, its body is not.
+    /// The header is valid, the body is not.
     Unreadable,
     Read(Directory),
 }
 
-/// What was found of one group.
+/// The contents of one group.
 #[derive(Default)]
 pub struct ScannedGroup {
     pub number: u64,
     pub begin: u64,
-    /// Behind the last byte that belongs to it, as far as is known.
+    /// End of the last byte that is known to belong to the group.
     pub end: u64,
     pub records: Vec<ScannedRecord>,
     pub bytes: Vec<u8>,
     pub ending: Ending,
-    /// Where the directory's record begins; unless `ending` is `Missing`.
+    /// Position of the directory's record, unless `ending` is `Missing`.
     pub directory_at: u64,
-    /// The header of the directory's record is damaged, its content proves itself.
+    /// The header of the directory's record is damaged, but its contents agree with the group.
     pub is_end_header_damaged: bool,
-    /// Ranges without a sound header.
+    /// Ranges without a valid header.
     pub holes: Vec<Range<u64>>,
 }
 
-/// What a scan of one file says at its end.
+/// The end of a file's scan.
 #[derive(Default)]
 pub struct ScanEnd {
-    /// Behind the last group that was given on.
+    /// End of the last group that was emitted.
     pub position: u64,
-    /// Where that group begins.
+    /// Beginning of that group.
     pub last_begin: u64,
     /// The group after the last one.
     pub next_group: u64,
-    /// Bytes of a torn group behind `position`.
+    /// Bytes of a torn group after `position`.
     pub torn_bytes: u64,
-    /// Position and kind of a record that only a newer program can read: the scan stopped there.
+    /// Position and kind of a record that only a newer program can read; the scan stopped there.
     pub unknown: Option<(u64, u8)>,
     /// A damaged group was taken for the torn end.
     #[cfg(feature = "planted")]
     is_cut: bool,
 }
 
-/// What is known of a file before it is scanned.
+/// What is known about a file before the scan.
 #[derive(Clone, Copy, Debug)]
 pub struct FileBounds {
     pub file_number: u64,
     pub first_group: u64,
     pub bytes: u64,
-    /// A later file or run proves that every group in this one was synced.
+    /// A later file or run proves that every group in this file was synced.
     pub is_proved: bool,
 }
 
 impl ScannedGroup {
-    /// Every byte is as it was written.
+    /// True if every byte is as it was written.
     pub fn is_whole(&self) -> bool {
         self.holes.is_empty()
             && !self.is_end_header_damaged
@@ -104,14 +104,14 @@ impl ScannedGroup {
     }
 }
 
-/// Scans one file.
+/// The scan of one file.
 pub struct Scan<'a, S: Storage> {
     storage: &'a S,
     file: &'a S::File,
     stream: &'a mut Stream,
     bounds: FileBounds,
     group: ScannedGroup,
-    /// Groups that wait for a proof, in order: at most the last two.
+    /// Groups without proof, in order: at most the last two.
     unproven: Vec<ScannedGroup>,
 }
 
@@ -123,7 +123,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Self { storage, file, stream, bounds, group, unproven: Vec::new() }
     }
 
-    /// Give every group to `take`, in order.
+    /// Pass every group to `take`, in order.
     pub fn run(mut self, take: &mut dyn FnMut(&ScannedGroup)) -> Result<ScanEnd, StorageError> {
         let mut position = self.group.begin;
         let mut end =
@@ -149,7 +149,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(end)
     }
 
-    /// A header that can be the next one here: of this file, of this group or a later one, within the file.
+    /// A header that may come next here: of this file, of this group or a later one, and within the file.
     fn sound_header(&mut self, position: u64) -> Result<Option<RecordHeader>, StorageError> {
         let header = self.stream.header(self.storage, self.file, position)?;
         Ok(header.filter(|header| {
@@ -176,7 +176,7 @@ impl<'a, S: Storage> Scan<'a, S> {
             match (0..=last).step_by(64).find(|at| bytes[*at..at + 4] == magic) {
                 Some(at) => {
                     position += at as u64;
-                    // Behind damage only a kind that is known proves a record: a body may hold anything.
+                    // After damage only a known kind proves a record: a body may hold any bytes.
                     if self.sound_header(position)?.is_some_and(|header| is_known(header.kind)) {
                         return Ok(Some(position));
                     }
@@ -188,7 +188,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(None)
     }
 
-    /// The next sound record belongs to a later group: this one was synced, whatever is left of it.
+    /// The next valid record belongs to a later group, so this one was synced, whatever is left of it.
     fn begin_later(
         &mut self,
         position: u64,
@@ -233,11 +233,11 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(next)
     }
 
-    /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all
-    /// that was found before it.
+    /// True if a `group_end` of this group with a damaged header stands here: its contents agree with the records
+    /// before it.
     fn has_damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
-        // A sound header that is not of this file is no damaged one: the file was recycled, and this is what it held
-        // before (L4). An empty group says nothing but where it began, so its content would agree.
+        // A valid header of another file is not a damaged one: the file was recycled, and these are its old bytes (L4).
+        // An empty group's directory only says where the group began, so old contents could agree.
         if self.stream.header(self.storage, self.file, position)?.is_some() {
             return Ok(false);
         }
@@ -260,7 +260,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(true)
     }
 
-    /// The group ends; `next` is where the next one begins. For a damaged end it is the next block after its record.
+    /// End the group. `next` is where the next group begins; after a damaged end it is the next block after its record.
     fn close(&mut self, next: u64, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) -> u64 {
         let next = match (&self.group.ending, self.group.is_end_header_damaged) {
             (Ending::Read(directory), true) => {
@@ -275,7 +275,7 @@ impl<'a, S: Storage> Scan<'a, S> {
             self.prove(take, end);
             emit(&found, take, end);
         } else {
-            // A record of this group proves the groups before it, if any waits.
+            // A record of this group proves the groups before it.
             self.prove(take, end);
             self.unproven.push(found);
         }
@@ -287,7 +287,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         std::mem::replace(&mut self.group, ScannedGroup { number, begin, end: begin, ..ScannedGroup::default() })
     }
 
-    /// Everything that waits was synced: a later group has a sound record.
+    /// Emit all waiting groups: a later group has a valid record, so they were synced.
     fn prove(&mut self, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
         for found in self.unproven.drain(..) {
             emit(&found, take, end);
@@ -311,7 +311,7 @@ impl<'a, S: Storage> Scan<'a, S> {
     }
 }
 
-/// True for kinds that this program writes or applies. `Table` has a number, and no program yet that writes it.
+/// True for kinds that this program writes or applies. `Table` has a number, but no program writes it yet.
 fn is_known(kind: u8) -> bool {
     RecordKind::from_number(kind).is_some_and(|kind| kind != RecordKind::Table)
 }

@@ -1,8 +1,9 @@
-//! Looks at what was written long ago: sealed files, a piece at a time, each byte once a round.
+//! Scrub sealed files: read back what was written long ago, one piece at a time, each byte once a round.
 //!
-//! The same rules as recovery's: every header, body, padding and directory, and each partition's chain from record to
-//! record. Where a sealed file ends is known, so nothing here is a torn tail: what is not sound is damage. Who owns it,
-//! and whether it still counts, is the engine's to say; putting it right is `mend.rs`.
+//! The rules are those of recovery: every header, body, padding and directory, and each partition's chain from record
+//! to record. The end of a sealed file is known, so a torn tail cannot occur, and every invalid byte is damage. The
+//! engine decides whose damage it is and whether it still counts; `repair.rs` repairs it. Scrubbing quarantines
+//! nothing: an owner continues to take rows while an old record is repaired.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,49 +21,49 @@ use crate::state::{LOG_END_BYTES, LogState, STATE_BYTES, read_log_end};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 
-/// Read, compared and written at a time where a place is put right.
+/// Bytes that a repair reads, compares and writes at a time.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// Findings of one piece; then it ends early. A disk that loses more at a time is counted all the same.
+/// Corruptions reported by one piece, which then ends early. The rest is found in the next piece.
 const CORRUPTIONS_MAX: usize = 64;
-/// Lost records that wait for the one behind them, of one file.
+/// Lost records of one file that wait for the record after them.
 const PENDING_MAX: usize = 64;
 
-/// What to reader at next.
+/// The next piece to scrub.
 #[derive(Debug)]
 pub struct ScrubPlan {
     pub pin: FilePin,
-    /// Behind its last group.
+    /// End of the file's last group.
     pub end: u64,
-    /// Where to go on; 0 = at the beginning.
+    /// Position to continue at; 0 = the beginning.
     pub from: u64,
-    /// The piece ends behind the first record that passes this.
+    /// The piece ends after the first record that passes this.
     pub bytes_max: u64,
-    /// In a hurry, beside the round that goes on where it was.
+    /// Scrub immediately, apart from the round, which keeps its own position.
     pub is_urgent: bool,
 }
 
-/// What was corruptions.
+/// The result of one piece.
 #[derive(Debug, Default)]
 pub struct ScrubDone {
     pub file: u64,
     pub is_urgent: bool,
-    /// Read from the disk.
+    /// Bytes read from disk.
     pub bytes: u64,
-    /// Where to go on; `None` at the file's end.
+    /// Position of the next piece; `None` at the end of the file.
     pub next: Option<u64>,
     pub corruptions: Vec<Corruption>,
 }
 
-/// One damaged place.
+/// A damaged place.
 #[derive(Clone, Debug)]
 pub struct Corruption {
     pub file: u64,
-    /// Whose name the file has.
+    /// Shard in the file's name.
     pub shard: u16,
     pub position: u64,
-    /// Up to the next record.
+    /// Distance to the next record.
     pub span_bytes: u64,
-    /// 0 when it belongs to no partition, or to one that nobody can tell any more.
+    /// 0 if the place belongs to no partition, or the partition is unknown.
     pub topic: u64,
     pub partition: u64,
     pub record_number: Option<u64>,
@@ -70,29 +71,29 @@ pub struct Corruption {
     pub why: &'static str,
 }
 
-/// What another replica's record must be, to stand here.
+/// What proves that another replica's record belongs here.
 #[derive(Clone, Debug)]
 pub enum Proof {
-    /// The header is sound: that very record.
+    /// The header is valid: the record must have the same one.
     Header(Box<RecordHeader>),
-    /// Header and body are pending: the record that goes on behind `before`, and that `after` goes on behind.
+    /// Header and body are lost: the record must continue `before`, and `after` must continue it.
     Neighbours { group: u64, before: LogEnd, after: Successor },
-    /// Nobody else has it, or nobody can tell what stood here.
+    /// No other replica has the record, or the lost record is unknown.
     None,
 }
 
-/// What proves a pending record from behind.
+/// What proves a lost record by what comes after it.
 #[derive(Clone, Debug)]
 pub enum Successor {
     Unknown,
     /// The partition's next record.
     Record(Box<RecordHeader>),
-    /// The log ends with it: its chain.
+    /// The log ends with the lost record: its chain.
     LogEnd(u64),
 }
 
 impl Corruption {
-    /// As recovery would tell it.
+    /// The damage as recovery reports it.
     #[must_use]
     pub fn damage(&self) -> Damage {
         Damage {
@@ -106,14 +107,14 @@ impl Corruption {
     }
 }
 
-/// One thread's state: scratch, and where it is.
+/// State of the scrubbing thread: buffers, and the position of each round.
 pub struct Scrubber<S: Storage> {
     pub(crate) storage: S,
     pub(crate) stream: Stream,
-    /// For what is written.
+    /// Buffer for blocks that a repair writes.
     pub(crate) scratch: AlignedBuffer,
-    /// The file in the stream's window, 0 = none.
-    pub(crate) loaded: u64,
+    /// The file in the stream's window.
+    pub(crate) loaded: Option<u64>,
     round: ScrubCursor,
     urgent: ScrubCursor,
 }
@@ -125,14 +126,14 @@ type Key = (u64, u64);
 struct ScrubCursor {
     file: u64,
     position: u64,
-    /// Number of the group that is read, 0 before the first record of a file.
+    /// Number of the current group; 0 before the first record of a file.
     group: u64,
-    /// Records of each partition in this group, and the one that is missing between two of them.
+    /// Records of each partition in this group, and the gap between two of them.
     counts: HashMap<Key, RecordCount>,
     holes: Vec<Range<u64>>,
-    /// Ends of the logs as far as they were read without a gap: one a partition.
+    /// Ends of the logs up to which each partition was read without a gap.
     ends: HashMap<Key, LogEnd>,
-    /// Records that are pending with their headers, until the one behind them is seen.
+    /// Records that are lost with their headers, until the record after them is read.
     pending: Vec<Corruption>,
 }
 
@@ -149,7 +150,7 @@ impl<S: Storage> Scrubber<S> {
             storage,
             stream: Stream::default(),
             scratch: AlignedBuffer::new(SCRATCH_BYTES),
-            loaded: 0,
+            loaded: None,
             round: ScrubCursor::default(),
             urgent: ScrubCursor::default(),
         }
@@ -158,13 +159,13 @@ impl<S: Storage> Scrubber<S> {
     /// Read one piece of one file.
     ///
     /// # Errors
-    /// [`StorageError`]: nothing is known of the piece.
+    /// [`StorageError`]: the piece was not checked.
     pub fn scrub(&mut self, plan: &ScrubPlan) -> Result<ScrubDone, StorageError> {
         let number = plan.pin.number;
         let file = self.storage.open(&segment_name(number, plan.pin.shard))?;
-        if self.loaded != number {
+        if self.loaded != Some(number) {
             self.stream.reset();
-            self.loaded = number;
+            self.loaded = Some(number);
         }
         let cursor = if plan.is_urgent { &mut self.urgent } else { &mut self.round };
         if plan.from == 0 || cursor.file != number || cursor.position != plan.from {
@@ -181,8 +182,8 @@ impl<S: Storage> Scrubber<S> {
         let result = cursor.piece(&mut reader);
         let corruptions = reader.corruptions;
         if result.is_err() {
-            // The window may hold anything.
-            self.loaded = 0;
+            // The contents of the window are unknown.
+            self.loaded = None;
         }
         result?;
         let next = (cursor.position < plan.end).then_some(cursor.position);
@@ -191,7 +192,7 @@ impl<S: Storage> Scrubber<S> {
     }
 }
 
-/// One piece while it is read.
+/// The piece that is being read.
 struct PieceReader<'a, S: Storage> {
     storage: &'a S,
     file: &'a S::File,
@@ -201,7 +202,7 @@ struct PieceReader<'a, S: Storage> {
 }
 
 impl<S: Storage> PieceReader<'_, S> {
-    /// As recovery's: of this file, of this group or a later one, within the file.
+    /// As in recovery: of this file, of this group or a later one, and within the file.
     fn sound_header(&mut self, position: u64, group: u64) -> Result<Option<RecordHeader>, StorageError> {
         let header = self.stream.header(self.storage, self.file, position)?;
         Ok(header.filter(|header| {
@@ -215,7 +216,7 @@ impl<S: Storage> PieceReader<'_, S> {
         }))
     }
 
-    /// Where the next sound record begins, or the file's end.
+    /// Position of the next valid record, or the end of the file.
     fn next_sound(&mut self, from: u64, group: u64) -> Result<u64, StorageError> {
         let magic = RECORD_MAGIC.to_le_bytes();
         let mut position = from;
@@ -263,7 +264,7 @@ impl<S: Storage> PieceReader<'_, S> {
 impl ScrubCursor {
     fn begin(&mut self, file: u64) {
         if file != self.file + 1 {
-            // A file between them is not there: what was read before says nothing of what follows.
+            // A file in between is missing: the ends read before say nothing about what follows.
             self.ends.clear();
             self.pending.clear();
         }
@@ -293,7 +294,7 @@ impl ScrubCursor {
         }
         if self.position >= end {
             self.end_group(reader, None);
-            // Told now; what proves them is in the next file, and then they are told again.
+            // Report them now. The record that proves them is in the next file, and then they are reported again.
             reader.corruptions.extend(self.pending.iter().filter(|corruption| corruption.file == self.file).cloned());
         }
         Ok(())
@@ -313,7 +314,7 @@ impl ScrubCursor {
             _ => 0,
         };
         let mut kept = Vec::new();
-        // A directory is bounded; a length beyond that is damage, and is not read into memory.
+        // A directory is bounded: a greater length is damage and must not be read into memory.
         let keep = keep.min(body_bytes(crate::directory::ENTRIES_MAX));
         let check = reader.stream.body(reader.storage, reader.file, position, header, keep, &mut kept)?;
         let is_sound = check.crc == header.body_crc && check.has_clean_padding;
@@ -351,7 +352,7 @@ impl ScrubCursor {
         Ok(())
     }
 
-    /// A log record goes on behind the one before.
+    /// Check that a log record continues the one before.
     fn chain<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, place: Range<u64>, header: &RecordHeader) {
         let key = (header.topic, header.partition);
         let position = Position::new(reader.plan.pin.number, place.start);
@@ -365,14 +366,14 @@ impl ScrubCursor {
                 self.counts.entry(key).or_default().gap.get_or_insert(gap);
             } else if !is_gap {
                 let corruption =
-                    reader.corruption(place, key, Some(header.record_number), "the chain does not go on here");
+                    reader.corruption(place, key, Some(header.record_number), "the record does not continue the chain");
                 reader.corruptions.push(corruption);
             }
         }
         self.ends.insert(key, LogEnd::after(header, position));
     }
 
-    /// The record behind a pending one: what is pending must lead to it.
+    /// A record after a lost one was read: complete the lost record's proof.
     fn match_pending<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, key: Key, header: &RecordHeader) {
         while let Some(at) = self.pending.iter().position(|corruption| (corruption.topic, corruption.partition) == key)
         {
@@ -386,7 +387,7 @@ impl ScrubCursor {
         }
     }
 
-    /// What this store's own records say of where a log goes on.
+    /// Update a log's end by this store's local records.
     fn local(&mut self, key: Key, header: &RecordHeader, kept: &[u8]) {
         match RecordKind::from_number(header.kind) {
             Some(RecordKind::Truncate) => {
@@ -406,7 +407,7 @@ impl ScrubCursor {
         }
     }
 
-    /// The group is read: whose records are missing?
+    /// The group was read: find the partitions whose records are missing.
     fn end_group<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, directory: Option<&Directory>) {
         let holes = std::mem::take(&mut self.holes);
         let counts = std::mem::take(&mut self.counts);
@@ -439,7 +440,7 @@ impl ScrubCursor {
             let waits = matches!(after, Successor::Unknown) && self.pending.len() < PENDING_MAX;
             corruption.proof = Proof::Neighbours { group: self.group, before, after };
             if waits {
-                // What follows is checked against it once it is back.
+                // Later records are checked against it after the repair.
                 self.ends.remove(&key);
                 self.pending.push(corruption);
             } else {
@@ -460,7 +461,7 @@ impl ScrubPlan {
             partition: 0,
             record_number: None,
             proof: Proof::None,
-            why: "bytes of a group are damaged, and its directory does not say whose",
+            why: "bytes of a group are damaged, and its directory does not say of which partition",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! One shard: fills commit groups in memory, plans files, hands jobs to its writer. Pure; lives on the engine's
-//! thread.
+//! One shard: fills commit groups in memory, plans files, and makes jobs for its writer. It is pure and lives on the
+//! engine's thread.
 //!
-//! A group takes records until it or its file is full or the writer asks for it; then the next one opens. No timer is
-//! involved: while one group is written, the next one fills. `local.rs` appends what is this store's own.
+//! A group takes records until the group or its file is full, or the writer is idle; then the next group opens. There
+//! is no timer: while one group is written, the next one fills. `local_records.rs` appends local records.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ use crate::position::Position;
 use crate::space::{NoRoom, Space};
 use crate::staged_bytes::publish_list;
 
-/// One writer's files and groups.
+/// The files and groups of one writer.
 pub struct Shard {
     pub(crate) options: Options,
     pub(crate) space: Space,
@@ -29,9 +29,9 @@ pub struct Shard {
     pub(crate) next_group: u64,
     pub(crate) durable_group: u64,
     pub(crate) is_writing: bool,
-    /// A job that met a full disk before anything was synced.
+    /// A job that failed on a full disk before anything was synced, and the time of the next try.
     pub(crate) retry: Option<(Job, u64)>,
-    /// When the last group is to be proved synced.
+    /// Time at which the last group is to be proved synced by an empty one.
     pub(crate) close_at: Option<u64>,
     pub(crate) failed: Option<String>,
 }
@@ -53,13 +53,13 @@ impl Shard {
         }
     }
 
-    /// The format of files that are begun from now on; the open one keeps its own.
+    /// Set the format of files that are begun from now on; the open file keeps its own.
     pub fn set_format(&mut self, format: u16) {
         self.space.format = format;
     }
 
-    /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical
-    /// part; its `time_ms` is the wall clock and never stored less than the record before.
+    /// Number, chain and place one log record. `header` lacks only number, offset, chain and the physical part. Its
+    /// `time_ms` is the wall clock; the stored time is never less than the one before.
     ///
     /// # Errors
     /// [`RefusedAppend`] with the body; nothing has changed.
@@ -75,11 +75,11 @@ impl Shard {
         self.admit(pool, log, header, body, least)
     }
 
-    /// Place a log record that another replica numbered. It may be older than the fence: what is fenced is who sends
-    /// it, and a new owner sends its predecessors' records too.
+    /// Place a log record that another replica has numbered. Its epoch may be below the fence: the fence applies to the
+    /// sender, and a new owner also sends the records of its predecessors.
     ///
     /// # Errors
-    /// [`Refusal::Mismatch`] when it does not continue this log, else as [`Self::append`].
+    /// [`Refusal::Mismatch`] if the record does not continue this log, otherwise as [`Self::append`].
     pub fn append_numbered<'a>(
         &mut self,
         pool: &mut Pool,
@@ -125,7 +125,7 @@ impl Shard {
         Ok(placement)
     }
 
-    /// Put the record into the open group, which is made when there is none; returns its position in the file.
+    /// Put the record into the open group, opening one if necessary; returns the position in the file.
     pub(crate) fn put<'a>(
         &mut self,
         pool: &mut Pool,
@@ -188,7 +188,7 @@ impl Shard {
         }
     }
 
-    /// Make sure that the open group takes a record of such a body.
+    /// Make sure that the open group has room for a record with this body.
     fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, is_rows: bool) -> Result<(), Refusal> {
         if let Some(why) = &self.failed {
             return Err(Refusal::Failed(why.clone()));
@@ -238,7 +238,7 @@ impl Shard {
         self.next_group += 1;
     }
 
-    /// Take the staging blocks that this shard needs to go on when requests hold all of the pool. Call at start.
+    /// Take the staging blocks with which the shard can continue when requests hold all of the pool. Call it at start.
     pub fn warm(&mut self, pool: &mut Pool) {
         // One for each group that may wait, and one for the group under way.
         if self.staging.is_empty() {

@@ -1,8 +1,7 @@
-//! One shard's files: the open one, the prepared next one, the reserve, and those that may go.
+//! One shard's files: the open one, the prepared next one, the reserve, and those without holders.
 //!
-//! A rotation never allocates: the next file was prepared before, by an earlier job. When that fails for lack of
-//! space, rows are taken as long as the open file has room and refused after; control and local records go on into
-//! the reserve.
+//! A rotation never allocates: an earlier job has prepared the next file. If that failed for lack of space, rows are
+//! accepted while the open file has room, and refused after that. Control and local records continue into the reserve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +14,23 @@ use crate::job::FileStep;
 use crate::position::{FILE_NUMBER_MAX, parse_segment_name, segment_name};
 use crate::storage::StorageError;
 
-/// How long to wait before a full disk is asked again: space comes back by an operator's hand or by retention.
+/// Time until a full disk is tried again. An operator or retention frees space.
 const RETRY_MS: u64 = 1000;
-/// Steps in one job: a group waits behind them.
+/// File steps in one job: the next group waits for them.
 const STEPS_MAX: usize = 16;
 
-/// Segments that nobody needs and that wait to become the next file. Retention frees one shortly after a rotation took
-/// the spare: removed at once, it would be allocated anew at the next rotation (36 ms to remove 256 MiB, and a sync
-/// that allocates costs twice one that overwrites).
+/// Free segments that are kept for the next rotations. Retention usually frees a segment shortly after a rotation took
+/// the spare. If it were removed then, the next rotation would allocate one again: removing 256 MiB takes 36 ms, and a
+/// sync that allocates costs twice one that overwrites.
 const FREE_SEGMENTS_MAX: usize = 2;
-/// For so long: a log that rotates less often does not notice.
+/// How long free segments are kept; a log that rotates more rarely does not need them.
 const FREE_SEGMENT_MS: u64 = 5000;
 
 /// A prepared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
     Missing,
-    /// A step for it is in the job under way or in the next one.
+    /// A step for it is in the job under way, or in the next one.
     Requested,
     Ready {
         bytes: u64,
@@ -42,18 +41,19 @@ pub enum Prepared {
 pub struct OpenFile {
     pub pin: FilePin,
     pub capacity: u64,
-    /// Behind the last closed group.
+    /// End of the last closed group.
     pub end: u64,
-    /// Until the first group took it.
+    /// Set until the first group has taken it.
     pub new_file: Option<NewFile>,
-    /// It was the reserve: rows would fill it, and the records that make space again would have no place.
+    /// The open file was the reserve. Rows may not use it: they would fill it, and the records that free space would
+    /// have no room.
     pub is_reserve: bool,
 }
 
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
-    /// Of the files that are begun from now on.
+    /// Format of files that are begun from now on.
     pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
@@ -63,29 +63,30 @@ pub struct Space {
     pub open_file: Option<OpenFile>,
     spare: Prepared,
     reserve: Prepared,
-    /// Numbers in the names of the spare and the reserve.
+    /// Serial numbers in the names of the spare and the reserve.
     spare_serial: u64,
     reserve_serial: u64,
-    /// Newest file whose first group is with the writer or durable, 0 = none in this run.
-    begun_file: u64,
-    /// What the spare's name says of it: `begun_file` when it was asked for.
-    spare_behind: u64,
-    /// Segments that this shard looks after, with their lengths; the open one included.
+    /// Newest file whose first group is with the writer or durable, in this run.
+    begun_file: Option<u64>,
+    /// Value of `begun_file` when the spare was requested; its name says so.
+    spare_behind: Option<u64>,
+    /// Segments of this shard with their lengths, the open one included.
     pub files: BTreeMap<u64, (FilePin, u64)>,
-    /// Where files end that take no group any more, and their last groups; 0 = of an earlier run.
+    /// (end, last group) of files that take no more groups; last group 0 = of an earlier run.
     pub sealed: BTreeMap<u64, (u64, u64)>,
-    /// Segments that nobody needs any more.
+    /// Segments without holders.
     free: Vec<FilePin>,
-    /// Numbers of those that a job is about to rename or remove: on disk until it is known that they are not.
+    /// Numbers of free segments in a job that renames or removes them: they count as on disk until the job has
+    /// succeeded.
     leaving: Vec<u64>,
-    /// Until when free segments wait to be used again.
+    /// Time until which free segments are kept.
     keep_until_ms: Option<u64>,
-    /// Set while the spare cannot be made; the time of the next try.
+    /// Set while the spare cannot be made: the time of the next try.
     full_until_ms: Option<u64>,
     rows_refused: bool,
 }
 
-/// There is no room in the open file, and no next file.
+/// The open file has no room, and there is no next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The next file is being prepared.
@@ -93,16 +94,16 @@ pub enum NoRoom {
     DiskFull,
 }
 
-/// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until
-/// the first group in it is written. `behind`: it was made after this segment of the shard had a durable group, and
-/// is used up before that one may go, so where it stands, this segment or a newer one must stand, too; 0 = it says
-/// nothing.
+/// Name of a prepared file. Each serial number is used once in a run, because a spare keeps its name until its first
+/// group is written. `behind` is the shard's newest segment with a durable group when the spare was made. The spare is
+/// used before that segment can be removed, so while the spare exists, that segment or a newer one must exist. 0 = it
+/// names no segment.
 #[must_use]
 pub fn spare_name(shard: u16, serial: u64, behind: u64) -> String {
     format!("spare-{shard:04x}-{serial:x}-{behind:x}.free")
 }
 
-/// The shard and the segment that a spare's name speaks of.
+/// The shard and the segment in a spare's name.
 #[must_use]
 pub fn parse_spare_name(name: &str) -> Option<(u16, u64)> {
     let mut parts = name.strip_prefix("spare-")?.strip_suffix(".free")?.split('-');
@@ -116,7 +117,7 @@ pub fn reserve_name(shard: u16, serial: u64) -> String {
     format!("reserve-{shard:04x}-{serial:x}.free")
 }
 
-/// True for files that hold nothing: they may be removed or used for anything.
+/// True for files without contents, which may be removed or used again.
 #[must_use]
 pub fn is_prepared_name(name: &str) -> bool {
     (name.starts_with("spare-") || name.starts_with("reserve-")) && name.strip_suffix(".free").is_some()
@@ -144,8 +145,8 @@ impl Space {
             reserve: Prepared::Missing,
             spare_serial: 0,
             reserve_serial: 0,
-            begun_file: 0,
-            spare_behind: 0,
+            begun_file: None,
+            spare_behind: None,
             files: BTreeMap::new(),
             sealed: BTreeMap::new(),
             free: Vec::new(),
@@ -156,7 +157,7 @@ impl Space {
         }
     }
 
-    /// What recovery found or made.
+    /// Set the prepared files that recovery found or made.
     pub fn set_prepared(&mut self, spare: Prepared, reserve: Prepared) {
         (self.spare, self.reserve) = (spare, reserve);
         if spare == Prepared::Missing {
@@ -164,8 +165,8 @@ impl Space {
         }
     }
 
-    /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file
-    /// begins with.
+    /// Make sure that the open file has room for a group of `bytes`. `first_group` is the number of the first group in
+    /// a new file.
     pub fn ensure_room(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
         let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
         if has_room && !(is_rows && self.is_in_reserve()) {
@@ -201,10 +202,10 @@ impl Space {
         self.open_file.as_ref().is_some_and(|open_file| open_file.is_reserve)
     }
 
-    /// Whether rows may be appended although the open file was the reserve: only behind it, in the next one.
+    /// Check that rows have room in a next file, while the open one is the reserve.
     ///
     /// # Errors
-    /// There is no next one.
+    /// [`NoRoom`] if there is no next file.
     pub fn check_behind_reserve(&mut self, bytes: u64) -> Result<(), NoRoom> {
         let needed = FILE_HEADER_BYTES as u64 + bytes;
         match self.spare {
@@ -236,22 +237,25 @@ impl Space {
     }
 
     fn spare_name(&self) -> String {
-        spare_name(self.shard, self.spare_serial, self.spare_behind)
+        spare_name(self.shard, self.spare_serial, self.spare_behind.unwrap_or(0))
     }
 
     /// L7.
     pub fn has_what_spare_names(&self) -> bool {
-        let is_there = self.spare_behind == 0 || self.files.range(self.spare_behind..).next().is_some();
+        let is_there = self.spare_behind.is_none_or(|behind| self.files.range(behind..).next().is_some());
         is_there || self.spare == Prepared::Missing
     }
 
-    /// The next job writes the first group of this file, and does its steps when that is durable.
+    /// The next job writes the first group of this file, and does its file steps after that is durable.
     pub fn on_begin(&mut self, number: u64) {
-        assert!(number > self.begun_file, "a shard's files are begun in the order of their numbers (L3)");
-        self.begun_file = number;
+        assert!(
+            self.begun_file.is_none_or(|begun| number > begun),
+            "a shard's files are begun in the order of their numbers (L3)"
+        );
+        self.begun_file = Some(number);
     }
 
-    /// Steps for the next job: prepare what is missing, remove what nobody needs.
+    /// File steps for the next job: prepare missing files, remove free segments.
     pub fn steps(&mut self, now_ms: u64) -> Vec<FileStep> {
         let mut steps = Vec::new();
         let may_ask = self.full_until_ms.is_none_or(|until| now_ms >= until) || !self.free.is_empty();
@@ -275,7 +279,7 @@ impl Space {
         steps
     }
 
-    /// How many free segments stay for now.
+    /// Number of free segments to keep for now.
     fn free_segments_to_keep(&mut self, now_ms: u64) -> usize {
         if self.free.is_empty() {
             self.keep_until_ms = None;
@@ -296,7 +300,7 @@ impl Space {
         }
     }
 
-    /// When `steps` has something to do; 0 = now.
+    /// The time at which `steps` has something to do; 0 = now.
     pub fn next_steps_ms(&self) -> Option<u64> {
         let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { FREE_SEGMENTS_MAX };
         if crowded || self.wants_reserve() {
@@ -311,7 +315,7 @@ impl Space {
         self.reserve == Prepared::Missing && self.reserve_bytes > 0 && self.full_until_ms.is_none()
     }
 
-    /// Take the outcome of a step. An error that is not a full disk is given back.
+    /// Take the outcome of a step. Errors other than a full disk are returned.
     pub fn on_step(
         &mut self,
         step: &FileStep,
@@ -319,7 +323,7 @@ impl Space {
         now_ms: u64,
     ) -> Result<(), StorageError> {
         if let (FileStep::Recycle { segment, .. } | FileStep::Remove { segment }, Ok(())) = (step, outcome) {
-            // Of one that failed nobody knows: it counts as there until the next start.
+            // The outcome of a failed step is unknown: the file counts as on disk until the next start.
             let gone = parse_segment_name(segment).map(|(number, _)| number);
             self.leaving.retain(|number| Some(*number) != gone);
         }
@@ -347,13 +351,13 @@ impl Space {
         Ok(())
     }
 
-    /// The disk told at a write that it is full.
+    /// A write found the disk full.
     pub fn on_full_write(&mut self, now_ms: u64) {
         self.full_until_ms = Some(now_ms + RETRY_MS);
         self.rows_refused = true;
     }
 
-    /// A write went through: with a next file at hand the disk is not full any more.
+    /// A write succeeded: with a prepared next file the disk is no longer full.
     pub fn on_write(&mut self) {
         if matches!(self.spare, Prepared::Ready { .. }) {
             (self.full_until_ms, self.rows_refused) = (None, false);
@@ -364,19 +368,19 @@ impl Space {
         self.full_until_ms.is_some() && self.rows_refused
     }
 
-    /// Closed segments whose groups are all durable, oldest first.
+    /// Closed segments, oldest first.
     pub fn closed(&self) -> impl Iterator<Item = &FilePin> {
         let open_file = self.open_file.as_ref().map_or(u64::MAX, |open_file| open_file.pin.number);
         self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != open_file)
     }
 
-    /// Numbers of segments that a start would find, those that nobody needs any more included.
+    /// Numbers of segments that a start would find, free ones included.
     pub fn on_disk(&self) -> impl Iterator<Item = u64> + '_ {
         let free = self.free.iter().map(|pin| pin.number);
         self.files.keys().copied().chain(free).chain(self.leaving.iter().copied())
     }
 
-    /// Nobody but this shard needs the segment: its space may be used again.
+    /// The shard is the only holder of the segment: its space may be used again.
     pub fn release(&mut self, number: u64) {
         self.sealed.remove(&number);
         if let Some((pin, _)) = self.files.remove(&number) {
@@ -384,7 +388,7 @@ impl Space {
         }
     }
 
-    /// Bytes that segments and prepared files of this shard take.
+    /// Bytes of this shard's segments and prepared files.
     pub fn disk_bytes(&self) -> u64 {
         let prepared = [self.spare, self.reserve].map(|prepared| match prepared {
             Prepared::Ready { bytes, .. } => bytes,

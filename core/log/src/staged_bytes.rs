@@ -1,12 +1,15 @@
-//! How many bytes a publish brings: staged records count where they got offsets, not where they lie. Rebuilt from the
-//! log as the index is.
+//! Bytes of staged records until a publish adds them to the sizes by which retention decides.
+//!
+//! They count where the publish gives them offsets. Counted where they lie, those of a log's first publish were
+//! missing, rows of a dead attempt displaced rows that readers had, and a start computed another size. Recovery
+//! rebuilds the counts from the log, as it does the index.
 
 use std::collections::VecDeque;
 
 /// Staged records that may still be published, and the last publishes.
 #[derive(Debug, Default)]
 pub(crate) struct StagedBytes {
-    /// (record number, bytes), in the order of their numbers.
+    /// (record number, bytes), by number.
     unpublished: VecDeque<(u64, u64)>,
     publishes: VecDeque<PublishEntry>,
 }
@@ -14,16 +17,16 @@ pub(crate) struct StagedBytes {
 #[derive(Clone, Copy, Debug)]
 struct PublishEntry {
     record: u64,
-    /// Staged records that it lists.
+    /// First of the staged records that it lists.
     first: u64,
     last: u64,
     bytes: u64,
 }
 
-/// Twice as many batches as a node lets be open in a partition: 2 MiB. Of more, only dead ones under a stage that is
-/// open all that time, the oldest are forgotten: their publish counts too little, and retention comes later.
+/// Twice the number of batches that a node allows open in a partition; 2 MiB. Only dead records under a stage that
+/// stays open exceed it. Then the oldest are forgotten: their publish counts too few bytes, and retention comes later.
 const UNPUBLISHED_MAX: usize = 131_072;
-/// Older publishes are on a quorum long since, and never taken back. 2 KiB.
+/// Older publishes have long been durable on a quorum and are never truncated. 2 KiB.
 const PUBLISHED_MAX: usize = 64;
 
 impl StagedBytes {
@@ -35,7 +38,7 @@ impl StagedBytes {
         self.unpublished.push_back((record, bytes));
     }
 
-    /// The staged records of this list have offsets now; their bytes.
+    /// Give the listed staged records their offsets; returns their bytes.
     pub fn publish(&mut self, record: u64, list: &[u64]) -> u64 {
         let mut bytes = 0;
         for staged in list {
@@ -53,7 +56,7 @@ impl StagedBytes {
         bytes
     }
 
-    /// Nothing that was staged before this record (`None`: at all, so far) will be published.
+    /// Staged records before this one will not be published; `None`: none of those so far.
     pub fn forget(&mut self, before: Option<u64>) {
         let dead = self.unpublished.partition_point(|unpublished| before.is_none_or(|before| unpublished.0 < before));
         self.unpublished.drain(..dead);
@@ -62,7 +65,7 @@ impl StagedBytes {
         }
     }
 
-    /// Records from this number on never were.
+    /// Truncate: records from this number on do not exist.
     pub fn cut(&mut self, next_record: u64) {
         self.unpublished.truncate(self.unpublished.partition_point(|unpublished| unpublished.0 < next_record));
         while self.publishes.back().is_some_and(|publishes| publishes.record >= next_record)
@@ -71,8 +74,9 @@ impl StagedBytes {
             if last.first >= next_record {
                 continue;
             }
-            // What it publish_list waits again, as one: the metadata has decided, and it is published with the same list. Of a
-            // list that was cut itself about the share that is left.
+            // The staged records that the publish lists wait again, as one entry: the commit is in the metadata, so
+            // they are published again with the same list. If the list itself was truncated, its bytes are divided in
+            // proportion.
             let (left, all) = (next_record.min(last.last + 1) - last.first, last.last + 1 - last.first);
             let bytes = u128::from(last.bytes) * u128::from(left) / u128::from(all);
             let at = self.unpublished.partition_point(|unpublished| unpublished.0 < last.first);
@@ -80,7 +84,7 @@ impl StagedBytes {
         }
     }
 
-    /// Give back memory that is not needed now.
+    /// Free memory that is not needed now.
     pub fn trim_memory(&mut self) {
         self.unpublished.shrink_to_fit();
         self.publishes.shrink_to_fit();
@@ -91,7 +95,8 @@ impl StagedBytes {
     }
 }
 
-/// Numbers of the staged records that a publish record with this body lists (docs/protocol.md, "Rows that were staged").
+/// Numbers of the staged records that a publish record with this body lists (docs/protocol.md, "Rows that were
+/// staged").
 pub(crate) fn publish_list(body: &[u8]) -> Vec<u64> {
     let batches = body.get(24..).unwrap_or_default().chunks_exact(16);
     batches.map(|batch| u64::from_le_bytes(batch[..8].try_into().expect("8 bytes"))).collect()

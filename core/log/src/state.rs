@@ -1,29 +1,29 @@
 //! Bodies of the local kinds: what this store keeps of one partition besides its log records.
 //!
-//! A state record's body is [`LogState`], then the node's blob. A truncate record's body is the [`LogEnd`]
-//! that the log ends at. Fence and start records carry all they say in their headers.
+//! The body of a state record is a [`LogState`] and the node's blob. The body of a truncate record is the [`LogEnd`] at
+//! which the log ends. Fence and start records have everything in their headers.
 
 use crate::log_end::LogEnd;
 use crate::position::Position;
 
-/// All that the log itself needs to recover one partition from here on.
+/// What the log needs to recover one partition from this record on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     pub end: LogEnd,
-    /// No append below this epoch.
+    /// Appends below this epoch are refused.
     pub fence: u64,
     /// First offset that may be read.
     pub start_offset: u64,
-    /// The partition was dropped: nothing before this record counts.
+    /// The partition was dropped: records before this one do not count.
     pub dropped: bool,
-    /// An operator ended the quarantine: damage before this record is known and accepted.
+    /// An operator ended the quarantine: damage before this record is accepted.
     pub released: bool,
-    /// The log begins at the head with what another replica's log goes on with; nothing before this record counts. The
-    /// chain before is not known: the first record's own covers it.
+    /// The log was bootstrapped at `end` and continues with another replica's records; records before this one do not
+    /// count. The chain before it is unknown: the first record's own chain is accepted.
     pub anchored: bool,
 }
 
-/// Bytes of a head in a body.
+/// Bytes of a log end in a body.
 pub const LOG_END_BYTES: usize = 48;
 /// Bytes of a [`LogState`] in a body, a multiple of 64.
 pub const STATE_BYTES: usize = 128;
@@ -32,7 +32,7 @@ const FLAG_DROPPED: u64 = 1;
 const FLAG_RELEASED: u64 = 2;
 const FLAG_ANCHORED: u64 = 4;
 
-/// The head as bytes, position included: it is this store's own, as the record is.
+/// The log end as bytes. The position is included: it is this store's own, as the record is.
 #[must_use]
 pub fn write_log_end(end: &LogEnd) -> [u8; LOG_END_BYTES] {
     let words = [end.next_record, end.next_offset, end.chain, end.last_time_ms, end.last_position.0, end.owner_epoch];
@@ -93,7 +93,7 @@ impl LogState {
     }
 }
 
-/// The head to begin at, and the node's part. `None` if it is no such state.
+/// The end at which to bootstrap, and the node's part. `None` if the body is no such state.
 #[must_use]
 pub fn read_anchor(body: &[u8]) -> Option<(LogEnd, &[u8])> {
     let state = LogState::read(body)?;

@@ -1,21 +1,21 @@
-//! The callback of recovery: each partition's records, for state that is built from them.
+//! The callback by which recovery reports records, so that the node can rebuild its own state.
 
 use ringfence_wire::RecordHeader;
 
-/// Receives every partition's records in its order (partitions interleave).
+/// Receives the records of all partitions, each partition's in its order (partitions interleave).
 pub trait Visitor {
-    /// Everything known of the partition so far is replaced by this; `blob` is what the node gave to `append_state`.
+    /// Replace everything known about the partition; `blob` is the node's part given to `append_state`.
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]);
-    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind; empty
-    /// when the body is damaged.
+    /// A log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind, and empty
+    /// if the body is damaged.
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]);
-    /// Records from this number on never were: forget what they said.
+    /// Records from this number on were truncated: undo their effect.
     fn truncate(&mut self, topic: u64, partition: u64, next_record: u64);
     /// The partition was dropped.
     fn dropped(&mut self, topic: u64, partition: u64);
 }
 
-/// A visitor that looks at nothing.
+/// A visitor that ignores everything.
 pub struct NoVisitor;
 
 impl Visitor for NoVisitor {

@@ -1,7 +1,7 @@
-//! Does what a job says, on the shard's writer thread.
+//! Perform jobs on the shard's writer thread.
 //!
-//! A file gets its segment name only after its header and first group are synced under the name that it had before: a
-//! segment without a sound header is damage, never a crash. After a failed sync the writer touches nothing any more
+//! A file gets its segment name only after its header and first group are synced under its previous name. So a segment
+//! without a valid header is damage and never the result of a crash. After a failed sync the writer does nothing more
 //! (L1).
 
 use std::io::IoSlice;
@@ -13,14 +13,14 @@ use crate::file_header::FILE_HEADER_BYTES;
 use crate::job::{FileStep, GroupWrite, Job, JobDone};
 use crate::storage::{Storage, StorageError};
 
-/// Zeros written ahead of small groups in a file whose blocks were never written: a sync that allocates costs twice
-/// one that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md), and this pays it once a
-/// MiB.
+/// Zeros written ahead of small groups in a file whose blocks were never written. A sync that allocates costs twice one
+/// that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md); with this it is paid once for
+/// each MiB.
 const AHEAD_BYTES: usize = 1 << 20;
-/// Above this the group itself is most of the cost, and writing ahead would only double it.
+/// For larger groups writing ahead would only double the cost.
 const AHEAD_GROUP_BYTES_MAX: u64 = 128 << 10;
 
-/// One shard's open file, and the storage it stands on.
+/// A shard's open file and its storage.
 pub struct Writer<S: Storage> {
     storage: S,
     open: Option<Open<S::File>>,
@@ -32,7 +32,7 @@ pub struct Writer<S: Storage> {
 struct Open<F> {
     segment: String,
     file: F,
-    /// Blocks below this have been written before.
+    /// Blocks below this were written before.
     written_until: u64,
 }
 
@@ -48,7 +48,7 @@ impl<S: Storage> Writer<S> {
         }
     }
 
-    /// Perform one job: blocks for as long as the disk takes.
+    /// Perform one job; it blocks for as long as the disk takes.
     pub fn perform(&mut self, job: Job) -> JobDone {
         let outcome = match (&self.failed, &job.write) {
             (Some(error), _) => Err(error.clone()),
@@ -62,7 +62,7 @@ impl<S: Storage> Writer<S> {
                     steps.push(self.step(step));
                 }
             }
-            // A full disk is told before anything was synced: the group can be tried again.
+            // A full disk is reported before anything was synced: the group can be tried again.
             Err(StorageError::Full) => {}
             Err(error) => self.failed = Some(error.clone()),
         }
@@ -105,7 +105,7 @@ impl<S: Storage> Writer<S> {
             FileStep::Allocate { name, bytes } => self.storage.allocate(name, *bytes)?,
             FileStep::Recycle { segment, name, bytes } => {
                 self.storage.rename(segment, name)?;
-                // Durable before the file is written to: else old name and new bytes could meet after a crash.
+                // Durable before the file is written: otherwise a crash could combine the old name with new bytes.
                 self.storage.sync_directory()?;
                 self.storage.allocate(name, *bytes)?;
             }
@@ -115,7 +115,7 @@ impl<S: Storage> Writer<S> {
     }
 }
 
-/// How many zeros to write behind the group.
+/// Number of zeros to write after the group.
 fn zeros_ahead(written_until: u64, end: u64, write: &GroupWrite) -> usize {
     if end <= written_until || write.bytes > AHEAD_GROUP_BYTES_MAX {
         return 0;

@@ -300,7 +300,7 @@ impl Run {
             if self.random.chance(2, 3) {
                 self.storage.set_faults(Faults { syncs_until_failure: Some(0), ..self.faults });
                 if let Some(job) = self.store.shards[shard].take_job(self.store.now_ms) {
-                    under_way[shard] = Some(job.group).filter(|group| *group > 0);
+                    under_way[shard] = job.group;
                     drop(self.store.writers[shard].perform(job));
                 }
             }

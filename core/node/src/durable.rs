@@ -20,7 +20,7 @@ impl Engine {
         let shard = done.shard;
         let written = if self.sync.streaming > 0 { done.take_durable_group() } else { None };
         let at = usize::from(shard);
-        let had_group = done.group > 0;
+        let had_group = done.group.is_some();
         let progress = self.shards[at].on_done(done, now.mono_ms);
         if let ShardStatus::Failed(why) = &progress.status {
             let why = why.clone();

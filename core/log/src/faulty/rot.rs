@@ -1,8 +1,8 @@
-//! Bit rot at a place that the seed chooses.
+//! Bit rot at a seeded random place.
 
 use super::{FaultyDisk, State};
 
-/// One stored byte that is not any more what was written.
+/// A stored byte that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BitRot {
     pub file: String,
@@ -11,12 +11,12 @@ pub struct BitRot {
     pub mask: u8,
 }
 
-/// Draws before giving up on a file whose bytes are mostly on their way: a rare case, and the next call tries again.
+/// Tries in a file whose bytes are mostly pending. Failing is rare, and the next call tries again.
 const DRAWS_MAX: usize = 16;
 
 impl FaultyDisk {
-    /// Flip a bit of one synced byte in a file that `is_wanted`. Never in what the last sync of the file covered: rot
-    /// there looks like a torn write, and no log can tell the two apart. `None` if there is no such byte.
+    /// Flip a bit of one synced byte in a file that `is_wanted`. Bytes of the file's last sync are left out: rot there
+    /// looks like a torn write, and no log can tell the two apart. `None` if there is no such byte.
     ///
     /// # Panics
     /// Never: names lead to files.
