@@ -187,7 +187,7 @@ impl Engine {
     /// Full validation, with its panics counted.
     pub(crate) fn check_body(&mut self, at: At, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
         let checked = check_body(&self.partitions[at], header, bytes);
-        self.counters.inflated_bytes += ringfence_batch::take_inflated_bytes() as u64;
+        self.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
         if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
             self.counters.body_panics += 1;
         }
