@@ -18,6 +18,7 @@ from ringfence.native.errors import (
     RerouteError,
     RetriableError,
     RingfenceError,
+    TruncatedError,
 )
 from ringfence.network.request import Ask, owner_silent
 
@@ -178,6 +179,7 @@ def spans(
         NotFoundError: `start` names a partition that the topic does not have.
         InvalidArgumentError: `start` is of no known form, the message names the forms; or it lies behind the
             mark, where no row is that a reader could have read.
+        TruncatedError: it is a position, and the log does not have the row before it any more.
     """
     marks = ends(link, tables, layout, partitions, deadline)
     positions = _positions(link, tables, layout, marks, start, deadline)
@@ -259,14 +261,34 @@ def _whole_numbers(given: object) -> list[int]:
 
 
 def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
-    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows."""
-    if position is not None and position.offset > mark.end:
+    """A place that the log has not reached is of another log, or a slip: waiting there would skip rows.
+
+    Raises:
+        TruncatedError: the place has an epoch (its row was read once), and the log does not have the row.
+    """
+    if position is None or position.offset < mark.end:
+        return  # the first FETCH compares the epoch
+    if position.offset > mark.end and not position.epoch:
         raise InvalidArgumentError(
             f'start: the log ends at {mark.end}; begin at most there ("latest")',
             topic=layout.name,
             partition=mark.partition,
             offset=position.offset,
         )
+    if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
+        return
+    why = (
+        f"is of epoch {mark.epoch}" if position.offset == mark.end else f"is not there: it ends at {mark.end}"
+    )
+    raise TruncatedError(
+        f"the log has another history now: the row before {position.offset}, which was of epoch "
+        f"{position.epoch}, {why}; go on at the log start, or at a place of your own",
+        topic=layout.name,
+        partition=mark.partition,
+        offset=position.offset,
+        epoch=position.epoch,
+        start_offset=mark.start,
+    )
 
 
 def offsets_at(
