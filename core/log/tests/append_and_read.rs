@@ -1,10 +1,10 @@
-//! What is appended is durable in order, recovered as it was, and read back verbatim.
+//! Appended records are durable in order, recovered unchanged, and read back verbatim.
 
 use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{FaultyDisk, SeededRandom};
 use ringfence_log::{Disk, ReadFrom, Reader, Storage};
 
-/// Appends of mixed sizes to some partitions, then recovery, then reads in pieces.
+/// Appends of mixed sizes to several partitions, then recovery, then reads in pieces.
 fn round_trip<S: Storage>(storage: &S, seed: u64) {
     let mut random = SeededRandom::new(seed);
     let mut store = Store::open(storage, &small());
@@ -55,8 +55,7 @@ fn what_is_appended_is_recovered_and_read_back_from_a_real_directory() {
     }
 }
 
-/// Found by a simulated cluster: a fetch of durable rows failed because the file of the row behind them was not there
-/// yet.
+/// Found by a simulated cluster: a fetch of durable rows failed because the file of the next row did not exist yet.
 #[test]
 fn what_is_below_the_mark_is_read_while_what_lies_behind_it_is_not_written() {
     for seed in 0..40 {
@@ -131,7 +130,7 @@ fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() 
     let mut store = Store::open(&storage, &options);
     for round in 0..60u64 {
         for partition in 0..PARTITIONS {
-            // The first one has large intervals, the others lie scattered between them.
+            // The first partition has large intervals; the records of the others lie scattered in them.
             let body = [&round.to_le_bytes()[..], &partition.to_le_bytes()[..]].concat();
             store.put(1, partition, 1, &body);
         }
@@ -154,7 +153,7 @@ fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() 
     assert!(most.max().unwrap() <= 4096);
 }
 
-/// More files than a reader keeps open lie between two entries of an index that was thinned out.
+/// Between two entries of a thinned index lie more files than a reader keeps open.
 #[test]
 fn a_thin_index_leads_through_any_number_of_files() {
     const RECORDS: u64 = 600;

@@ -1,5 +1,6 @@
-//! Random appends, cuts, log starts, drops, returns and retention; then the power goes at a random moment, in the middle of
-//! a write or not. What was reported durable is there, exactly and in order; of the rest, whole groups or nothing.
+//! Random appends, truncations, log starts, drops, re-creations and retention, then a power cut at a random moment,
+//! also in the middle of a write. Everything reported durable is there, exactly and in order; of the rest, whole groups
+//! or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +11,12 @@ use ringfence_wire::crc_of;
 
 type Key = (u64, u64);
 
-/// What one partition should hold.
+/// The expected contents of one partition.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Model {
-    /// (head behind the record, first offset, CRC of the body)
+    /// (log end after the record, first offset, CRC of the body)
     records: Vec<(LogEnd, u64, u32)>,
-    /// What its first record follows.
+    /// The log end before the first record.
     begin: LogEnd,
     start_offset: u64,
     fence: u64,
@@ -30,9 +31,9 @@ enum Op {
     Fence(u64),
     State,
     Drop,
-    /// It begins anew, behind this head.
+    /// The log is bootstrapped at this end.
     Anchor(LogEnd),
-    /// With whatever is appended first behind a drop.
+    /// A new log begins with the first append after a drop.
     Anew,
 }
 
@@ -81,9 +82,9 @@ struct Run {
     open: Vec<Vec<(u64, Key, Op)>>,
     next_partition: u64,
     keys: Vec<Key>,
-    /// Came back; nothing was appended since.
+    /// Created again, and nothing appended since.
     anew: BTreeSet<Key>,
-    /// Came back since the last crash.
+    /// Created again since the last crash.
     revived: BTreeSet<Key>,
     came_back: u32,
 }
@@ -160,7 +161,7 @@ impl Run {
 
     fn append(&mut self, key: Key) {
         if !self.store.logs.contains_key(&key) && self.models.get(&key).is_some_and(|model| model.is_dropped) {
-            // Nothing of it was left on disk: it is like one that never was.
+            // Nothing of it is left on disk: it equals a partition that never existed.
             self.models.remove(&key);
         }
         if self.store.logs.get(&key).is_some_and(PartitionLog::is_anchored) {
@@ -179,7 +180,7 @@ impl Run {
         }
     }
 
-    /// What stands behind an anchor comes from the owner, numbered, with a chain that nobody here can check.
+    /// Records after a bootstrap come from the owner, numbered, with a chain that this store cannot check.
     fn follow(&mut self, key: Key) {
         let (body, chain) = (body(&mut self.random, 3_000), self.random.below(u64::MAX));
         match self.store.append_numbered(key.0, key.1, &body, chain) {
@@ -199,7 +200,7 @@ impl Run {
         self.local(key, |shard, pool, log| shard.append_start(pool, log, offset), Op::Start(offset));
     }
 
-    /// Cut to the end of a random record above the log start that is known.
+    /// Truncate to the end of a random record above the known log start.
     fn truncate(&mut self, key: Key) {
         let mut model = self.models.get(&key).cloned().unwrap_or_default();
         for (_, _, op) in self.open.iter().flatten().filter(|(_, open, _)| *open == key) {
@@ -214,7 +215,7 @@ impl Run {
         self.local(key, |shard, pool, log| shard.append_truncate(pool, log, to), Op::Truncate(to.next_record));
     }
 
-    /// What a replica does that lacks the beginning of its owner's log; one that follows another owner goes back by it.
+    /// As a replica that lacks the beginning of its owner's log; under another owner the bootstrap may go back.
     fn anchor(&mut self, key: Key) {
         let Some(log) = self.store.logs.get(&key) else { return };
         let records = log.end().next_record;
@@ -242,7 +243,7 @@ impl Run {
         }
     }
 
-    /// A dropped partition is here again, its bodies punched before, after, or never.
+    /// Create a dropped partition again, with its bodies punched before, after, or never.
     fn recreate(&mut self) {
         let dropped = self.store.logs.iter().filter(|(_, log)| log.is_dropped()).map(|(key, _)| *key);
         let dropped: Vec<Key> = dropped.collect();
@@ -292,7 +293,7 @@ impl Run {
         }
     }
 
-    /// The power goes, perhaps with a job of each shard under way; then everything is compared.
+    /// Cut the power, perhaps with a job of each shard under way, then compare everything.
     fn crash(&mut self, seed: u64) {
         let mut under_way = Vec::new();
         for shard in 0..self.store.shards.len() {
@@ -312,7 +313,7 @@ impl Run {
         let report = &self.store.report;
         assert_eq!(report.damage, vec![], "seed {seed}: a crash is not damage");
         for (shard, group) in under_way.into_iter().enumerate() {
-            // A group under way counts as a whole or not at all: the first partition that tells decides for all.
+            // A group under way counts as a whole or not at all: the first partition that shows it decides for all.
             if let Some(group) = group {
                 let mut with = self.models.clone();
                 for (_, key, op) in self.open[shard].iter().filter(|(of, _, _)| *of <= group) {
@@ -341,7 +342,7 @@ impl Run {
     fn equals(&self, key: Key, model: &Model) -> bool {
         match self.store.logs.get(&key) {
             None => model.is_dropped || (model.end() == LogEnd::default() && model.fence == 0),
-            // Empty: `retain` alone wrote a state of it since it came back.
+            // Empty: only `retain` has written a state of it since it was created again.
             Some(log) if model.is_dropped => {
                 let is_empty = log.end().next_record == 0 && log.end_offset() == 0;
                 log.is_dropped() || (is_empty && self.revived.contains(&key) && log.fence() == model.fence)
@@ -369,7 +370,7 @@ impl Run {
     }
 }
 
-/// How often a partition came back.
+/// Returns how often a partition was created again.
 fn run(seed: u64, faults: Faults) -> u32 {
     let mut run = Run::new(seed, faults);
     for _ in 0..3 {
@@ -381,7 +382,7 @@ fn run(seed: u64, faults: Faults) -> u32 {
     run.came_back
 }
 
-/// Seeds from 0 on; `RINGFENCE_SEEDS` asks for more than the default.
+/// Seeds from 0 on; `RINGFENCE_SEEDS` sets their number.
 fn seeds() -> u64 {
     std::env::var("RINGFENCE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1000)
 }

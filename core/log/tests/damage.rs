@@ -1,4 +1,4 @@
-//! One flipped byte in a synced group: found, named, and confined to the partition whose record it hit.
+//! One flipped byte in a synced group is found, named, and confined to the partition of its record.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ type Key = (u64, u64);
 /// One record on disk.
 struct Found {
     from: u64,
-    /// Behind header and body.
+    /// End of header and body.
     sound_until: u64,
     until: u64,
     header: RecordHeader,
@@ -67,7 +67,7 @@ fn sound(storage: &FaultyDisk) -> Sound {
     Sound { ends: store.crash_heads(), rows }
 }
 
-/// Flip one byte, open, and compare: `hit` is the partition whose record the byte belongs to.
+/// Flip one byte, open, and compare: `hit` is the partition of the byte's record.
 fn flip(storage: &FaultyDisk, sound: &Sound, file: &str, position: u64, hit: Option<Key>) {
     let storage = storage.copy();
     storage.flip(file, usize::try_from(position).unwrap(), 0x20);
@@ -137,7 +137,7 @@ fn lost_sectors_never_pass_for_a_sound_partition() {
         let until = found.iter().filter(|record| record.header.group < last_group).map(|record| record.until).max();
         let sectors = 1 + random.below(16);
         let from = (4096 + random.below(until.unwrap() - 4096)) / 512 * 512;
-        // Whole sectors read as zeros: headers, bodies and directories at once.
+        // Whole sectors read as zeros: headers, bodies and directories together.
         for position in from..(from + sectors * 512).min(until.unwrap()) {
             let at = usize::try_from(position).unwrap();
             storage.flip(file, at, content[at]);
@@ -243,7 +243,7 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
 
 #[test]
 fn a_record_of_an_unknown_kind_ends_a_start_and_nothing_is_touched() {
-    // 4 has its number reserved: skipped in silence, what it says of producers would be lost.
+    // 4 is a reserved number: skipped silently, what such a record says about producers would be lost.
     for kind in [4, 7, 38, 200] {
         let storage = filled(8);
         let segments: Vec<String> =

@@ -1,4 +1,4 @@
-//! How often the disk is asked: what a busy disk costs is how often a reader waits for it.
+//! The number of disk reads: on a busy disk the reader waits for each of them.
 
 use crate::support::{Store, small};
 use ringfence_log::faulty::FaultyDisk;
@@ -21,8 +21,8 @@ fn read(storage: &FaultyDisk, store: &mut Store<FaultyDisk>, record: u64, bytes:
     (storage.counts().reads - before, done.records)
 }
 
-/// Bodies of a MiB are what producers send, and with its header such a record is above a MiB: its last bytes must not
-/// cost a second look. Then four of them are read at once.
+/// Producers often send bodies of a MiB, and with its header such a record is above a MiB: its last bytes must not cost
+/// a second read. Then four of them are read together.
 #[test]
 fn records_of_a_mib_are_read_in_one_go() {
     let storage = FaultyDisk::new(1);
@@ -35,7 +35,7 @@ fn records_of_a_mib_are_read_in_one_go() {
     assert_eq!(read(&storage, &mut store, 1, 4 * MIB + 4096), (1, 4));
 }
 
-/// Five other partitions write between: their bodies are not read, though only five times as long.
+/// Five other partitions write in between: their bodies are not read, although the stretch is only five times as long.
 #[test]
 fn what_lies_between_large_records_is_not_read() {
     let storage = FaultyDisk::new(2);
@@ -49,7 +49,7 @@ fn what_lies_between_large_records_is_not_read() {
     assert_eq!(read(&storage, &mut store, 0, 3 * MIB + 1024), (3, 3));
 }
 
-/// Small ones close together are worth one look, whoever they are of.
+/// Small records close together are worth one read, whatever partition they belong to.
 #[test]
 fn small_records_among_others_are_read_together() {
     let storage = FaultyDisk::new(3);
@@ -64,8 +64,8 @@ fn small_records_among_others_are_read_together() {
     assert!(reads == 1 && records > 100, "{records} records in {reads} looks");
 }
 
-/// The index knows the first of several records; the next ones are found on a walk over what others wrote between: in one
-/// look, though most of it is theirs.
+/// The index has the first of several records. A walk finds the next ones among records of other partitions in one
+/// read, although most of it is theirs.
 #[test]
 fn a_walk_to_the_next_record_is_one_look() {
     let storage = FaultyDisk::new(4);
@@ -77,7 +77,7 @@ fn a_walk_to_the_next_record_is_one_look() {
         }
         store.settle();
     }
-    // Of the last records the index knows each.
+    // The index has each of the last records.
     for _ in 0..60 {
         store.put(1, 1, 1, &[7; 100]);
     }

@@ -1,5 +1,5 @@
-//! A sync failed and the process started again without losing its memory: the cache still shows the group, the disk
-//! may never have it. What recovery believes must be durable all the same. Found by simulation.
+//! A sync fails and the process starts again on the same machine: the cache still shows the group, but the disk may
+//! never have it. Recovery must make durable what it accepts. Found by simulation.
 
 use crate::support::{Store, small};
 use ringfence_log::faulty::{Faults, FaultyDisk};
@@ -43,7 +43,7 @@ fn a_start_that_fails_at_its_sync_is_not_believed_by_the_next() {
         store.put(1, 1, 1, b"synced");
         store.flush();
         disk.set_faults(Faults { syncs_until_failure: Some(0), ..Faults::default() });
-        // Over many sectors, so that it can be torn.
+        // Spread over many sectors, so that it can be torn.
         store.put(1, 1, 1, &[7; 3000]);
         store.flush();
         drop(store);

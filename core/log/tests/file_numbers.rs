@@ -1,5 +1,5 @@
-//! A file number is never used twice (L3), also when nothing is left of the files that had the highest ones: what a
-//! recycled file held before would else pass for records of the new one (L4).
+//! A file number is never used twice (L3), even if the files with the highest numbers are gone: otherwise the old
+//! contents of a recycled file would pass for records of the new one (L4).
 
 use crate::support::{Store, small};
 use ringfence_log::faulty::FaultyDisk;
@@ -15,11 +15,11 @@ fn numbers(disk: &FaultyDisk) -> Vec<u64> {
 }
 
 fn options() -> Options {
-    // Beyond the MiB of zeros that is written ahead, so that a recycled file shows what it held.
+    // More than the MiB of zeros that is written ahead, so that a recycled file shows its old contents.
     Options { segment_bytes: 3 << 20, reserve_bytes: 0, ..small() }
 }
 
-/// Small records, one a group, until the shard has begun file `number`; then everything up to here is given up.
+/// Small records, one in each group, until the shard has begun file `number`; then the log start moves to the end.
 fn fill(store: &mut Store<FaultyDisk>, disk: &FaultyDisk, number: u64) {
     while numbers(disk).last() < Some(&number) {
         store.put(1, 1, 1, b"former life");
@@ -48,18 +48,18 @@ fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead()
     let newest = *numbers(&disk).last().unwrap();
     drop(store);
 
-    // Nothing is held any more: all that may go goes.
+    // No file has holders any more: every file that may be removed is removed.
     let mut store = Store::open(&disk, &options());
     for _ in 0..4 {
         store.now_ms += 6000;
-        // As a node does it: a dropped partition gets no further state.
+        // As a node does: a dropped partition gets no further state record.
         ringfence_log::retain(&mut store.shards, store.logs.values_mut());
         store.settle();
     }
     assert_eq!(numbers(&disk), [newest], "the number that was used last is remembered by its file");
     drop(store);
 
-    // A new partition, with groups larger than those of the former life, then a crash.
+    // A new partition with larger groups than the old one, then a crash.
     let mut store = Store::open(&disk, &options());
     for byte in 0..3 {
         store.put(2, 2, 1, &vec![byte; 40_000]);
@@ -81,7 +81,7 @@ fn without_a_segment_that_tells_the_last_number_prepared_files_are_not_used_agai
         fill(&mut store, &disk, number);
     }
     drop(store);
-    // As an earlier version left it, whose spares told nothing of segments.
+    // As an earlier version left it, whose spares named no segments.
     for (name, _) in disk.list().unwrap() {
         if name.contains(".seg") {
             disk.remove(&name).unwrap();

@@ -1,4 +1,4 @@
-//! One binary for the tests of the crate: what they share is compiled and linked once.
+//! One binary for the tests of the crate: shared code is compiled and linked once.
 
 mod append_and_read;
 mod bootstrap;

@@ -1,4 +1,4 @@
-//! A partition that left a store and came back to it: another log, behind the drop of the old one in the same file.
+//! A partition that left a store and came back: a new log after the drop of the old one, in the same file.
 
 use crate::support::{Store, small};
 use ringfence_log::faulty::FaultyDisk;
@@ -6,7 +6,7 @@ use ringfence_log::{PartitionLog, ReadFrom, Reader, Refusal, Storage, parse_segm
 
 const KEY: (u64, u64) = (1, 1);
 
-/// Three records, dropped and let go of; beside it a neighbour that keeps the file.
+/// Three records, dropped and released, beside a partition that keeps the file.
 fn dropped(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let mut store = Store::open(storage, &small());
     for _ in 0..3 {
@@ -61,7 +61,7 @@ fn what_stands_behind_the_drop_is_a_log_of_its_own() {
     }
 }
 
-/// Old life, drop and new life in files of their own, the old ones not given back yet.
+/// Old log, drop and new log in files of their own, the old ones not freed yet.
 fn in_files_of_their_own(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let mut store = Store::open(storage, &small());
     for _ in 0..4 {
@@ -119,10 +119,10 @@ fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
     }
 }
 
-/// Files are given back one after the other, and the power goes before each.
+/// Files are freed one after another, with a power cut before each.
 #[test]
 fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
-    // Three of them and a drop fill a file of `small`; a fourth goes to the next one.
+    // Three of them and a drop fill a file of `small`; a fourth goes into the next file.
     let large = 60_000;
     for (comes_back, jobs) in
         [false, true].into_iter().flat_map(|comes_back| (0..20).map(move |jobs| (comes_back, jobs)))
@@ -160,7 +160,7 @@ fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
     }
 }
 
-/// Only its directory tells of a log that began behind a drop and was lost at once: it is damage, not a drop.
+/// Only the directory shows that a log began after a drop and was lost immediately: it is damage, not a drop.
 #[test]
 fn a_second_life_that_is_damaged_is_not_taken_for_dropped() {
     let storage = FaultyDisk::new(5);
@@ -197,7 +197,7 @@ fn holes_are_made_before_the_drop_and_not_behind_it() {
     store.logs.insert(KEY, PartitionLog::new(KEY.0, KEY.1));
     store.put(KEY.0, KEY.1, 1, &vec![7; 30_000]);
     store.settle();
-    // Only now does the reader's thread come to it.
+    // Only now does the reader's thread punch.
     assert!(Reader::new(storage.clone()).punch(&punch).unwrap() > 30_000);
     assert_eq!(store.read_all(KEY.0, KEY.1, 0, 1 << 18)[0].1, vec![7; 30_000]);
     drop(store);

@@ -1,6 +1,5 @@
-//! Behind the last group of a recycled file stands what it held before. An empty group of that former life, right at
-//! the end, names no partition and no content that could contradict: it must not pass for a damaged directory. Found
-//! by simulation.
+//! After the last group of a recycled file stand its old contents. An empty old group directly at that end names no
+//! partition and has no contents that could contradict: it must not pass for a damaged directory. Found by simulation.
 
 use std::io::IoSlice;
 
@@ -18,7 +17,7 @@ fn an_empty_group_of_a_former_life_is_no_damaged_end() {
         segments.sort();
         segments
     };
-    // A group of one block behind the file's header, then the empty one that proved it.
+    // A group of one block after the file header, then the empty one that proved it.
     let mut store = Store::open(&disk, &options);
     store.put(1, 1, 1, &[1; 3000]);
     store.settle();

@@ -1,4 +1,4 @@
-//! Disk usage is bounded by retention, recycled bytes never come back, and nothing goes while somebody needs it.
+//! Retention bounds disk usage, recycled bytes never return, and a file with holders is never removed.
 
 use crate::support::{self, Store, body, small};
 use ringfence_log::faulty::{Faults, FaultyDisk, SeededRandom};
@@ -8,7 +8,7 @@ fn disk_bytes(storage: &FaultyDisk) -> u64 {
     storage.list().unwrap().iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Move log starts as a node does, then give files back.
+/// Move log starts as a node does, then free files.
 fn keep(store: &mut Store<FaultyDisk>, retention: Retention) {
     let keys: Vec<_> = store.logs.keys().copied().collect();
     for key in keys {
@@ -29,7 +29,7 @@ fn disk_usage_is_bounded_over_many_rotations_and_restarts() {
     let mut random = SeededRandom::new(1);
     let options = small();
     let mut store = Store::open(&storage, &options);
-    // An idle partition whose few rows are never removed: it must not keep every other file.
+    // An idle partition whose few rows are never removed must not keep every other file.
     store.put(9, 9, 3, b"idle, and kept");
     let mut most = 0;
     for round in 0..120u64 {
@@ -62,7 +62,8 @@ fn disk_usage_is_bounded_over_many_rotations_and_restarts() {
             assert_eq!(store.read_all(9, 9, 0, 1000)[0].1, b"idle, and kept");
         }
     }
-    // 3 partitions x (100 kB + one interval) of rows, a file for each end of it, the idle one's, spare and reserve.
+    // 3 partitions x (100 kB + one interval) of rows, a file for each end of them, the idle partition's file, spare and
+    // reserve.
     assert!(most <= 8 * options.segment_bytes + options.reserve_bytes, "{most} bytes");
     assert!(most >= 3 * options.segment_bytes, "the test wrote too little: {most}");
 }
@@ -111,7 +112,7 @@ fn a_reader_holds_its_files_and_a_passed_offset_is_told() {
     drop(plan);
     store.retain();
     store.settle();
-    // A file or two wait for 5 s to become the next one; then what is left goes.
+    // One or two free files are kept for 5 s for the next rotation; then they are removed.
     store.now_ms += 6000;
     store.settle();
     assert!(disk_bytes(&storage) < held, "the file goes once the reader is done");
@@ -124,7 +125,7 @@ fn recycled_files_never_bring_their_old_records_back() {
         let mut random = SeededRandom::new(seed);
         let mut store = Store::open(&storage, &small());
         for round in 0..4u64 {
-            // Each round is another partition; the one before is dropped and its files are recycled.
+            // Each round has another partition; the one before is dropped and its files are recycled.
             for _ in 0..120 {
                 let body = body(&mut random, 6000);
                 store.put(1, round, 1, &body);
@@ -200,7 +201,7 @@ fn a_full_disk_refuses_rows_takes_control_records_and_recovers() {
     store.settle();
     assert_eq!(store.shards[0].status(), ringfence_log::ShardStatus::DiskFull);
     let end = store.logs[&(1, 1)].end_offset();
-    // The way out: a log start moved up with a record in the reserve gives files back.
+    // The way out: moving a log start, by a record in the reserve, frees files.
     let log = store.logs.get_mut(&(1, 1)).unwrap();
     store.shards[0].append_start(&mut store.pool, log, end).unwrap();
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Sealed files are read back in the background: what is sound is left alone, what is damaged is found, and put right
-//! with the very bytes that stood there, or not at all.
+//! Sealed files are read back in the background: valid records stay untouched, and damaged ones are found and restored
+//! byte for byte, or not changed at all.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use ringfence_log::{
 };
 use ringfence_wire::{RecordHeader, RecordKind};
 
-/// Sealed files, records of four partitions in them, states, fences, a cut and a drop.
+/// Sealed files with records of four partitions, states, fences, a truncation and a drop.
 fn filled(storage: &FaultyDisk, seed: u64) -> Store<FaultyDisk> {
     let mut random = SeededRandom::new(seed);
     let mut store = Store::open(storage, &small());
@@ -38,7 +38,7 @@ fn filled(storage: &FaultyDisk, seed: u64) -> Store<FaultyDisk> {
     store
 }
 
-/// All that is found in one round over the sealed files, in pieces of this size.
+/// Everything found in one round over the sealed files, in pieces of this size.
 fn look(store: &Store<FaultyDisk>, bytes_max: u64) -> Vec<Corruption> {
     let mut scrubber = Scrubber::new(store.storage.clone());
     look_with(store, &mut scrubber, bytes_max)
@@ -99,7 +99,7 @@ fn a_sound_store_has_nothing_to_find() {
         for bytes_max in [1, 5_000, 1 << 20] {
             assert!(look(&store, bytes_max).is_empty(), "seed {seed}, pieces of {bytes_max}");
         }
-        // A cut, a log that was dropped and began anew, and a start: none of them is damage.
+        // A truncation, a log that was dropped and created again, and a log start: none of them is damage.
         let log = store.logs.get_mut(&(1, 0)).unwrap();
         store.shards[0].append_drop(&mut store.pool, log).unwrap();
         store.settle();
@@ -116,8 +116,8 @@ fn a_sound_store_has_nothing_to_find() {
     }
 }
 
-/// Every so many bytes one is flipped: recovery and scrub agree on whether that is damage, and what can be mended is as
-/// it was, byte for byte.
+/// At intervals one byte is flipped: recovery and scrub agree on whether that is damage, and a repair restores the
+/// exact bytes.
 #[test]
 fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_byte() {
     let storage = FaultyDisk::new(3);
@@ -157,7 +157,7 @@ fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_by
                         assert!(look_with(&store, &mut scrubber, 1 << 20).is_empty(), "{what}: found again");
                         mended += 1;
                     }
-                    // The last record of its partition in this file: only the engine knows what is behind it.
+                    // The last record of its partition in this file: only the engine knows the next one.
                     Err(error) => {
                         assert!(
                             matches!(corruption.proof, Proof::Neighbours { after: Successor::Unknown, .. }),
@@ -238,7 +238,7 @@ fn what_is_not_the_record_that_stood_there_is_refused_and_changes_nothing() {
     }
 }
 
-/// A store whose power goes after so many calls.
+/// A store with a power cut after this many calls.
 #[derive(Clone)]
 struct Cut {
     inner: FaultyDisk,

@@ -1,4 +1,4 @@
-//! A publish brings the bytes of the rows that it lists, and retention goes by what readers get.
+//! A publish counts the bytes of the rows that it lists, and retention decides by the rows that readers get.
 
 use crate::support::{Store, small};
 use ringfence_log::faulty::FaultyDisk;
@@ -6,7 +6,7 @@ use ringfence_log::{Body, Placement, Refusal, Retention};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
 const KEY: (u64, u64) = (1, 1);
-/// A record of rows as it is sent and as it is staged: 3904 bytes of body behind 192 of header.
+/// A record of rows as sent and as staged: 3904 bytes of body after 192 of header.
 const BODY: [u8; 3904] = [5; 3904];
 const SPAN: u64 = 4096;
 
@@ -60,7 +60,7 @@ fn kept_from(store: &Store<FaultyDisk>, bytes_max: u64) -> Option<u64> {
     log.retention_start(Retention { bytes_max, age_ms_max: 0 }, store.now_ms, log.end_offset())
 }
 
-/// The figure of an equal store that was started anew.
+/// The figure of an equal store after a restart.
 fn anew(store: Store<FaultyDisk>) -> Store<FaultyDisk> {
     let (storage, before) = (store.storage.clone(), bytes(&store));
     drop(store);
@@ -124,7 +124,7 @@ fn a_publish_that_was_cut_off_counts_when_it_comes_again() {
     assert_eq!(bytes(&store), 102 * SPAN + own);
     store.settle();
     let log = store.logs.get_mut(&KEY).unwrap();
-    // An idle partition: the end of its index is gone.
+    // An idle partition: the dense tail of its index is freed.
     log.trim_memory();
     store.shards[0].append_truncate(&mut store.pool, log, end).unwrap();
     assert_eq!(bytes(&store), 2 * SPAN);
@@ -134,8 +134,8 @@ fn a_publish_that_was_cut_off_counts_when_it_comes_again() {
     anew(store);
 }
 
-/// Staged rows have no offsets: the file that they lie in goes by its first record that is needed, and a log start that
-/// is not on disk yet may be forgotten by a crash.
+/// Staged rows have no offsets: their file is kept by its first needed record. A crash may lose a log start that is not
+/// on disk yet.
 #[test]
 fn a_file_of_staged_rows_stays_until_the_log_start_behind_them_is_on_disk() {
     let mut store = Store::open(&FaultyDisk::new(8), &small());

@@ -5,7 +5,7 @@ use ringfence_log::{
     Job, JobDone, PunchPlan, ReadDone, ReadError, ReadPlan, Reader, RepairError, RepairPlan, ScrubDone, ScrubPlan,
     Scrubber, Storage, StorageError,
 };
-use ringfence_transport::{Connection, Inbound, Outbound, Standing};
+use ringfence_transport::{Connection, Inbound, Outbound, PeerRole};
 use ringfence_wire::crc_of;
 
 use crate::access::AccessTable;
@@ -180,5 +180,5 @@ pub struct Effects {
     /// To other nodes, in order.
     pub peers: Vec<ToPeer>,
     /// Of connections whose rights changed although they sent nothing.
-    pub standings: Vec<(Connection, Standing)>,
+    pub standings: Vec<(Connection, PeerRole)>,
 }

@@ -112,7 +112,7 @@ pub(super) fn write(
     }
 }
 
-/// Copy a run of rows without nulls in its own form: the bytes at once, offsets from 0.
+/// Copy a run of rows without nulls in its own form: the bytes in one copy, offsets from 0.
 fn whole(offsets: &[i32], bytes: &[u8], index: &mut [u8], data: &mut [u8]) {
     let first = offsets[0];
     for (out, offset) in index.as_chunks_mut::<4>().0.iter_mut().zip(offsets) {

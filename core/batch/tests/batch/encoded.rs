@@ -1,4 +1,4 @@
-//! What the encoder writes is taken by the check, and arrow-rs reads exactly the chosen rows.
+//! The check accepts what the encoder writes, and arrow-rs reads exactly the selected rows.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn order(random: &mut Random, rows: usize, partitions: usize) -> (Vec<u32>, Vec<
 }
 
 fn message(gathered: &SizedMessages<'_>, partition: usize) -> Vec<u8> {
-    // Memory with other content: every byte must be written.
+    // Memory with other contents: every byte must be written.
     let mut out = vec![0xa5; gathered.bytes(partition)];
     gathered.write(partition, &mut out).unwrap();
     out

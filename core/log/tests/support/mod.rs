@@ -1,4 +1,4 @@
-//! A small node's share of the log: one engine step after the other, without threads.
+//! A small node's part of the log: one engine step after another, without threads.
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ pub type Key = (u64, u64);
 /// Header and body of a record.
 pub type Record = (RecordHeader, Vec<u8>);
 
-/// What recovery told of each partition.
+/// The records that recovery reported for each partition.
 #[derive(Default)]
 pub struct Told {
     pub state_records: Vec<(Key, Vec<u8>)>,
@@ -117,7 +117,7 @@ impl<S: Storage> Store<S> {
         let shard = self.shard_of(partition);
         let log = self.logs.entry((topic, partition)).or_insert_with(|| PartitionLog::new(topic, partition));
         let header = rows_header(log, rows, self.now_ms, body);
-        // Every third body comes in a block of its own, as the transport receives it.
+        // Every third body has a block of its own, as the transport receives it.
         if body.len().is_multiple_of(3) {
             let mut block = self.pool.take(RECORD_HEADER_BYTES + body.len()).expect("the pool is large enough");
             block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
@@ -133,7 +133,7 @@ impl<S: Storage> Store<S> {
         }
     }
 
-    /// A record that comes numbered, from another replica: behind an anchor nobody here can check its chain.
+    /// A record that another replica has numbered: after a bootstrap this store cannot check its chain.
     pub fn append_numbered(
         &mut self,
         topic: u64,
@@ -179,7 +179,7 @@ impl<S: Storage> Store<S> {
         }
     }
 
-    /// Write, then let the idle time pass: the last groups are proved.
+    /// Write, then let the idle time pass, so that the last groups are proved.
     pub fn settle(&mut self) {
         self.flush();
         self.now_ms += 11;
@@ -268,7 +268,7 @@ pub fn split(block: &[u8], done: &ReadDone) -> Vec<Record> {
     records
 }
 
-/// A body of some length that no other record has.
+/// A random body that no other record has.
 pub fn body(random: &mut SeededRandom, bytes_max: u64) -> Vec<u8> {
     let length = 1 + random.below(bytes_max);
     let seed = random.next().to_le_bytes();

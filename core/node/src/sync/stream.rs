@@ -141,7 +141,7 @@ impl Engine {
     fn send_large(&mut self, at: At, header: &RecordHeader, block: Block, now: Now, effects: &mut Effects) {
         let bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
         let front = crc_of(&block[..RECORD_HEADER_BYTES]);
-        let crc = ringfence_wire::crc_joined(front, header.body_crc, header.body_bytes as usize);
+        let crc = ringfence_wire::crc_combine(front, header.body_crc, header.body_bytes as usize);
         let number = header.record_number;
         let piece = Piece { first: number, next: number + 1, rows: placed_rows(header), bytes, crc };
         self.offer(at, piece, Body::Pool(Arc::new(block)), now, effects);

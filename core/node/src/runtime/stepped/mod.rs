@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ringfence_buffer::{Pool, Touch};
 use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
-use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, Standing, body_bytes_max};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRole, body_bytes_max};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
@@ -216,7 +216,7 @@ impl Stepped {
     /// [`NodeError::State`]: the connection is not open, or the transport would close it because of the body's size.
     pub fn request(&mut self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<bool, NodeError> {
         let pool_bytes = settings_of(&self.config).pool_bytes;
-        let bytes_max = body_bytes_max(Standing::Node, header, limits_of(&self.config).message_bytes, pool_bytes);
+        let bytes_max = body_bytes_max(PeerRole::Node, header, limits_of(&self.config).message_bytes, pool_bytes);
         let life = self.life()?;
         if !life.connections.contains(&connection) {
             return Err(NodeError::State(format!("connection {connection} is not open; connect it first")));
