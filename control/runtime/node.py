@@ -169,7 +169,7 @@ class Node:
             on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
         )  # fmt: skip
         stages = StageChecks(self.proposer, self._driver, self._cluster.others)
-        self._scopes = ScopeRequests(
+        self.scopes = ScopeRequests(
             self.proposer, self._driver, self._here, stages,
             Unpublished(self.health, self._here.node), self._fail,
         )  # fmt: skip
@@ -183,7 +183,7 @@ class Node:
         )
         self._driver.start()
         self._follower.start()
-        self._scopes.start()
+        self.scopes.start()
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver, stages)
@@ -337,7 +337,7 @@ class Node:
         index = self.proposer.applied.index
         self._driver.applied(index)
         self._follower.follow(EMPTY, self.proposer.state, index)
-        self._scopes.follow(self.proposer.state)
+        self.scopes.follow(self.proposer.state)
         for fault in await self._follower.until(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
@@ -403,9 +403,9 @@ class Node:
             Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changed.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
-            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self._scopes.begin),
-            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self._scopes.commit),
-            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self._scopes.expire),
+            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.scopes.begin),
+            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.scopes.commit),
+            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.scopes.expire),
         }
 
     # ---- while it runs ----------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class Node:
                 self._let_in(after)
             self._follower.follow(before, after, index)
             self.happenings.applied(before, after, index)
-            self._scopes.follow(after)
+            self.scopes.follow(after)
 
     def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
         self._requests.take(connection, header, body, prefix, who)
@@ -433,8 +433,8 @@ class Node:
             self._left.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
-        if hasattr(self, "_scopes"):
-            await self._scopes.close()
+        if hasattr(self, "scopes"):
+            await self.scopes.close()
         if hasattr(self, "_witnesses"):
             await self._witnesses.close()
         await self._cluster.close()
