@@ -45,6 +45,8 @@ pub enum Bug {
     StartForgotten,
     /// A log start also removes rows of later owner epochs.
     StartOfAnyEpoch,
+    /// A reader continues at an offset, whatever epoch the row before it had.
+    PositionOfAnyEpoch,
 }
 
 /// Faults of staged rows: only clusters with transactional writers show them.
@@ -55,9 +57,13 @@ pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("stages_dropped", Bug::StagesDropped),
 ];
 
-/// Faults of log starts: only a truncate, or a replica that was absent at one, shows them.
-pub const START_BUGS: [(&str, Bug); 2] =
-    [("start_forgotten", Bug::StartForgotten), ("start_of_any_epoch", Bug::StartOfAnyEpoch)];
+/// Faults of offsets that outlive their log. A truncate with an absent replica shows them, or an owner forced by an
+/// operator.
+pub const START_BUGS: [(&str, Bug); 3] = [
+    ("start_forgotten", Bug::StartForgotten),
+    ("start_of_any_epoch", Bug::StartOfAnyEpoch),
+    ("position_of_any_epoch", Bug::PositionOfAnyEpoch),
+];
 
 /// Faults of replication, by name on the command line: only clusters show them.
 pub const REPLICA_BUGS: [(&str, Bug); 6] = [
