@@ -45,7 +45,7 @@ pub enum Bug {
     StartForgotten,
     /// A log start also removes rows of later owner epochs.
     StartOfAnyEpoch,
-    /// A reader continues at an offset, whatever epoch the row before it had.
+    /// A reader goes on at an offset, whatever the epoch of the row that it read before.
     PositionOfAnyEpoch,
 }
 
@@ -57,8 +57,7 @@ pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("stages_dropped", Bug::StagesDropped),
 ];
 
-/// Faults of offsets that outlive their log. A truncate with an absent replica shows them, or an owner forced by an
-/// operator.
+/// Faults of offsets that outlive their log: truncates, absent replicas, an owner that an operator forces.
 pub const START_BUGS: [(&str, Bug); 3] = [
     ("start_forgotten", Bug::StartForgotten),
     ("start_of_any_epoch", Bug::StartOfAnyEpoch),
