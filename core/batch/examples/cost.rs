@@ -119,12 +119,12 @@ fn validate(rows: usize) {
     );
 }
 
-/// What buffer compression costs at the sender (arrow-rs) and at the owner, which inflates a body to check it.
+/// Measure buffer compression at the sender (arrow-rs) and at the owner, which decompresses a body to check it.
 fn compressed(rows: usize) {
     let batch = lineitem(rows);
     let plan = SchemaPlan::new(&schema_message(batch.schema_ref()).unwrap(), &[0]).unwrap();
     let count = u32::try_from(rows).unwrap();
-    let mut plain = 0.0;
+    let mut uncompressed = 0.0;
     for codec in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
         let options = IpcWriteOptions::default().try_with_compression(codec).unwrap();
         let write = || {
@@ -140,13 +140,13 @@ fn compressed(rows: usize) {
         });
         let checked = best(|| plan.check(black_box(&body), count, None).unwrap());
         let bytes = body.len() as f64;
-        plain = if codec.is_none() { bytes } else { plain };
+        uncompressed = if codec.is_none() { bytes } else { uncompressed };
         println!(
             "{:<9} {bytes:>9} B, {:.2} of plain: write {:.3} ns/plain B, check {:.3} ns/plain B",
             codec.map_or("plain", |codec| codec.variant_name().unwrap_or("?")),
-            bytes / plain,
-            written * 1e9 / plain,
-            checked * 1e9 / plain
+            bytes / uncompressed,
+            written * 1e9 / uncompressed,
+            checked * 1e9 / uncompressed
         );
     }
 }
