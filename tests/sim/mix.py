@@ -274,7 +274,7 @@ Strikes = list[tuple[int, str, int]]
 
 
 def _themed(seed: int, seconds: int, strikes: Strikes) -> tuple[str, Strikes]:
-    """The theme that a seed with three replicas has instead of its strikes, at the newest level only, if any."""
+    """The theme that a seed with three replicas has instead of its strikes, at the newest level only."""
     older, forced = Random(f"older {seed}"), Random(f"forced {seed}")
     truncates = Random(f"truncates {seed}")
     if older.random() < OLDER:  # a log without witnesses, of level 0, cannot be told from an older copy of it
