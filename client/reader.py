@@ -150,7 +150,8 @@ class Reader(Local):
         """The next batch, of the partition whose turn it is.
 
         Raises:
-            TruncatedError: rows were given up by retention before they were read; it says which.
+            TruncatedError: rows were given up by retention before they were read, or lost (an owner was
+            chosen by force); it says which.
             ConnectError: no node answered within the reader's `timeout_s`.
             RerouteError: a partition had no owner for so long.
 
@@ -336,6 +337,9 @@ class Reader(Local):
         except Exception:  # the next call tries again: a partition never ends because of an error
             self._to_fetch.append(cursor)
             raise
+        if not answer.header.rows and cursor.end is not None and answer.header.end_offset < cursor.end:
+            self._redirected(cursor, self._ended_early(cursor, answer.header.end_offset))
+            return
         cursor.redirects = 0
         if answer.header.rows:
             cursor.first = False
@@ -346,7 +350,17 @@ class Reader(Local):
         else:
             self._waiting.append((cursor, answer))
 
-    def _redirected(self, cursor: Cursor, error: RerouteError | RetriableError) -> None:
+    def _ended_early(self, cursor: Cursor, end: int) -> TruncatedError:
+        """A former owner may say so for a while; one that stays was chosen by force, without these rows."""
+        return TruncatedError(
+            f"the log ends at {end}, and ended at {cursor.end} when the read began: rows were lost",
+            topic=self._layout.name,
+            partition=cursor.partition,
+            offset=cursor.fetched,
+            rows_lost=0 if cursor.end is None else cursor.end - end,
+        )
+
+    def _redirected(self, cursor: Cursor, error: RingfenceError) -> None:
         """Ask the owner that a newer table names; the other partitions go on meanwhile."""
         now = time.monotonic()
         if not cursor.redirects:

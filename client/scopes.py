@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from ringfence.common.arguments import scope_name, seconds, whole
 from ringfence.common.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.common.process_local import Local
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 
 WRITER_MAX: Final = 2**32 - 1  # what the identity of a stage holds
+IDLE_S_MAX: Final = 3_650 * 86_400
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """Of a topic's scope: a scope's name has up to 255 bytes, and `@` with a topic's id up to 21 of them."""
@@ -49,7 +52,13 @@ class Scopes(Local):
         self._link, self._tables, self._admin = link, tables, admin
 
     def begin(
-        self, scope: str, instance: bytes = b"", *, topic: str | None = None, one_off: bool = False
+        self,
+        scope: str,
+        instance: bytes = b"",
+        *,
+        topic: str | None = None,
+        one_off: bool = False,
+        idle_s: int | None = None,
     ) -> Begun:
         """Begin a scope: older drivers of it are fenced.
 
@@ -60,8 +69,11 @@ class Scopes(Local):
             topic: whose scope it is: the same name at another topic, or at one of this name that is made
                 later, is another scope. None: one of the cluster, whose name does not end with `@` and a
                 number.
-            one_off: nobody will begin this name anew. Where there are more than `scopes_max` such scopes are
-                forgotten first; a named one that is forgotten knows its committed epochs no more.
+            one_off: this name will not be begun again. Where there are more than `scopes_max` scopes, such
+                ones are forgotten; no others are, and new names are refused (`overloaded`).
+            idle_s: the scope may be forgotten, too, once it was not used for so many seconds (up to ten
+                years): begun again, it does not know its committed epochs. The newest call says. None: it
+                stays until `ringfence scope forget`.
 
         Raises:
             FencedError: this instance was fenced by a later one. NotFoundError: no such topic.
@@ -69,9 +81,10 @@ class Scopes(Local):
         """
         deadline = self._admin.deadline()
         name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic, deadline)
-        begun = self._admin.begin(
-            messages.ScopeBegin(scope=name, instance=instance, one_off=one_off), deadline
-        )
+        message = messages.ScopeBegin(scope=name, instance=instance, one_off=one_off)
+        if idle_s is not None:
+            message = replace(message, idle_s=whole("idle_s", idle_s, 1, IDLE_S_MAX))
+        begun = self._admin.begin(message, deadline)
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 
     def _of_topic(self, scope: str, topic: str, deadline: float) -> str:

@@ -310,7 +310,7 @@ def offsets_at(
     }
 
 
-def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:
+def redirect_delay_s(redirects: int, error: RingfenceError) -> float:
     """How long to wait after so many redirects in a row: a new owner takes ms when planned, else seconds."""
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
 

@@ -27,6 +27,7 @@ mod sim_disk;
 mod sim_node;
 #[cfg(feature = "planted")]
 mod sim_planted;
+mod sim_values;
 mod stage;
 
 #[pyo3::pymodule]

@@ -74,7 +74,9 @@ class NativeModel:
         self._spread((topic, partition))
         return self._done("open")
 
-    def follow(self, topic: int, partition: int, _lo: int, _hi: int, epoch: int, owner: int) -> int:
+    def follow(
+        self, topic: int, partition: int, _lo: int, _hi: int, epoch: int, owner: int, _forced: int = 0
+    ) -> int:
         log = self.logs.setdefault((topic, partition), Log())
         log.role, log.epoch, log.fence = "follower", 0, max(log.fence, epoch)
         known = self.disks.nodes.get(owner)
@@ -116,7 +118,7 @@ class NativeModel:
         return self._done("sync_stop")
 
     def receive_start(self, topic: int, partition: int, _lo: int, _hi: int, change: int, attempt: int,
-                      _epoch: int, _owner: int) -> int:  # fmt: skip
+                      _epoch: int, _owner: int, _forced: int = 0) -> int:  # fmt: skip
         # A partition has one log on a store: an old copy that was kept is gone on with.
         kept = self.logs.pop((topic, partition), Log())
         kept.role, kept.epoch = "learner", 0
@@ -144,7 +146,7 @@ class NativeModel:
 
     def __getattr__(self, name: str) -> Any:
         """Tables and topics: nothing of changes depends on them."""
-        if name in {"install_topic", "install_table", "remove_topic", "truncate"}:
+        if name in {"install_topic", "install_table", "remove_topic", "truncate", "set_level"}:
             return lambda *_: self._done(name)
         raise AttributeError(name)
 

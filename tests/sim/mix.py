@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
+from ringfence.control.runtime.order_batches import MANY
 from ringfence.native.wire import LEVEL_NEWEST
 
 KINDS: Final[dict[str, tuple[int, int]]] = {
@@ -196,6 +197,8 @@ class Plan:
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
     """By how much at most."""
+    together: int = MANY
+    """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
@@ -266,6 +269,7 @@ class Plan:
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
             stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
             stall_us=disks.choice([10_000, 50_000, 250_000]),
+            together=Random(f"together {seed}").choice([2, MANY]),
             strikes=_numbered(strikes),
         )
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.runtime import order_batches
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
@@ -421,6 +422,7 @@ def run(
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
+        patch.object(order_batches, "MANY", plan.together),
     ):
         return _played(make(plan, native), is_told=is_told)
 

@@ -48,6 +48,11 @@ impl Epochs {
         Some(self.starts.get(after.checked_sub(1)?)?.epoch)
     }
 
+    /// An epoch that the row at `offset` is not above; `None` where no epoch is remembered.
+    pub fn not_before(&self, offset: u64) -> Option<u64> {
+        self.at(offset).or_else(|| self.starts.first().map(|first| first.epoch))
+    }
+
     /// Behind the last row of epochs up to `bound`: `u64::MAX` if no later one begins here, 0 if it is not remembered.
     pub fn rows_upto(&self, bound: u64) -> u64 {
         let after = self.starts.partition_point(|start| start.epoch <= bound);

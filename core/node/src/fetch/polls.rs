@@ -1,7 +1,7 @@
 //! Long polls: fetches that wait for rows until the mark of their partition moves, it has another owner, or their
 //! deadline is over.
 
-use ringfence_log::From;
+use ringfence_log::ReadFrom;
 use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
@@ -12,7 +12,8 @@ use crate::ingest::Stop;
 use crate::partition::At;
 use crate::sync::Asked;
 
-/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
+/// a shorter one it is enough that a quorum has confirmed the owner lately.
 const POLL_OLD_MS: u64 = 2_000;
 
 impl Engine {
@@ -22,12 +23,12 @@ impl Engine {
             let stop = Stop::Redirect(RedirectReason::NotOwner);
             return self.answer_stop(fetch.connection, &fetch.header, stop, effects);
         }
-        if matches!(fetch.from, From::Time(_)) {
+        if matches!(fetch.from, ReadFrom::Time(_)) {
             // The answer is where the log ends.
             return self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
         }
         if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
-            return self.answer_empty(&fetch, effects);
+            return self.end_empty(fetch, now, effects);
         }
         self.counters.polls += 1;
         let ticket = self.reads.ticket();
@@ -41,7 +42,7 @@ impl Engine {
         let partition = &self.partitions[at];
         let log = &partition.log;
         let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
-        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.head().owner_epoch)
+        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.end().owner_epoch)
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so at once.
@@ -51,7 +52,7 @@ impl Engine {
         let mut tickets = Vec::new();
         for partition in self.partitions.of_topic(topic) {
             let entry = table.of_partition(partition.log.partition);
-            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.head().owner_epoch) {
+            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.end().owner_epoch) {
                 tickets.append(&mut partition.waiting);
             }
         }
@@ -69,8 +70,10 @@ impl Engine {
         while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
             let Some(fetch) = self.reads.end_poll(ticket) else { break };
             ended.push(fetch.at);
-            if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS || self.read_partition(&fetch).is_none() {
+            if self.read_partition(&fetch).is_none() {
                 self.answer_empty(&fetch, effects);
+            } else if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS {
+                self.end_empty(fetch, now, effects);
             } else {
                 self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
             }

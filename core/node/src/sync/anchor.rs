@@ -14,15 +14,16 @@ use ringfence_log::{PartitionLog, read_anchor, write_anchor};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
-use super::Role;
 use super::follow::record_at;
 use super::owner::Stage;
 use super::peers::Sent;
+use super::{Reach, Role};
 use crate::answers::length;
 use crate::blob::{self, Tables};
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::ingest::{Stop, stop_of};
+use crate::outcome::Outcome;
 use crate::partition::{At, Partition, Rest};
 use crate::refusal::Refusal;
 
@@ -66,7 +67,7 @@ pub(super) fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<O
 impl Partition {
     /// The tables are not those that this log gives: they are ahead of it, or of no log.
     pub fn is_incomplete(&self) -> bool {
-        self.known_upto > self.log.head().next_record
+        self.known_upto > self.log.end().next_record
     }
 }
 
@@ -103,7 +104,7 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Result<(), Stop> {
-        let next = self.partitions[at].log.head().next_record;
+        let next = self.partitions[at].log.end().next_record;
         let may = matches!(&self.partitions[at].role, Role::Follower(follower) if follower.may_begin_anew(from));
         if !may {
             let what = format!("partition {}: no session that may begin anew", header.partition);
@@ -116,10 +117,15 @@ impl Engine {
         }
         let tables = blob::read(blob).map_err(|short| bad(short.0))?;
         let partition = &mut self.partitions[at];
+        let given_up = partition.given_up_by(&tables.epochs);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let appended = shard.append_anchor(pool, &mut partition.log, head, blob);
         partition.last_group = appended.map_err(|refusal| stop_of(refusal, partition.shard))?.group;
         partition.mark = head.next_offset;
+        if given_up.is_some() {
+            partition.reach = Reach::default();
+        }
+        effects.outcomes.extend(given_up.map(Outcome::GaveUp));
         if let Role::Follower(follower) = &mut partition.role {
             follower.begun(from);
         }
@@ -133,7 +139,7 @@ impl Engine {
         let mut nothing = Vec::new();
         blob::write_empty(self.settings.level, &mut nothing);
         let partition = &mut self.partitions[at];
-        let empty = *PartitionLog::new(0, 0).head();
+        let empty = *PartitionLog::new(0, 0).end();
         let shard = &mut self.shards[usize::from(partition.shard)];
         partition.last_group = shard.append_anchor(pool, &mut partition.log, empty, &nothing)?.group;
         // What it acknowledged is gone until it is copied again.
@@ -159,7 +165,7 @@ impl Engine {
         if !partition.is_incomplete() {
             return Ok(());
         }
-        let head = *partition.log.head();
+        let head = *partition.log.end();
         let shard = &mut self.shards[usize::from(partition.shard)];
         partition.last_group = shard.append_truncate(pool, &mut partition.log, head)?.group;
         let before = partition.producers.bytes();

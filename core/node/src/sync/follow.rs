@@ -28,6 +28,8 @@ pub struct Follower {
     pub owner: u64,
     /// (change, attempt) while it is not adopted.
     pub learner: Option<(u64, u32)>,
+    /// The newest epoch that an operator chose the owner of without a majority; 0 = none is known.
+    pub(super) forced: u64,
     /// The connection that its session was begun over (S4).
     pub(super) source: Option<Connection>,
     /// Over which FENCE came last.
@@ -37,8 +39,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>) -> Self {
-        Self { epoch, owner, learner, source: None, fenced: None, cutting: None }
+    pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>, forced: u64) -> Self {
+        Self { epoch, owner, learner, forced, source: None, fenced: None, cutting: None }
     }
 
     pub(super) fn may_begin_anew(&self, from: Connection) -> bool {
@@ -122,7 +124,7 @@ impl Engine {
             // What an older connection still holds is void from here on.
             (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
         }
-        let head = partition.log.head();
+        let head = partition.log.end();
         let found = partition.epochs.last_upto(header.sequence, head.next_record);
         let (epoch, end) = if partition.is_incomplete() { (0, 0) } else { found };
         answer.status = Status::Ok as u8;
@@ -230,7 +232,7 @@ impl Engine {
         }
         let partition = &self.partitions[at];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
-        let next = partition.log.head().next_record;
+        let next = partition.log.end().next_record;
         if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
@@ -253,7 +255,7 @@ impl Engine {
         while place < bytes.len() {
             let record = record_at(bytes, place)?;
             let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
-            if self.partitions[at].log.head().next_record <= record.record_number {
+            if self.partitions[at].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
                 let content = &bytes[place + RECORD_HEADER_BYTES..end];
                 self.append_one(at, &record, Body::Copy(&[content]), content, pool).map_err(|(stop, _)| stop)?;
@@ -271,7 +273,7 @@ impl Engine {
         body: &mut Option<Inbound<'_>>,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
-        if self.partitions[at].log.head().next_record > record.record_number {
+        if self.partitions[at].log.end().next_record > record.record_number {
             return Ok(());
         }
         let length = record.body_bytes as usize;
@@ -343,7 +345,7 @@ impl Engine {
     pub(super) fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         let mut answer = self.echo(header);
         let partition = &self.partitions[at];
-        let head = partition.log.head();
+        let head = partition.log.end();
         (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
         (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
         let (mark, end) = (header.producer_epoch, head.next_offset);
@@ -364,7 +366,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Stop> {
         let partition = &mut self.partitions[at];
-        let (head, incomplete) = (*partition.log.head(), partition.is_incomplete());
+        let (head, incomplete) = (*partition.log.end(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
         if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
 use ringfence_node::{Config, Finished, Now, Order, Outcome, PartitionStatus, Place, Stepped, TablePartition, ToPeer};
 use ringfence_wire::{AnswerHeader, ExtensionKind, Opcode, RequestHeader, Status, crc_of, extension};
 
@@ -17,7 +17,7 @@ type Wire = VecDeque<([u8; 128], Vec<u8>)>;
 
 pub struct Site {
     pub node: Stepped,
-    pub disk: Faulty,
+    pub disk: FaultyDisk,
     pub up: bool,
 }
 
@@ -30,9 +30,11 @@ pub struct Batch {
 
 pub struct Cluster {
     pub sites: Vec<Site>,
-    pub random: Seeded,
+    pub random: SeededRandom,
     pub now: Now,
     pub epoch: u64,
+    /// As FOLLOW names it.
+    pub forced: u64,
     pub owner: usize,
     /// Requests from one node to another, by (from, to); present while the connection stands.
     wires: BTreeMap<(usize, usize), (u64, Wire)>,
@@ -93,14 +95,15 @@ impl Cluster {
 
     pub fn of(seed: u64, config: impl Fn(usize) -> Config) -> Self {
         let site = |at: usize| {
-            let disk = Faulty::new(seed * 10 + at as u64);
+            let disk = FaultyDisk::new(seed * 10 + at as u64);
             Site { node: Stepped::new(config(at), disk.clone()).unwrap(), disk, up: false }
         };
         let mut cluster = Self {
             sites: (0..NODES).map(site).collect(),
-            random: Seeded::new(seed),
+            random: SeededRandom::new(seed),
             now: Now { unix_ms: 1_000_000, mono_ms: 1_000 },
             epoch: 0,
+            forced: 0,
             owner: 0,
             wires: BTreeMap::new(),
             backs: BTreeMap::new(),
@@ -148,7 +151,7 @@ impl Cluster {
 
     /// Another store, empty, in the place of a node that is down.
     pub fn wipe(&mut self, at: usize) {
-        let disk = Faulty::new(at as u64 + 1_000);
+        let disk = FaultyDisk::new(at as u64 + 1_000);
         let config = Config { store: [99; 16], ..config_of(at, 0) };
         self.sites[at] = Site { node: Stepped::new(config, disk.clone()).unwrap(), disk, up: false };
     }
@@ -188,8 +191,8 @@ impl Cluster {
     }
 
     pub fn follow(&mut self, at: usize) {
-        let (epoch, owner) = (self.epoch, self.owner as u64 + 1);
-        self.order(at, Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner });
+        let (epoch, owner, forced) = (self.epoch, self.owner as u64 + 1, self.forced);
+        self.order(at, Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner, forced });
     }
 
     /// A new epoch for this owner: everybody that is up is told.
