@@ -96,7 +96,7 @@ def test_a_begin_that_is_served_behind_many_later_ones_fences_none_of_them(clien
     newest = [client.scopes.begin("thawed", b"run-%d" % number) for number in range(1, 18)][-1]
     for late in tries:
         with pytest.raises(ringfence.ConflictError) as caught:
-            client._admin.ask(Opcode.BEGIN, late)
+            client._admin.request(Opcode.BEGIN, late)
         assert caught.value.details["driver"] == newest.driver
     attempt = client.scopes.attempt(newest, 1)
     attempt.send("thawed", rows(0, 5))
@@ -115,7 +115,7 @@ def test_drivers_without_a_name_let_no_named_one_come_back(client: ringfence.Cli
 def test_a_scope_of_the_cluster_is_none_of_a_topic(client: ringfence.Client) -> None:
     topic = client.create_topic("nightly", schema=SCHEMA).topic
     owned = client.scopes.begin("nightly", topic="nightly")
-    with pytest.raises(ringfence.InvalidArgumentError, match=f"of the topic with the id {topic}"):
+    with pytest.raises(ringfence.InvalidArgumentError, match=f"of the topic with id {topic};"):
         client.scopes.begin(f"nightly@{topic}")
     with pytest.raises(ringfence.InvalidArgumentError):
         client.transaction(scope=f"nightly@{topic}")
