@@ -6,7 +6,7 @@ SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
 
-.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
+.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -80,6 +80,10 @@ demo-cluster: setup  ## rows flow while a node joins, an owner and the leader ar
 demo-pipeline: setup  ## Spark streams orders and lineitem in, joins and compacts them; executor, driver, node are killed
 	$(BIN)/ringfence dev --nodes 3 --demo-pipeline --scale 0.05
 
+docs: setup requirements-docs.txt  ## the documentation site in build/docs/site, every link checked; CI runs it
+	@tools/setup.sh docs
+	$(PYTHON_IN_VENV) tools/docs_site.py
+
 bench: setup  ## all engines interleaved, ratios to the limit of the same run
 	$(PYTHON_IN_VENV) -m benchmarks
 
@@ -102,9 +106,11 @@ log-check: setup  ## what clients of a harmed cluster saw for MINUTES is judged 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
 
-lock: setup  ## requirements-dev.txt anew, with hashes and without addresses; so for the benchmarks' peers
+lock: setup  ## the lock files again (development, documentation site, benchmarks' peers), with hashes
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 --extra dev --extra spark -o requirements-dev.txt pyproject.toml
+	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--python-version 3.11 --extra docs -c requirements-dev.txt -o requirements-docs.txt pyproject.toml
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--python-version 3.11 -o benchmarks/peers/requirements.txt benchmarks/peers/requirements.in
 

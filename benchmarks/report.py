@@ -1,6 +1,6 @@
 """Result rows as a table for people, and the record that is kept.
 
-`python -m benchmarks.report FILE.json` prints the table of README.md out of a record.
+`python -m benchmarks.report FILE.json` prints the table of benchmarks/record/README.md out of a record.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Tables of docs/operations.md out of the code: `python -m tests.documents` writes, a test compares."""
+"""Generate the tables of docs/operations.md from the code: `python -m tests.documents [--check]`."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -88,7 +89,7 @@ TABLES = {
 
 
 def filled(text: str) -> str:
-    """The document with the table behind each `<!-- table: NAME -->` line made anew."""
+    """The document with the table after each `<!-- table: NAME -->` line generated again."""
 
     def table(found: re.Match[str]) -> str:
         return f"<!-- table: {found[1]} -->\n{TABLES[found[1]]()}\n"
@@ -96,5 +97,15 @@ def filled(text: str) -> str:
     return re.sub(r"<!-- table: ([a-z ]+) -->\n(?:\|[^\n]*\n)*", table, text)
 
 
+def main(arguments: list[str]) -> int:
+    """Write the tables, or with `--check` say whether they are fresh: exit code 1 if they are not."""
+    text = DOCUMENT.read_text()
+    fresh = filled(text)
+    if arguments == ["--check"]:
+        return int(fresh != text)
+    DOCUMENT.write_text(fresh)
+    return 0
+
+
 if __name__ == "__main__":
-    DOCUMENT.write_text(filled(DOCUMENT.read_text()))
+    sys.exit(main(sys.argv[1:]))

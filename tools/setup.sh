@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds .venv from requirements-dev.txt and installs ringfence into it in editable form. Does nothing when nothing
-# changed: .venv/ringfence.lock and .venv/ringfence.tree remember what it was built from.
+# changed: .venv/ringfence.lock and .venv/ringfence.tree remember what it was built from. `setup.sh docs` adds the
+# packages of the documentation site instead.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -52,17 +53,21 @@ tree() {
     } | sha256sum
 }
 
+locked() { # the packages of a lock file
+    if command -v uv >/dev/null; then
+        uv pip install -q --python .venv/bin/python --require-hashes -r "$1"
+    else
+        [ -x .venv/bin/pip ] || .venv/bin/python -m ensurepip -q
+        # Compiled where it is imported, as with uv: half a minute for thousands of files that nothing imports.
+        .venv/bin/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r "$1"
+    fi
+}
+
 packages() {
     if [ ! -x .venv/bin/python ]; then
         if command -v uv >/dev/null; then uv venv -q --python "$python" .venv; else "$python" -m venv .venv; fi
     fi
-    if command -v uv >/dev/null; then
-        uv pip install -q --python .venv/bin/python --require-hashes -r requirements-dev.txt
-    else
-        [ -x .venv/bin/pip ] || .venv/bin/python -m ensurepip -q
-        # Compiled where it is imported, as with uv: half a minute for thousands of files that nobody imports.
-        .venv/bin/python -m pip install -q --disable-pip-version-check --no-compile --require-hashes -r requirements-dev.txt
-    fi
+    locked requirements-dev.txt
     sha256sum <requirements-dev.txt >.venv/ringfence.lock
 }
 
@@ -81,6 +86,13 @@ same() { # output of a command, remembered file
     [ "$1" = "$(cat "$2" 2>/dev/null)" ]
 }
 
+if [ "${1:-}" = docs ]; then
+    if ! same "$(sha256sum <requirements-docs.txt)" .venv/ringfence.docs-lock; then
+        locked requirements-docs.txt
+        sha256sum <requirements-docs.txt >.venv/ringfence.docs-lock
+    fi
+    exit
+fi
 if ! same "$(sha256sum <requirements-dev.txt)" .venv/ringfence.lock; then
     check_tools
     echo "setup: packages of requirements-dev.txt into .venv" >&2

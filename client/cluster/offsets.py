@@ -18,6 +18,7 @@ from ringfence.native.errors import (
     RerouteError,
     RetriableError,
     RingfenceError,
+    TruncatedError,
 )
 from ringfence.network.request import Request, owner_silent
 
@@ -186,6 +187,7 @@ def spans(
         NotFoundError: `start` names a partition that the topic does not have.
         InvalidArgumentError: `start` has an invalid form, the message names the forms; or it is after the
             mark, where no reader can have read a row.
+        TruncatedError: `start` is a position, and the log no longer has the row before it.
     """
     marks = ends(io_thread, tables, layout, partitions, deadline)
     positions = _positions(io_thread, tables, layout, marks, start, deadline)
@@ -267,14 +269,34 @@ def _whole_numbers(given: object) -> list[int]:
 
 
 def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> None:
-    """Refuse a position after the end of the log: it belongs to another log, and waiting would skip rows."""
-    if position is not None and position.offset > mark.end:
+    """Refuse a position after the end of the log: it belongs to another log, and waiting would skip rows.
+
+    Raises:
+        TruncatedError: the position has an epoch (its row was read once), and the log does not have the row.
+    """
+    if position is None or position.offset < mark.end:
+        return  # the first FETCH compares the epoch
+    if position.offset > mark.end and not position.epoch:
         raise InvalidArgumentError(
             f'start: the log ends at {mark.end}; begin at most there ("latest")',
             topic=layout.name,
             partition=mark.partition,
             offset=position.offset,
         )
+    if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
+        return
+    why = (
+        f"is of epoch {mark.epoch}" if position.offset == mark.end else f"does not exist: it ends at {mark.end}"
+    )
+    raise TruncatedError(
+        f"the log has another history now: the row before {position.offset}, which was of epoch "
+        f"{position.epoch}, {why}; continue at the log start, or at another offset",
+        topic=layout.name,
+        partition=mark.partition,
+        offset=position.offset,
+        epoch=position.epoch,
+        start_offset=mark.start,
+    )
 
 
 def offsets_at(

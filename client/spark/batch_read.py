@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ringfence.client import connect
 from ringfence.spark.filters import Pushed
+from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.places import window_of
 from ringfence.spark.ranges import METADATA, Range, RangeReader, split
@@ -54,14 +55,13 @@ class BatchReader(DataSourceReader):
             ends = self._ends or client.end_offsets(topic)
             start, end = options.text("start") or "earliest", options.text("end") or "latest"
             first, last = window_of(client, topic, ends, start=start, end=end)
-            spans = [Range(partition, first[partition], last[partition]) for partition in sorted(ends)]
+            spans = [Range.between(first[partition], last[partition]) for partition in sorted(ends)]
             spans = self._pushed.narrowed(client, topic, spans)
-        rows_a_task = options.count("rowsPerTask", ROWS_A_TASK)
-        assert rows_a_task is not None
+            rows_a_task = options.count("rowsPerTask", ROWS_A_TASK)
+            assert rows_a_task is not None
+            ranges = History(client, topic, ends).with_epochs(split(spans, rows_a_task))
         # Spark makes one task of its own for an empty list; an empty range says that there is nothing to do.
-        return [RangePartition(span) for span in split(spans, rows_a_task)] or [
-            RangePartition(Range(0, 0, 0))
-        ]
+        return [RangePartition(span) for span in ranges or [Range(0, 0, 0)]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from ringfence.native.slots import slots
-from ringfence.spark.ranges import Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from ringfence.client import Client
+    from ringfence.spark.ranges import Range
 
 VALUES_MAX = 1000  # of an IN on a key column; more are left to Spark
 
@@ -86,9 +86,7 @@ class Pushed(NamedTuple):
         wanted = self._partitions(client, topic)
         since = {} if self.time_first is None else client.offsets_at(topic, self.time_first)
         return [
-            Range(
-                span.partition, max(span.first, first, since.get(span.partition, 0)), min(span.last, last + 1)
-            )
+            span.within(max(first, since.get(span.partition, 0)), last + 1)
             for span in spans
             if wanted is None or span.partition in wanted
         ]

@@ -1,38 +1,49 @@
-"""Where a read begins and ends, from what an option says: one offset for each partition.
+"""Where a read begins and ends, from what an option says: one position for each partition.
 
 earliest | latest | an ISO 8601 time with zone | {"PARTITION": OFFSET, ...} as JSON
+
+For OFFSET also {"offset": OFFSET, "epoch": EPOCH}, as in the checkpoint of a stream; for the whole object
+also [[PARTITION, OFFSET, EPOCH], ...], what `json.dumps` makes of a reader's positions. A place with an epoch
+(not 0) must be one of the log's history; an offset alone is taken whatever the history is.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-from typing import TYPE_CHECKING
+import operator
+from typing import TYPE_CHECKING, Any
 
+from ringfence.cluster.offsets import Position
+from ringfence.common.arguments import NUMBER_MAX
 from ringfence.native.errors import InvalidArgumentError
+from ringfence.spark.history import History
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
 
 PLACES_MAX = 8  # partitions that an error names
-FORMS = 'earliest, latest, a time such as 2026-01-31T12:00:00Z, or {"PARTITION": OFFSET, ...}'
+FORMS = (
+    'earliest, latest, a time such as 2026-01-31T12:00:00Z, {"PARTITION": OFFSET, ...}, '
+    '{"PARTITION": {"offset": OFFSET, "epoch": EPOCH}, ...} or [[PARTITION, OFFSET, EPOCH], ...]'
+)
 
 
 def window_of(
     client: Client, topic: str, ends: Mapping[int, Ends], *, start: str, end: str
-) -> tuple[dict[int, int], dict[int, int]]:
-    """First offset and end of each partition, from the options `start` and `end`.
+) -> tuple[dict[int, Position], dict[int, Position]]:
+    """First row and end of each partition, from the options `start` and `end`.
 
     Raises:
-        InvalidArgumentError: as offsets_of, or the read begins behind its end: it would give no rows, without
-        a word.
+        InvalidArgumentError: as positions_of, or the read begins behind its end: it would give no rows,
+        without a word. TruncatedError: as positions_of.
     """
-    first = offsets_of(client, topic, ends, start, name="start")
-    last = offsets_of(client, topic, ends, end, name="end")
-    crossed = [partition for partition in sorted(first) if first[partition] > last[partition]]
+    first = positions_of(client, topic, ends, start, name="start")
+    last = positions_of(client, topic, ends, end, name="end")
+    crossed = [partition for partition in sorted(first) if first[partition].offset > last[partition].offset]
     since, until = (_time_of(text, name) for text, name in ((start, "start"), (end, "end")))
     if crossed or (since is not None and until is not None and since > until):
         raise InvalidArgumentError(
@@ -40,39 +51,56 @@ def window_of(
             topic=topic,
             start=start,
             end=end,
-            offsets={partition: (first[partition], last[partition]) for partition in crossed[:PLACES_MAX]},
+            offsets={one: (first[one].offset, last[one].offset) for one in crossed[:PLACES_MAX]},
         )
     return first, last
 
 
-def offsets_of(
+def positions_of(
     client: Client, topic: str, ends: Mapping[int, Ends], text: str, *, name: str
-) -> dict[int, int]:
-    """Partition -> offset. `text` is the option called `name`.
+) -> dict[int, Position]:
+    """A position for each partition; epoch 0 where it is not known. `text` is the option called `name`.
 
-    Partitions that a JSON object leaves out: the log start for `start`, the mark for `end`.
+    Partitions that JSON leaves out: the log start for `start`, the mark for `end`.
 
     Raises:
         InvalidArgumentError: the text has none of the forms, or names an offset that is not in the log.
+        TruncatedError: a place with an epoch is of another history.
     """
     if text == "earliest":
-        return {end.partition: end.start for end in ends.values()}
+        return {end.partition: Position(end.partition, end.start) for end in ends.values()}
     if text == "latest":
-        return {end.partition: end.end for end in ends.values()}
-    if text.startswith("{"):
-        return _by_partition(ends, text, name)
+        return {end.partition: _mark(end) for end in ends.values()}
+    if _is_json(text):
+        given = _given(ends, text, name)
+        known = [at for at in given if at.epoch]
+        way_out = "begin at a place that the log has now"
+        History(client, topic, ends).prove(known, whose=f"the option {name}", way_out=way_out)
+        found = positions_of(client, topic, ends, "earliest" if name == "start" else "latest", name=name)
+        for at in given:
+            _check_held(ends[at.partition], at, name)
+            found[at.partition] = at
+        return found
     time = _time_of(text, name)
     assert time is not None
     return {
-        partition: min(offset, ends[partition].end)
-        for partition, offset in client.offsets_at(topic, time).items()
-        if partition in ends  # others are younger than the ends
+        at.partition: at if at.offset <= ends[at.partition].end else _mark(ends[at.partition])
+        for at in client.positions_at(topic, time)
+        if at.partition in ends  # others are younger than the ends
     }
+
+
+def _mark(end: Ends) -> Position:
+    return Position(end.partition, end.end, end.epoch)
+
+
+def _is_json(text: str) -> bool:
+    return text.startswith(("{", "["))
 
 
 def _time_of(text: str, name: str) -> dt.datetime | None:
     """None for the other forms."""
-    if text in {"earliest", "latest"} or text.startswith("{"):
+    if text in {"earliest", "latest"} or _is_json(text):
         return None
     try:
         time = dt.datetime.fromisoformat(text)
@@ -83,26 +111,51 @@ def _time_of(text: str, name: str) -> dt.datetime | None:
     return time
 
 
-def _by_partition(ends: Mapping[int, Ends], text: str, name: str) -> dict[int, int]:
+def _given(ends: Mapping[int, Ends], text: str, name: str) -> list[Position]:
+    """What the JSON says, of partitions that the topic has."""
     try:
-        given = {int(partition): offset for partition, offset in json.loads(text).items()}
-    except (ValueError, AttributeError) as error:
+        given = list(_read(json.loads(text)))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise InvalidArgumentError(f"{name} is one of: {FORMS}", given=text) from error
-    unknown = sorted(set(given) - set(ends))
+    unknown = sorted({at.partition for at in given} - set(ends))
     if unknown:
         raise InvalidArgumentError(
             f"{name}: the topic has no such partition", partitions=unknown, known=sorted(ends)
         )
-    found = {end.partition: end.start if name == "start" else end.end for end in ends.values()}
-    for partition, offset in given.items():
-        end = ends[partition]
-        if type(offset) is not int or not end.start <= offset <= end.end:
-            raise InvalidArgumentError(
-                f"{name}: the offset is not in the log; rows below its start were given up",
-                partition=partition,
-                offset=offset,
-                log_start=end.start,
-                log_end=end.end,
-            )
-        found[partition] = offset
-    return found
+    if len({at.partition for at in given}) < len(given):
+        raise InvalidArgumentError(f"{name}: each partition once", given=text)
+    for at in given:
+        for what, number in (("offset", at.offset), ("epoch", at.epoch)):
+            if type(number) is not int or not 0 <= number <= NUMBER_MAX:
+                raise InvalidArgumentError(
+                    f"{name}: the {what} is a whole number from 0 to {NUMBER_MAX}",
+                    partition=at.partition,
+                    given=number,
+                )
+    return given
+
+
+def _read(told: Any) -> Iterable[Position]:
+    """Raises ValueError, TypeError, AttributeError or KeyError for another form."""
+    if isinstance(told, list):
+        for partition, offset, epoch in told:
+            yield Position(operator.index(partition), offset, epoch)
+        return
+    for partition, place in told.items():
+        if not isinstance(place, dict):
+            yield Position(int(partition), place)
+        elif set(place) == {"offset", "epoch"}:
+            yield Position(int(partition), place["offset"], place["epoch"])
+        else:
+            raise ValueError(place)
+
+
+def _check_held(end: Ends, at: Position, name: str) -> None:
+    if not end.start <= at.offset <= end.end:
+        raise InvalidArgumentError(
+            f"{name}: the offset is not in the log; rows below its start were given up",
+            partition=at.partition,
+            offset=at.offset,
+            log_start=end.start,
+            log_end=end.end,
+        )

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ringfence.client import connect
+from ringfence.cluster.offsets import Position
 from ringfence.native.errors import SchemaError, TruncatedError
 
 if TYPE_CHECKING:
@@ -29,15 +30,40 @@ RANGES_MAX = 100_000  # tasks of one job; Spark's driver keeps some KB for each
 
 
 class Range(NamedTuple):
-    """Rows first .. last - 1 of a partition."""
+    """Rows first .. last - 1 of a partition.
+
+    `epoch` is that of the row before `first`, `last_epoch` that of the row before `last`; 0 = not known. A
+    task that finds others reads another history than the one that the read was planned for.
+    """
 
     partition: int
     first: int
     last: int
+    epoch: int = 0
+    last_epoch: int = 0
+
+    @classmethod
+    def between(cls, first: Position, last: Position) -> Range:
+        return cls(first.partition, first.offset, last.offset, first.epoch, last.epoch)
 
     @property
     def rows(self) -> int:
         return self.last - self.first
+
+    @property
+    def bounds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Both ends, each with the epoch of the row before it."""
+        return (self.first, self.epoch), (self.last, self.last_epoch)
+
+    def within(self, first: int, last: int) -> Range:
+        """The part of it from `first` to `last`; the epoch of an end that moves is not known."""
+        return Range(
+            self.partition,
+            max(self.first, first),
+            min(self.last, last),
+            self.epoch if first <= self.first else 0,
+            self.last_epoch if last >= self.last else 0,
+        )
 
 
 def split(spans: Iterable[Range], rows_a_task: int) -> list[Range]:
@@ -48,7 +74,7 @@ def split(spans: Iterable[Range], rows_a_task: int) -> list[Range]:
     for span in spans:
         parts = -(-span.rows // rows_a_task)
         bounds = [span.first + span.rows * part // parts for part in range(parts + 1)]
-        found += [Range(span.partition, first, last) for first, last in pairwise(bounds)]
+        found += [span.within(first, last) for first, last in pairwise(bounds)]
     return found
 
 
@@ -65,18 +91,21 @@ class RangeReader(NamedTuple):
         """Rows of the range, in order.
 
         Raises:
-            TruncatedError: retention passed them; the message says which.
+            TruncatedError: retention passed them, or the log has another history; the message says which.
         """
         own = [field.name for field in self.schema if field.name not in self.metadata]
         with connect(self.address, token_file=self.token_file) as client:
             at = span.first
-            reader = client.read(self.topic, partition=span.partition, start=span.first, columns=own)
+            start = [Position(span.partition, span.first, span.epoch)]
+            reader = client.read(self.topic, partition=span.partition, start=start, columns=own)
             for batch in reader:
                 place = reader.place
                 assert place is not None
                 if place.first_offset != at:
                     break
                 rows = min(batch.num_rows, span.last - at)
+                if at + rows == span.last:
+                    self._check_end(span, place)
                 yield self._fitted(batch.slice(0, rows), place)
                 at += rows
                 if at >= span.last:
@@ -88,6 +117,19 @@ class RangeReader(NamedTuple):
                 partition=span.partition,
                 offset=at,
                 wanted_until=span.last,
+            )
+
+    def _check_end(self, span: Range, place: Place) -> None:
+        """`place` has the last row of the range."""
+        if span.last_epoch not in (0, place.epoch):
+            raise TruncatedError(
+                f"the partition has another history now: row {span.last - 1} is of epoch {place.epoch}, it "
+                f"was of epoch {span.last_epoch} when the read was planned (an owner was chosen by force); "
+                "read again",
+                topic=self.topic,
+                partition=span.partition,
+                offset=span.last,
+                epoch=span.last_epoch,
             )
 
     def _fitted(self, batch: pa.RecordBatch, place: Place) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ringfence.arrow.decode import Decoder
 from ringfence.client import connect
 from ringfence.native.errors import InvalidArgumentError
+from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
 from ringfence.spark.ranges import Range, RangeReader, split
 from ringfence.spark.schema import spark_schema, use_this_python, worker_schema
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-RANGES_DDL = "partition bigint, first bigint, last bigint"
+RANGES_DDL = "partition bigint, first bigint, last bigint, epoch bigint, last_epoch bigint"
 
 
 def read(
@@ -41,7 +42,8 @@ def read(
 
     Returns:
         A lazy DataFrame: each evaluation reads the same offsets again; it fails with TruncatedError when
-        retention has passed them by then. Rows of one offset range stay in order, ranges come in any.
+        retention has passed them by then, or the log has another history. Rows of one offset range stay in
+        order, ranges come in any.
 
     Raises:
         NotFoundError: no such topic. SchemaError: Spark has no type for a column.
@@ -56,7 +58,8 @@ def read(
         name = info.name
         wanted = Decoder(name, info.schemas, columns).schema
         ends = client.end_offsets(topic)
-    ranges = split((Range(end.partition, end.start, end.end) for end in ends.values()), rows_per_task)
+        spans = (Range(end.partition, end.start, end.end, last_epoch=end.epoch) for end in ends.values())
+        ranges = History(client, topic, ends).with_epochs(split(spans, rows_per_task))
     schema = spark_schema(wanted)
     reader = RangeReader(address, token_file, name, worker_schema(schema))
 

@@ -1,11 +1,8 @@
-"""`spark.readStream.format("ringfence")`: micro-batches between offsets that Spark keeps in its checkpoint.
+"""`spark.readStream.format("ringfence")`: micro-batches between positions that Spark keeps in its checkpoint.
 
-An offset is JSON, format 1:
-
-    {"format": 1, "topic": 7, "version": 0, "partitions": {"9": {"offset": 1200}, ...}}
-
-Each partition has a map of its own, so that later versions can say more of it: a partition that was
-split stands there as sealed beside its children, whose rows come after its last one.
+A position of the checkpoint must be one of the log's history: after an owner was chosen by force, a stream
+goes on where the rows that it has read are still in the log, and fails where they were lost.
+`stream_offset` has the format.
 """
 
 from __future__ import annotations
@@ -23,14 +20,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ringfence.client import connect
-from ringfence.native.errors import InvalidArgumentError, TruncatedError
+from ringfence.cluster.offsets import Position
+from ringfence.native.errors import TruncatedError
 from ringfence.spark.batch_read import RangePartition, range_reader
+from ringfence.spark.history import History
 from ringfence.spark.options import ROWS_A_TASK
-from ringfence.spark.places import offsets_of
+from ringfence.spark.places import positions_of
 from ringfence.spark.ranges import Range, split
+from ringfence.spark.stream_offset import damaged, decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from ringfence.cluster.offsets import Ends
     from ringfence.spark.options import SourceOptions
 
-FORMAT = 1
+WAY_OUT = (
+    "rows that the query has read were lost. Give it a checkpointLocation of its own and a start; "
+    'docs/spark.md says how, under "After a forced owner"'
+)
 _LOG = logging.getLogger("ringfence.spark")
 
 
@@ -64,28 +67,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Option `start`: earliest unless it says otherwise."""
         ends = self._ends()
         start = self._options.text("start") or "earliest"
-        return self._offset(offsets_of(self._connected(), self._options.topic, ends, start, name="start"))
+        first = positions_of(self._connected(), self._options.topic, ends, start, name="start")
+        epochs = self._history(ends).epochs(
+            {at.partition: at.offset for at in first.values() if not at.epoch}
+        )
+        return self._offset(
+            at._replace(epoch=epochs.get(partition, at.epoch)) for partition, at in first.items()
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """How far the next micro-batch goes: all that can be read, within the limits of a trigger.
 
         Raises:
             InvalidArgumentError: `start` is of another topic or a newer format.
-            TruncatedError: rows behind `start` were given up, unless failOnDataLoss is false.
+            TruncatedError: rows behind `start` were given up, unless failOnDataLoss is false; or rows before
+            it were lost, and the log has another history.
         """
-        first = self._checked(start)
-        ends = self._ends()
+        begin, ends = self._checked(start), self._ends()
+        history = self._history(ends)
+        self._prove(history, begin)
         last = {end.partition: end.end for end in ends.values()}
         if self._target is not None:
             last = {
                 partition: min(offset, self._target.get(partition, 0)) for partition, offset in last.items()
             }
-        first = self._retained(first, ends)
+        begin = self._retained(begin, ends)
+        first = {partition: at.offset for partition, at in begin.items()}
         last = {partition: max(offset, first.get(partition, 0)) for partition, offset in last.items()}
         room = self._rows_room(limit, first, last)
         if room is not None:
             last = shared(first, last, room)
-        return self._offset(last)
+        epochs = history.epochs(last)
+        return self._offset(Position(partition, at, epochs[partition]) for partition, at in last.items())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Options maxRowsPerTrigger and maxBytesPerTrigger; both hold where both are given."""
@@ -96,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if size is None else ReadMaxBytes(size)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return self._offset({end.partition: end.end for end in self._ends().values()})
+        return self._offset(Position(end.partition, end.end, end.epoch) for end in self._ends().values())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._target = {end.partition: end.end for end in self._ends().values()}
@@ -114,18 +127,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         """Ranges from `start` to `end`; after a restart both come from the checkpoint."""
-        last, first = self._checked(end), self._checked(start)
-        for partition, offset in first.items():
-            if offset > last.get(partition, offset):
-                what = f"partition {partition} ends at {last[partition]}, begins at {offset}"
-                raise self._damaged(end, what)
-        first = self._retained(first, self._ends())
+        first, last, ends = self._checked(start), self._checked(end), self._ends()
+        for partition, at in first.items():
+            until = last.get(partition, at).offset
+            if at.offset > until:
+                what = f"partition {partition} ends at {until}, begins at {at.offset}"
+                raise damaged(self._options.topic, end, what)
+        history = self._history(ends)
+        self._prove(history, first)
+        self._prove(history, last)
+        first = self._retained(first, ends)
         spans = [
-            Range(partition, first.get(partition, 0), offset) for partition, offset in sorted(last.items())
+            Range.between(first.get(partition, Position(partition, 0)), at)
+            for partition, at in sorted(last.items())
         ]
         rows_a_task = self._options.count("rowsPerTask", ROWS_A_TASK)
         assert rows_a_task is not None
-        return [RangePartition(span) for span in split(spans, rows_a_task)]
+        return [RangePartition(span) for span in history.with_epochs(split(spans, rows_a_task))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -142,76 +160,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> dict[int, Ends]:
         return self._connected().end_offsets(self._options.topic)
 
-    def _offset(self, offsets: Mapping[int, int]) -> dict[str, Any]:
-        info = self._connected().topic(self._options.topic)
-        places = {str(partition): {"offset": offset} for partition, offset in sorted(offsets.items())}
-        return {"format": FORMAT, "topic": info.topic, "version": info.version, "partitions": places}
+    def _history(self, ends: Mapping[int, Ends]) -> History:
+        return History(self._connected(), self._options.topic, ends)
 
-    def _checked(self, offset: Mapping[str, Any]) -> dict[int, int]:
-        if not isinstance(offset, dict) or "format" not in offset:
-            raise self._damaged(offset, "it has no format")
-        if offset["format"] != FORMAT:
-            raise InvalidArgumentError(
-                "the checkpoint's offset has a format that this version does not read; use a newer ringfence",
-                format=offset["format"],
-                known=FORMAT,
-            )
-        info = self._connected().topic(self._options.topic)
-        if offset.get("topic") != info.topic:
-            raise InvalidArgumentError(
-                "the checkpoint is of another topic (or of one of this name that was deleted): "
-                "give the query a checkpointLocation of its own",
-                topic=info.name,
-                topic_id=info.topic,
-                checkpoint_topic_id=offset.get("topic"),
-            )
-        try:
-            found = {int(partition): place["offset"] for partition, place in offset["partitions"].items()}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._damaged(offset, f"its partitions are no map of offsets: {error!r}") from error
-        known = {part.partition for part in info.partitions}
-        for partition, at in found.items():
-            if partition not in known:
-                raise self._damaged(offset, f"the topic has no partition {partition}")
-            if type(at) is not int or at < 0:
-                raise self._damaged(offset, f"partition {partition} has no offset {at!r}")
-        return found
+    def _prove(self, history: History, positions: Mapping[int, Position]) -> None:
+        """Raises TruncatedError where the log has another history than the query has read, or planned to."""
+        history.prove(positions.values(), whose="the checkpoint", way_out=WAY_OUT)
 
-    def _damaged(self, offset: object, what: str) -> InvalidArgumentError:
-        """An error for an offset that this source has not written so."""
-        return InvalidArgumentError(
-            f"an offset of the checkpoint was edited or is damaged: {what}; restore the checkpoint, or give "
-            "the query a checkpointLocation of its own and a start",
-            topic=self._options.topic,
-            given=offset,
-        )
+    def _offset(self, positions: Iterable[Position]) -> dict[str, Any]:
+        return encode(self._connected().topic(self._options.topic), positions)
 
-    def _retained(self, first: Mapping[int, int], ends: Mapping[int, Ends]) -> dict[int, int]:
+    def _checked(self, offset: object) -> dict[int, Position]:
+        return decode(self._connected().topic(self._options.topic), offset)
+
+    def _retained(self, first: Mapping[int, Position], ends: Mapping[int, Ends]) -> dict[int, Position]:
         """`first`, moved up to the log start where failOnDataLoss is false."""
         found = dict(first)
-        for partition, offset in first.items():
+        for partition, at in first.items():
             end = ends.get(partition)
-            if end is None or end.start <= offset <= end.end:
+            if end is None or end.start <= at.offset:
                 continue
-            if offset > end.end:
-                raise TruncatedError(
-                    f"the checkpoint has read up to row {offset}, the log ends at {end.end}: it is not "
-                    "the log that the query read (restored from a backup?); give it a checkpointLocation of "
-                    "its own",
-                    topic=self._options.topic,
-                    partition=partition,
-                )
-            lost = f"rows {offset} to {end.start - 1} were given up before the query read them"
+            lost = f"rows {at.offset} to {end.start - 1} were given up before the query read them"
             if self._options.flag("failOnDataLoss", default=True):
                 raise TruncatedError(
                     f"{lost}; failOnDataLoss=false goes on behind them",
                     topic=self._options.topic,
                     partition=partition,
-                    rows_lost=end.start - offset,
+                    rows_lost=end.start - at.offset,
                     log_start=end.start,
                 )
             _LOG.warning("%s: partition %d: %s", self._options.topic, partition, lost)
-            found[partition] = end.start
+            found[partition] = Position(partition, end.start)
         return found
 
     def _rows_room(self, limit: ReadLimit, first: Mapping[int, int], last: Mapping[int, int]) -> int | None:

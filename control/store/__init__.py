@@ -6,6 +6,10 @@
     DATA/metadata/journal    the entries after it
     DATA/log/                segment files of the native store
 
+    directory, identity, lock    open or create a directory; which programs may; one process
+    raft_store                   the durable log of consensus: journal (records), snapshot, installing
+    files                        writes that a crash leaves old or new
+
 START HERE: `directory.open_directory`, then `raft_store.RaftStore`. Nothing here ever removes what it cannot
 read: damage and newer formats end the start with the file's name and the way out.
 """

@@ -43,8 +43,8 @@ def test_python_of_the_documents_runs(page: str, count: int, tmp_path: Path) -> 
     assert done.stdout
 
 
-def test_who_pastes_a_block_of_the_readme_is_not_held_up_in_its_midst() -> None:
-    pages = blocks("README.md", "sh|bash")
+def test_every_command_of_a_pasted_block_but_the_last_ends() -> None:
+    pages = [*blocks("README.md", "sh|bash"), *blocks("docs/operations.md", "sh")]
     assert any("ringfence dev" in block for block in pages)
     for block in pages:
         commands = [line.partition("#")[0].strip() for line in block.splitlines()]
@@ -53,7 +53,7 @@ def test_who_pastes_a_block_of_the_readme_is_not_held_up_in_its_midst() -> None:
 
 
 def test_the_cluster_by_hand_runs_to_its_end(tmp_path: Path) -> None:
-    [block] = [block for block in blocks("README.md", "sh") if "ringfence serve" in block]
+    [block] = [block for block in blocks("docs/operations.md", "sh") if "ringfence serve" in block]
     for port in ("7412", "7421", "7511"):
         assert f":{port}" in block
         block = block.replace(f":{port}", f":{free_port()}")

@@ -10,7 +10,7 @@ from tests.consensus.planted import BUGS, planted
 from tests.consensus.scenarios import SCENARIOS, vote_for_a_log_that_is_lost
 
 SEEDS_MAX = 120
-"""Seen needed: 1 to 70 seeds, see ARCHITECTURE.md."""
+"""Seen needed: 1 to 70 seeds, see docs/design/consensus.md."""
 STEPS = 3000
 
 

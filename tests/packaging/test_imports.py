@@ -31,6 +31,7 @@ MODULE_OF = {"pyzmq": "zmq", "pandas-stubs": "pandas", "pytest-timeout": "pytest
 CALLED = {
     "schemathesis": "tests/system",
     "maturin": "setup.py",
+    "mkdocs-material": "mkdocs.yml",
     "cython": "setup.py",
     "setuptools": "pyproject.toml",
     "wheel": "Makefile",
@@ -111,7 +112,7 @@ def test_every_listed_package_is_used(name: str) -> None:
     if name in CALLED:
         word = {"import-linter": "importlinter", "wheel": "pip wheel", "pytest-xdist": "WORKERS",
                 "pytest-timeout": "timeout", "pytest-benchmark": "benchmark", "tpchgen-cli": "tpchgen",
-                "pandas-stubs": "pandas"}.get(name, name)  # fmt: skip
+                "pandas-stubs": "pandas", "mkdocs-material": "material"}.get(name, name)  # fmt: skip
         assert re.search(word, text_below(CALLED[name]), re.IGNORECASE), (
             f"{name} is listed, {CALLED[name]} does not use it"
         )

@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.packaging.test_imports import requirements
 
+LOCKS = ("requirements-dev.txt", "requirements-docs.txt")
 PLAIN = "sh cat cut dirname env find head ls sed sha256sum sort tr xargs"
 TOOLS = {
     "cargo": "echo cargo 1.95.0",
@@ -114,8 +115,9 @@ def test_a_machine_that_has_everything_gets_past_the_checks(machine: Path) -> No
     assert "packages of requirements-dev.txt" in done.stderr, done.stderr
 
 
-def test_every_locked_package_has_hashes_and_no_address_is_written() -> None:
-    text = (ROOT / "requirements-dev.txt").read_text()
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_locked_package_has_hashes_and_no_address_is_written(lock: str) -> None:
+    text = (ROOT / lock).read_text()
     assert "://" not in text and "--index" not in text
     entries = re.split(r"\n(?=[a-z0-9])", text.strip())
     for entry in entries:
@@ -124,7 +126,8 @@ def test_every_locked_package_has_hashes_and_no_address_is_written() -> None:
 
 
 def test_the_lock_has_every_package_that_pyproject_names() -> None:
-    locked = set(re.findall(r"^([a-z0-9._-]+)==", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE))
+    texts = "".join((ROOT / lock).read_text() for lock in LOCKS)
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", texts, re.MULTILINE))
     assert set(requirements()) <= locked, "run `make lock`"
 
 

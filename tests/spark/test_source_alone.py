@@ -283,11 +283,9 @@ def test_stages_that_nobody_can_be_told_of_hide_no_error(caplog: pytest.LogCaptu
     [
         ({"format": None}, "newer ringfence"),
         ({"partitions": None}, "no map of offsets"),
-        ({"partitions": {"x": {"offset": 1}}}, "no map of offsets"),
-        ({"partitions": {"1": {"offset": 1}}}, "the topic has no partition 1"),
-        ({"offset": "7"}, "has no offset '7'"),
-        ({"offset": -5}, "has no offset -5"),
-        ({"offset": 3}, "ends at 3, begins at 10"),
+        ({"place": {"offset": "7", "epoch": 0}}, "has no offset '7'"),
+        ({"place": {"offset": 7}}, "no map of offsets and epochs"),
+        ({"place": {"offset": 3, "epoch": 0}}, "ends at 3, begins at 10"),
     ],
 )
 def test_an_edited_checkpoint_is_said_and_reads_nothing_again(
@@ -302,8 +300,8 @@ def test_an_edited_checkpoint_is_said_and_reads_nothing_again(
     [partition] = start["partitions"]
     start["partitions"][partition]["offset"] = 10
     end = {**start, **change}
-    if "offset" in change:
-        end["partitions"] = {partition: {"offset": end.pop("offset")}}
+    if "place" in change:
+        end["partitions"] = {partition: end.pop("place")}
     with pytest.raises(InvalidArgumentError, match=said):
         reader.partitions(start, end)
     with pytest.raises(InvalidArgumentError, match="edited or is damaged: it has no format"):
