@@ -196,7 +196,7 @@ class InvalidArgumentError(RefusedError, ValueError):
 
 
 class ReentrantError(RefusedError):
-    """A signal's handler or a finalizer called a producer in the midst of another call. Use a thread."""
+    """A signal handler or a finalizer called a producer during another call of it. Use a thread."""
 
 
 class ProtocolError(RefusedError):
@@ -208,10 +208,10 @@ class ProtocolError(RefusedError):
 
 
 class UnknownOutcomeError(RingfenceError):
-    """Stored or not; another send may double it. Open the named producer anew and send the same `number`.
+    """Stored or not; another send may double it. Open the named producer again and send the same `number`.
 
     What the producer raises when it must stop before it knows. On the wire the same sequence tells, too. Of a
-    commit: all of it or nothing; its scope, begun anew, tells.
+    commit: all of it or nothing; its scope, begun again, tells.
     """
 
 

@@ -28,12 +28,6 @@ UNNAMED_MAX = {  # files that a package's docstring does not name yet: lower a n
     "client/compaction": 2,
     "client/network": 5,
     "client/send": 12,
-    "control/cli": 42,
-    "control/consensus": 4,
-    "control/http": 18,
-    "control/machines": 28,
-    "control/model": 19,
-    "control/runtime": 51,
 }
 
 

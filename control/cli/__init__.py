@@ -2,6 +2,17 @@
 
 START HERE: `program.main`. Each command is a module of its own and is imported when it is called, so that
 `ringfence --help` loads neither Arrow nor the node. Exit codes stand in `exits`, output rules in `output`.
+
+Commands: bench, cluster, compact, config, debug, demo, dev, fsck, node, partition, producer, publish, read,
+rebalance, serve, status, token, top, topic.
+
+    connection, admin, topic_door, rebalance_door  which node, socket or API a command asks, with which token
+    fsck_cluster, missing_counts, patience, bar    parts: checks, unknown counts, waiting, progress
+    tables, values, printable, schema_text         files of rows; values and texts as they are shown or typed
+    embedded, local_cluster, local_ports           nodes that a command starts
+    demo_steps, demo_spark                         the steps of `demo`
+    dev_story, cluster_story, cluster_load         the stories of `dev`
+    pipeline_story, pipeline_jobs, pipeline_answers, spark_process  the story with Spark
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ a message; `election, roles` who leads; `leader, follower, receiving` what a rol
 `replication, progress, window` what a leader sends; `appending, proposals` its own log; `quorum, tracker,
 configuration, changes, confchange, membership, membership_rules` who decides; `reading, reads` linearizable
 reads; `transfer`; `log, unstable, storage, storage_work` the log; `applying`; `invariants, safety`;
-`status`; `describe` values as text; `codec` values as bytes.
+`status`; `describe`, `quoting` values as text; `trace` log lines; `codec` values as bytes; `frozen` a node as
+a value; `recording` steps recorded and run again.
 
 Sources: Ongaro and Ousterhout, In Search of an Understandable Consensus Algorithm (2014); Ongaro's thesis
 (2014); message-level behaviour is that of etcd's raft library, whose interaction scripts replay against this

@@ -1,1 +1,11 @@
-"""Health and metrics over HTTP, for probes and scrapers. `endpoint.beside` runs it next to a node."""
+"""The admin API: health, metrics, reads and changes over HTTP. `endpoint.beside` runs it next to a node.
+
+START HERE: `application` puts it together; a request passes, in this order:
+
+    connections, heads, limits    bounds of connections; HEAD; size, depth, number and deadline of requests
+    access, refused               who asks, with which role; audit lines of refused changes
+    reads, events, metrics        what can be read; the stream of events; Prometheus
+    changes, cluster, partitions, producers, rebalance    what can be changed, a module for each subject
+    desk                          the one way of a change: key, condition, receipt, audit line (`lines`)
+    problems, shapes, described   errors (RFC 9457); bodies; what OpenAPI says of all operations
+"""

@@ -92,8 +92,8 @@ class Settings(BaseSettings):
     )
     control: str | None = _setting(
         None,
-        "address for other nodes, tcp://HOST:PORT; none: a node alone, that nobody can join; with --join the "
-        "one it had, or a free port of loopback",
+        "address for other nodes, tcp://HOST:PORT; none: a single node that no node can join; with --join "
+        "the one it had, or a free port of loopback",
     )
     join: Addresses = _setting(
         (), "control addresses of nodes of a cluster; an empty data directory becomes a node of it"
