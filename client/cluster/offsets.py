@@ -286,7 +286,9 @@ def _check_reached(layout: Layout, mark: Ends, position: Position | None) -> Non
     if position.offset == mark.end and (not position.epoch or mark.epoch in {0, position.epoch}):
         return
     why = (
-        f"is of epoch {mark.epoch}" if position.offset == mark.end else f"does not exist: it ends at {mark.end}"
+        f"is of epoch {mark.epoch}"
+        if position.offset == mark.end
+        else f"does not exist: it ends at {mark.end}"
     )
     raise TruncatedError(
         f"the log has another history now: the row before {position.offset}, which was of epoch "

@@ -11,8 +11,6 @@ so each process creates one on first use: see `fork.py`.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import logging
 import math
 import random
@@ -41,6 +39,7 @@ from ringfence.network.connection import Connection
 from ringfence.network.failover import check_connection
 from ringfence.network.peer import Peer
 from ringfence.network.request import Request, send_waiting
+from ringfence.network.scheduler import MODERATE_S, Scheduler, should_collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -54,13 +53,6 @@ if TYPE_CHECKING:
 HANDSHAKE_S_MAX = 10.0
 # Delay with which a deadline or the end of a backoff may be noticed while requests are pending.
 TICK_S = 0.02
-# Unanswered requests from which the thread waits to collect more. With fewer, a caller may be blocked on the
-# next answer.
-MODERATE_FROM = 16
-# Average size of such requests. Larger ones keep both sides busy with their bytes.
-MODERATE_BYTES_MAX = 65536
-# A quarter of the time that a window of 64 takes at 15,000 sends a second.
-MODERATE_S = 0.002
 # Queued calls that justify a turn of their own: the fixed cost of a turn is then a few percent.
 CROWD = 32
 # Longest wait of a caller for such a turn: the interpreter's own switch interval.
@@ -96,8 +88,8 @@ class IoThread:
         self._token = token or Token()
         # Bounded by the bytes in flight of the producers, and by one call for each blocked caller.
         self._calls: deque[Callable[[], object]] = deque()
-        self._timers: list[tuple[float, int, Callable[[], object]]] = []
-        self._timer_numbers = itertools.count()
+        self._timers = Scheduler()
+        self.at = self._timers.at  # on this thread only
         self.first = Peer(None, addresses)
         self._peers: dict[int | None, Peer] = {None: self.first}
         self._crowd, self._drained = Flag(), Flag()
@@ -251,10 +243,6 @@ class IoThread:
 
     # ---- on the I/O thread ------------------------------------------------------------------------------
 
-    def at(self, when: float, function: Callable[[], object]) -> None:
-        """Run a function at a time of `time.monotonic`."""
-        heapq.heappush(self._timers, (when, next(self._timer_numbers), function))
-
     def enqueue(self, request: Request) -> None:
         """Queue a request for its node."""
         peer = self._peers.get(request.node) or self.first
@@ -286,13 +274,6 @@ class IoThread:
         elif peer.addresses != addresses and peer.connection is None:
             peer.addresses = addresses
         return peer
-
-    def _is_moderate(self) -> bool:
-        up = [peer.connection for peer in self._peers.values() if peer.connection is not None]
-        unanswered = sum(map(len, up))
-        if unanswered < MODERATE_FROM:
-            return False
-        return sum(connection.unanswered_bytes for connection in up) <= unanswered * MODERATE_BYTES_MAX
 
     def connections(self) -> list[Connection]:
         """The established ones."""
@@ -337,8 +318,7 @@ class IoThread:
             logger.exception("a step of the I/O thread failed because of a defect; the others continue")
 
     def _turn(self) -> None:
-        if self._took and self._is_moderate():
-            # Many small answers are expected: collect some of them, together with new calls.
+        if self._took and should_collect(self._peers.values()):
             self._crowd.clear()
             if len(self._calls) < CROWD:
                 self._crowd.wait(MODERATE_S)
@@ -357,8 +337,8 @@ class IoThread:
             self._guarded(self._calls.popleft())
         for peer in list(self._peers.values()):
             self._serve(peer, ready, now)
-        while self._timers and self._timers[0][0] <= now:
-            self._guarded(heapq.heappop(self._timers)[2])
+        for function in self._timers.due(now):
+            self._guarded(function)
         for member in list(self.members):
             try:
                 member.tick(now)
@@ -372,7 +352,7 @@ class IoThread:
 
     def _timeout_s(self) -> float | None:
         """Seconds until the next timer or retry; None: nothing is due."""
-        due = [self._timers[0][0]] if self._timers else []
+        due = [self._timers.next_at] if self._timers else []
         busy = any(member.busy for member in self.members)
         for peer in self._peers.values():
             busy = busy or bool(peer.waiting) or bool(peer.connection)
@@ -508,8 +488,7 @@ class IoThread:
         self._released = True
         while self._calls:  # calls queued at the last moment end as well
             self._guarded(self._calls.popleft())
-        timers, self._timers = self._timers, []
-        for _, _, function in timers:  # requests that wait for a retry end as well
+        for function in self._timers.take_all():  # requests that wait for a retry end as well
             self._guarded(function)
         for member in list(self.members):
             member.abandon(error)

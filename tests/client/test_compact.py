@@ -190,7 +190,7 @@ def test_lost_rows_and_foreign_directories_are_said(
         ringfence.TruncatedError, match="rows 100 to 149 were removed before they were compacted"
     ):
         compact(client, "lost", tmp_path / "out")
-    with pytest.raises(ringfence.InvalidArgumentError, match="of another topic"):
+    with pytest.raises(ringfence.InvalidArgumentError, match="belongs to another topic"):
         compact(client, "other", tmp_path / "out")
     assert ids_in(tmp_path / "out") == list(range(100))
 
@@ -245,7 +245,7 @@ def test_files_that_no_manifest_names_are_neither_counted_nor_touched(
 def test_a_manifest_that_is_none_is_named(text: str, client: ringfence.Client, tmp_path: Path) -> None:
     client.create_topic("no-manifest", schema=SCHEMA, exist_ok=True)
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(ringfence.InvalidArgumentError, match=r"no manifest of ringfence.*manifest\.json"):
+    with pytest.raises(ringfence.InvalidArgumentError, match=r"not a manifest of ringfence.*manifest\.json"):
         compact(client, "no-manifest", tmp_path)
     with pytest.raises(ringfence.InvalidArgumentError, match="not a manifest of ringfence"):
         files(tmp_path)

@@ -67,7 +67,7 @@ def test_a_writer_that_was_fenced_ends_and_leaves_its_successors_epoch_alone(
     newer.flush()
     with pytest.raises(ringfence.FencedError) as fenced, older:
         older.send(rows(100, 5))
-    assert 'client.transaction(scope="heir") of topic "heir" took the scope over' in fenced.value.message
+    assert 'client.transaction(scope="heir") of topic "heir" has taken over the scope' in fenced.value.message
     assert not re.search("driver|@", str(fenced.value))
     assert (fenced.value.scope, fenced.value.epoch) == ("heir", older.epoch)
     late = client.transaction("heir", scope="heir-aborted")
@@ -134,7 +134,7 @@ def test_who_is_fenced_between_its_last_row_and_its_commit_hears_it_in_its_own_w
         client.transaction(topic, scope="late-one")
         with pytest.raises(ringfence.FencedError) as fenced:
             older.commit()
-        assert f'client.transaction(scope="late-one") {of} took the scope over' in fenced.value.message
+        assert f'client.transaction(scope="late-one") {of} has taken over the scope' in fenced.value.message
         assert not re.search("driver|@", str(fenced.value))
 
 
