@@ -5,8 +5,10 @@ WORKERS ?= 2
 SOAK ?= 20
 MINUTES ?= 10
 FROM ?= 1
+SEEDS ?= 10000
+SECONDS ?= 10
 
-.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim lock wheel clean
+.PHONY: help setup test test-upgrade test-pythons lint types clippy rust compiled python waiting docs test-under-load demo demo-dev demo-cluster demo-pipeline bench soak chaos log-check sim sim-record lock wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -105,6 +107,9 @@ log-check: setup  ## what clients of a harmed cluster saw for MINUTES is judged 
 
 sim: setup  ## simulated clusters for MINUTES minutes, seeds from FROM on
 	$(PYTHON_IN_VENV) -m tests.sim --minutes $(MINUTES) --seeds $(FROM) --shrink
+
+sim-record: setup  ## SEEDS seeds from FROM on of SECONDS virtual seconds at this commit, as lines in FILE; run again, it goes on
+	$(PYTHON_IN_VENV) -m tests.sim.record --file $(FILE) --first $(FROM) --seeds $(SEEDS) --seconds $(SECONDS)
 
 lock: setup  ## the lock files again (development, documentation site, benchmarks' peers), with hashes
 	uv pip compile -q --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \

@@ -24,10 +24,18 @@ class Scopes(ProcessLocal):
         self._scopes = scopes
 
     async def begin(
-        self, scope: str, instance: bytes = b"", *, topic: str | None = None, one_off: bool = False
+        self,
+        scope: str,
+        instance: bytes = b"",
+        *,
+        topic: str | None = None,
+        one_off: bool = False,
+        idle_s: int | None = None,
     ) -> Begun:
         """Begin a scope; this fences its older drivers."""
-        return await asyncio.to_thread(self._scopes.begin, scope, instance, topic=topic, one_off=one_off)
+        return await asyncio.to_thread(
+            self._scopes.begin, scope, instance, topic=topic, one_off=one_off, idle_s=idle_s
+        )
 
     def attempt(self, begun: Begun, epoch: int, **options: Any) -> Stager:
         """Stage rows under a new token. Sends nothing yet, so there is nothing to await."""

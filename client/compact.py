@@ -45,7 +45,7 @@ from ringfence.native.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ringfence.client import Client
     from ringfence.cluster.offsets import Ends
@@ -149,7 +149,7 @@ def _compact(
             failures[partition] = error
     if learned and not done.files:  # else a commit has saved it
         manifest.save()
-    done = done._replace(given_up=_give_up(client, info, manifest, skip=failures.keys()))
+    done = done._replace(given_up=_give_up(client, info, manifest, failures))
     if failures:
         raise _first_of(failures, info.name, done)
     return done
@@ -317,10 +317,13 @@ class _FileWriter:
 # ---- retention --------------------------------------------------------------------------------------------
 
 
-def _give_up(client: Client, info: TopicInfo, manifest: Manifest, *, skip: Container[int]) -> int:
+def _give_up(
+    client: Client, info: TopicInfo, manifest: Manifest, failures: dict[int, RefusedError | RecordError]
+) -> int:
     """Remove rows that exceed the retention of a topic and are in files, if its retention waits for that.
 
-    Partitions in `skip` keep their rows: it is not proven that their log is the compacted one. Age is
+    A partition with a failure keeps its rows: it is not proven that its log is the compacted one. Each log is
+    verified again, because a run takes long and an owner may have been chosen by force meanwhile. Age is
     measured by the clock of this process; bytes are converted to rows by the mean row size of the partition.
     """
     if info.properties.get(messages.RETENTION) != messages.COMPACTED:
@@ -331,15 +334,21 @@ def _give_up(client: Client, info: TopicInfo, manifest: Manifest, *, skip: Conta
         young = client.offsets_at(info.name, dt.datetime.now(dt.UTC) - age)
     held = {part.partition: part for part in client.topic(info.name).partitions}
     gone = 0
-    for partition, ends in sorted(client.end_offsets(info.name).items()):
-        if partition in skip:
-            continue
+    now = client.end_offsets(info.name)
+    found = _last_rows(client, manifest, info.name, now)
+    for partition, ends in sorted(now.items()):
         compacted = manifest.reached.get(partition, Reached(ends.start)).offset
         wanted = max(young.get(partition, ends.start), _within(info.retention_bytes, held.get(partition)))
         before = min(wanted, compacted)
-        if before > ends.start:
-            client.truncate(info.name, partition=partition, before_offset=before)
-            gone += before - ends.start
+        if partition in failures or before <= ends.start:
+            continue
+        try:
+            _proven(manifest, info.name, ends, found.get(partition))
+        except TruncatedError as error:
+            failures[partition] = error
+            continue
+        client.truncate(info.name, partition=partition, before_offset=before)
+        gone += before - ends.start
     return gone
 
 

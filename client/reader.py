@@ -154,7 +154,8 @@ class Reader(ProcessLocal):
         """The next batch of the next partition in turn.
 
         Raises:
-            TruncatedError: retention removed rows before they were read; the error names them.
+            TruncatedError: retention removed rows before they were read, or rows were lost because an owner
+                was chosen by force; the error names them.
             ConnectError: no node answered within the reader's `timeout_s`.
             RerouteError: a partition had no owner for that time.
 
@@ -342,6 +343,9 @@ class Reader(ProcessLocal):
         except Exception:  # the next call retries: an error never ends a partition
             self._to_fetch.append(cursor)
             raise
+        if not answer.header.rows and cursor.end is not None and answer.header.end_offset < cursor.end:
+            self._redirected(cursor, self._ended_early(cursor, answer.header.end_offset))
+            return
         cursor.redirects = 0
         if answer.header.rows:
             cursor.first = False
@@ -352,7 +356,17 @@ class Reader(ProcessLocal):
         else:
             self._waiting.append((cursor, answer))
 
-    def _redirected(self, cursor: Cursor, error: RerouteError | RetriableError) -> None:
+    def _ended_early(self, cursor: Cursor, end: int) -> TruncatedError:
+        """The error if the log ends earlier: a former owner may report that; a forced owner has lost rows."""
+        return TruncatedError(
+            f"the log ends at {end}, and ended at {cursor.end} when the read began: rows were lost",
+            topic=self._layout.name,
+            partition=cursor.partition,
+            offset=cursor.fetched,
+            rows_lost=0 if cursor.end is None else cursor.end - end,
+        )
+
+    def _redirected(self, cursor: Cursor, error: RingfenceError) -> None:
         """Fetch from the owner in a newer table; other partitions continue meanwhile."""
         now = time.monotonic()
         if not cursor.redirects:

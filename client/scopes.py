@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from ringfence.common.arguments import scope_name, seconds, whole
 from ringfence.common.options import BYTES_IN_FLIGHT_MAX, TIMEOUT_S
 from ringfence.common.process_local import ProcessLocal
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 
 WRITER_MAX: Final = 2**32 - 1  # limit of the identity of a stage
+IDLE_S_MAX: Final = 3_650 * 86_400
 CLUSTER_SCOPE_BYTES_MAX: Final = 255
 SCOPE_BYTES_MAX: Final = 234
 """For the scope of a topic: a full name has up to 255 bytes, and `@` with the topic's id up to 21 of them."""
@@ -53,7 +56,13 @@ class Scopes(ProcessLocal):
         self._io_thread, self._tables, self._admin = io_thread, tables, admin
 
     def begin(
-        self, scope: str, instance: bytes = b"", *, topic: str | None = None, one_off: bool = False
+        self,
+        scope: str,
+        instance: bytes = b"",
+        *,
+        topic: str | None = None,
+        one_off: bool = False,
+        idle_s: int | None = None,
     ) -> Begun:
         """Begin a scope; this fences its older drivers.
 
@@ -64,8 +73,11 @@ class Scopes(ProcessLocal):
             topic: the topic that the scope belongs to. The same name at another topic, or at a topic that is
                 deleted and created again, is another scope. None: a scope of the cluster, whose name must
                 not end with `@` and a number.
-            one_off: this name will not be begun again. Above `scopes_max` such scopes are removed first. A
-                scope that is removed no longer knows its committed epochs.
+            one_off: this name will not be begun again. Above `scopes_max` only such scopes are removed; if
+                there are none, new names are refused (`overloaded`).
+            idle_s: the scope may also be removed after so many seconds without use (up to ten years). If it
+                is begun again then, it does not know its committed epochs. The newest call decides. None: it
+                stays until `ringfence scope forget`.
 
         Raises:
             FencedError: a later instance fenced this one. NotFoundError: no such topic.
@@ -73,9 +85,10 @@ class Scopes(ProcessLocal):
         """
         deadline = self._admin.deadline()
         name = _of_cluster(scope) if topic is None else self._of_topic(scope, topic, deadline)
-        begun = self._admin.begin(
-            messages.ScopeBegin(scope=name, instance=instance, one_off=one_off), deadline
-        )
+        message = messages.ScopeBegin(scope=name, instance=instance, one_off=one_off)
+        if idle_s is not None:
+            message = replace(message, idle_s=whole("idle_s", idle_s, 1, IDLE_S_MAX))
+        begun = self._admin.begin(message, deadline)
         return Begun(begun.scope_id, begun.driver, begun.committed, begun.decided)
 
     def _of_topic(self, scope: str, topic: str, deadline: float) -> str:

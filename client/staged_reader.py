@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ringfence.cluster.offsets import TRY_S, redirect_delay_s
 from ringfence.native import wire
 from ringfence.native._node import RecordReader
-from ringfence.native.errors import ProtocolError, RerouteError, RetriableError
+from ringfence.native.errors import ProtocolError, RerouteError, RetriableError, TruncatedError
 from ringfence.network.request import Request
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ RUNS_HELD = 2  # kept for later epochs: scopes that stage in parallel publish ac
 
 
 class StagedPlace(NamedTuple):
-    """A staged record and the offset of its first row."""
+    """A staged record, the offset of its first row, and the epoch of the record that published it."""
 
     record: int
     offset: int
     rows: int
+    epoch: int
 
 
 def places(published: wire.RecordHeader, body: memoryview) -> list[StagedPlace]:
@@ -51,7 +52,7 @@ def places(published: wire.RecordHeader, body: memoryview) -> list[StagedPlace]:
         found, offset = [], published.first_offset
         for at in range(count):
             record, rows, _ = ENTRY.unpack_from(body, HEAD.size + at * ENTRY.size)
-            found.append(StagedPlace(record, offset, rows))
+            found.append(StagedPlace(record, offset, rows, published.owner_epoch))
             offset += rows
     except struct.error as error:
         raise ProtocolError(f"a publish record is damaged: {error}", partition=published.partition) from error
@@ -101,7 +102,8 @@ class StagedFetch:
         """(place, header, Arrow message) of each wanted record, in their order.
 
         Raises:
-            TruncatedError: retention removed them meanwhile. ProtocolError: a record is missing.
+            TruncatedError: retention removed them meanwhile, or the number belongs to another history now.
+            ProtocolError: a record is missing.
         """
         left = {place.record for place in wanted}
         self._last = max(left, default=0)
@@ -117,6 +119,7 @@ class StagedFetch:
                 asked = self._ask(wanted[ahead].record) if ahead < len(wanted) else None
             left.discard(place.record)
             found = self._give(place.record)
+            self._check_history(place, found.header)
             if found.header.rows != place.rows:
                 raise self._not_published(place.record, found.header.record_number)
             yield place, found.header, found.message
@@ -153,6 +156,22 @@ class StagedFetch:
             raise self._not_published(record, first)
         self._bytes_each = answer.body.nbytes / (last + 1 - record)
         self._runs.append(run)
+
+    def _check_history(self, place: StagedPlace, header: wire.RecordHeader) -> None:
+        """Epochs never descend: a record of a newer epoch than its publish record took a lost one's number.
+
+        Only an owner that was chosen by force can have appended it, after the publish record was fetched.
+        """
+        if header.owner_epoch > place.epoch:
+            raise TruncatedError(
+                f"the log has another history now: record {place.record} is of epoch {header.owner_epoch}, "
+                f"and was published under epoch {place.epoch}; continue at the log start, or at another "
+                "offset",
+                topic=self._layout.name,
+                partition=self._partition,
+                offset=place.offset,
+                epoch=place.epoch,
+            )
 
     def _not_published(self, record: int, found: int) -> ProtocolError:
         return ProtocolError(

@@ -77,6 +77,8 @@ class Node:
         ("damaged", topic: int, partition: int, records: int, why: str)   known now; 0: all put right;
         topic 0: nobody can tell whose
         ("lifted", topic: int, partition: int)                      a quarantine ended
+        ("gave_up", {topic, partition, forced, record, records, rows})   a replica gives up what the choice of
+        an owner without a majority, epoch `forced`, has given up: its log ends at `record`, 0: it is copied
         ("sync", {...})                                            as of `syncs`: a learner's copy has
         another state
         ("shard_failed", shard: int, why: str)
@@ -144,8 +146,14 @@ class Node:
         A majority of all must be there, else batches are refused `too_few_replicas`. Result: {records,
         end_offset}.
         """
-    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int:
-        """Take the records of this epoch's owner, which calls. Ends at once."""
+    def follow(
+        self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
+    ) -> int:
+        """Take the records of this epoch's owner, which calls. Ends at once.
+
+        `forced`: the partition's newest epoch whose owner was chosen without a majority, 0 = none is known.
+        Marked records of older epochs that the owner does not have are given up.
+        """
     def set_peer(self, node: int, addresses: Sequence[str]) -> int:
         """Where another node's data plane is reached; numbers rather than names, which would be looked up."""
     def fence(self, topic: int, partition: int, epoch: int) -> int:
@@ -184,6 +192,7 @@ class Node:
         attempt: int,
         epoch: int,
         owner: int,
+        forced: int = 0,
     ) -> int:
         """At the target: as `follow`; neither served nor counted before it is adopted."""
     def adopt(self, change: int, attempt: int) -> int: ...
@@ -220,6 +229,16 @@ class Node:
         """
     def doubted(self) -> list[tuple[int, int]]:
         """(topic, partition) of all replicas that may lack what they acknowledged."""
+    def log_ends(self) -> bytes:
+        """How far each partition's log is known to reach, for `lacking` at a later start.
+
+        What the engine told when it was stopped stays. Raises: ClosedError.
+        """
+    def lacking(self, entries: bytes) -> list[tuple[int, int]]:
+        """(topic, partition) of those whose log is short of these entries, or is not here.
+
+        Before anything is ordered; the entries are known from then on. Raises: ClosedError.
+        """
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None:
         """Replace the numbers and the list of doubted replicas beside the log, durably; no order.
 
@@ -465,7 +484,9 @@ class SimNode:
         replicas: Sequence[tuple[int, bytes]] = (),
         quorum: int = 1,
     ) -> int: ...
-    def follow(self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int) -> int: ...
+    def follow(
+        self, topic: int, partition: int, lo: int, hi: int, epoch: int, owner: int, forced: int = 0
+    ) -> int: ...
     def set_peer(self, node: int, addresses: Sequence[str]) -> int: ...
     def fence(self, topic: int, partition: int, epoch: int) -> int: ...
     def hold(self, topic: int, partition: int, epoch: int) -> int: ...
@@ -491,6 +512,7 @@ class SimNode:
         attempt: int,
         epoch: int,
         owner: int,
+        forced: int = 0,
     ) -> int: ...
     def adopt(self, change: int, attempt: int) -> int: ...
     def discard(self, change: int, attempt: int) -> int: ...
@@ -508,6 +530,8 @@ class SimNode:
     ) -> int: ...
     def doubt(self, partitions: Sequence[tuple[int, int]]) -> int: ...
     def doubted(self) -> list[tuple[int, int]]: ...
+    def log_ends(self) -> bytes: ...
+    def lacking(self, entries: bytes) -> list[tuple[int, int]]: ...
     def write_witness(self, numbers: Sequence[int], doubted: Sequence[tuple[int, int]]) -> None: ...
     def release_quarantine(self, topic: int, partition: int) -> int: ...
     def install_scopes(

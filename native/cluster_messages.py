@@ -108,6 +108,7 @@ class ScopeBegin(Message):
     `one_off`: nobody will begin it anew; it is forgotten before others. `after`: the scope's newest driver,
     as far as the sender knows (0: none); one that began since is not fenced. nil, of an older client:
     whoever has the scope is fenced. `drawn`: the instance is of this BEGIN alone; who compares needs none.
+    `idle_s`: once it was not used for so many seconds it may be forgotten as `one_off` ones are; 0: never.
     """
 
     scope: str
@@ -115,6 +116,7 @@ class ScopeBegin(Message):
     one_off: bool = False
     after: int | None = None
     drawn: bool = False
+    idle_s: int = 0
 
 
 class ScopeBegun(Message):

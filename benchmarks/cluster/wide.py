@@ -14,7 +14,7 @@ from benchmarks.cluster.nodes import Nodes
 from benchmarks.paths import work_directory
 from ringfence.native.errors import ConnectError
 
-WIDTHS = (128, 512, 2_048)
+WIDTHS = (128, 512, 1_024, 2_048)
 WORST_S = 5.0
 """Of the widest: two seconds of silence, after which a node counts as failed, are in it."""
 WAIT_S = 300.0

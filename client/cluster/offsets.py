@@ -326,7 +326,7 @@ def offsets_at(
     }
 
 
-def redirect_delay_s(redirects: int, error: RerouteError | RetriableError) -> float:
+def redirect_delay_s(redirects: int, error: RingfenceError) -> float:
     """Pause after redirects in a row: a planned change of owner takes milliseconds, a failover seconds."""
     return float(min(REDIRECT_S_MAX, max(0.01 * 2**redirects, error.details.get("retry_after_s", 0.0))))
 

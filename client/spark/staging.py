@@ -10,7 +10,7 @@ import hashlib
 import logging
 import os
 import uuid
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ringfence.arrow.encode import TopicEncoder
 from ringfence.client import connect
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from ringfence.common.scope_values import Begun
 
+QUERY_IDLE_S: Final = 30 * 86_400
+"""A query that was not run for a month may lose its scopes where the cluster needs room: no node is told that
+a checkpoint was thrown away, and each new one has new scopes."""
 QUERY = "sql.streaming.queryId"
 """Spark's local property with the id of the streaming query that a job is part of."""
 _LOG = logging.getLogger("ringfence.spark")
@@ -91,12 +94,13 @@ class Target(NamedTuple):
         """
         name = f"{kind}-{uuid.uuid4()}" if scope is None else of_query(scope, query)
         with connect(self.address, token_file=self.token_file) as client:
-            return client.scopes.begin(name, instance, topic=self.topic, one_off=scope is None)
+            idle_s = None if query is None else QUERY_IDLE_S
+            return client.scopes.begin(name, instance, topic=self.topic, one_off=scope is None, idle_s=idle_s)
 
     def begin_query(self, query: str, instance: bytes) -> Begun:
         """A stream's scope goes by its query, which has one checkpoint wherever it writes to."""
         with connect(self.address, token_file=self.token_file) as client:
-            return client.scopes.begin(query, instance)
+            return client.scopes.begin(query, instance, idle_s=QUERY_IDLE_S)
 
 
 def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:

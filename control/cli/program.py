@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "config": ("ringfence.control.cli.config", "Show and change the limits of a cluster."),
     "producer": ("ringfence.control.cli.producer", "List named producers of a topic, give names back."),
+    "scope": ("ringfence.control.cli.scope", "List scopes of atomic writers, give names back."),
     "top": ("ringfence.control.cli.top", "Show nodes and rates of a cluster, live."),
     "token": ("ringfence.control.cli.token", "Create, list and revoke tokens: who may do what."),
     "dev": ("ringfence.control.cli.dev", "Run a cluster of local processes until Ctrl-C."),

@@ -18,6 +18,7 @@ from ringfence.control.http import (
     producers,
     reads,
     rebalance,
+    scopes,
 )
 from ringfence.control.http.access import Access
 from ringfence.control.http.desk import Desk
@@ -47,7 +48,7 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
         changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
-        partitions.router(desk), producers.router(desk), cluster.router(desk),
+        partitions.router(desk), producers.router(desk), scopes.router(desk), cluster.router(desk),
     )  # fmt: skip
     for router in routers:
         app.include_router(router)

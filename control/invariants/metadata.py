@@ -121,6 +121,9 @@ def _check_topic(state: MetadataState, topic: Topic, index: int) -> None:
     assert all(topic.start_epoch(part) <= topic.assignments[part].epoch for part in topic.starts), (
         "a log start of an epoch of the future"
     )
+    assert all(topic.forced_epoch(part) <= topic.assignments[part].epoch for part in ids), (
+        "a forced owner of an epoch of the future"
+    )
 
 
 def _check_topic_step(before: Topic, after: Topic) -> None:
@@ -129,6 +132,10 @@ def _check_topic_step(before: Topic, after: Topic) -> None:
     for partition, start in before.starts.items():
         moved = after.start_epoch(partition), after.starts[partition]
         assert moved >= (before.start_epoch(partition), start), "I14: a log start went back"
+    for partition in before.assignments:
+        assert after.forced_epoch(partition) >= before.forced_epoch(partition), (
+            "a choice by force is forgotten"
+        )
     for partition, assignment in before.assignments.items():
         if partition in after.assignments:
             assert after.assignments[partition].epoch >= assignment.epoch, "I4: an epoch went back"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfence.control.machines.change_rules import assignment_of, quorum
+from ringfence.control.machines.change_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.machines.config import limit
 from ringfence.control.machines.metadata_ring import eligible_fault
 from ringfence.control.machines.refusals import conflict, invalid, stale, unknown_topic
 from ringfence.control.model.change_commands import CommitChange, FailOver, ForceOwner, PrepareChange
 from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.characters import BLANKS
-from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.ids import Epoch, PartitionId
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState
@@ -115,7 +115,9 @@ def commit_fault(state: MetadataState, command: CommitChange) -> Refused | None:
             f"under {change.epoch}, its COMMIT was decided on {command.epoch}"
         )
     return _strangers(change, command.proofs) or (
-        chosen_fault(change, command) if is_failover else proven_fault(change, command)
+        chosen_fault(change, command, forced_epoch(state, change))
+        if is_failover
+        else proven_fault(change, command)
     )
 
 
@@ -141,8 +143,12 @@ def proven_fault(change: Change, command: CommitChange) -> Refused | None:
     return None
 
 
-def chosen_fault(change: Change, command: CommitChange) -> Refused | None:
-    """A failover: of a majority that is fenced, the owner has the greatest (epoch, end)."""
+def chosen_fault(change: Change, command: CommitChange, forced: Epoch) -> Refused | None:
+    """A failover: of a majority that is fenced, the owner has the greatest (epoch, end).
+
+    What an owner had that was `forced` is on no majority before its epoch's first record is: until a replica
+    with such a record has answered, all must.
+    """
     everybody = len(command.proofs) == len(change.replicas)
     counted = [proof for proof in command.proofs if everybody or not proof.cut]
     needed = quorum(len(change.replicas))
@@ -153,6 +159,13 @@ def chosen_fault(change: Change, command: CommitChange) -> Refused | None:
             f"fenced and count, {needed} must; one that lost its end counts when all have answered",
         )
     greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
+    if greatest[0] < forced and not everybody:
+        return Refused(
+            code=Code.TOO_FEW_REPLICAS,
+            message=f"failover {change.change} of partition {command.partition}: no replica that answered "
+            f"has what the owner of epoch {forced} had, which was chosen by force; all replicas must answer, "
+            "or one that has it",
+        )
     chosen = next((proof for proof in counted if proof.place.node == command.owner), None)
     if chosen is None or (chosen.end.epoch, chosen.end.records) != greatest or chosen.end != command.end:
         return invalid(

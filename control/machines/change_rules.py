@@ -41,6 +41,11 @@ def assignment_of(state: MetadataState, change: Change) -> Assignment:
     return state.topics[change.topic].assignments[change.partition]
 
 
+def forced_epoch(state: MetadataState, change: Change) -> Epoch:
+    """The newest epoch of the change's partition that was a choice without a majority; 0: none is known."""
+    return state.topics[change.topic].forced_epoch(change.partition)
+
+
 def with_change(state: MetadataState, change: Change) -> MetadataState:
     return replace(state, changes={**state.changes, change.partition: change})
 

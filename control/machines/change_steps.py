@@ -53,9 +53,11 @@ def first(before: MetadataState, after: MetadataState, here: Replica) -> tuple[S
     found: list[StopSync | Adopt] = []
     if before.changes is not after.changes:
         for partition, change in before.changes.items():
+            if change is after.changes.get(partition) or not change.adds:
+                continue  # nothing of it has ended, or nothing was copied for it
             was_owner = before.topics[change.topic].assignments[partition].owner == here
             ended = not _same(change, after.changes.get(partition))
-            if was_owner and change.adds and not change.is_committed and ended:
+            if was_owner and not change.is_committed and ended:
                 found.append(StopSync(**_of(partition, change)))
     found += [
         Adopt(**_of(partition, left))

@@ -33,7 +33,7 @@ from ringfence.control.machines.change_orders import (
     Synced,
     SyncState,
 )
-from ringfence.control.machines.change_rules import assignment_of, quorum
+from ringfence.control.machines.change_rules import assignment_of, forced_epoch, quorum
 from ringfence.control.machines.config import limit
 from ringfence.control.model.change_commands import (
     AbortChange,
@@ -253,8 +253,12 @@ def _failing_over(
         return Next(orders)
     # A failed node that answers would fail its partitions over again at once: it counts only if it must.
     live = [proof for proof in counted if _is_live(state, proof.place) and not proof.cut]
-    counted = live if len(live) >= quorum(len(change.replicas)) else counted
+    forced = forced_epoch(state, change)
+    has_forced = any(proof.end.epoch >= forced for proof in live)
+    counted = live if len(live) >= quorum(len(change.replicas)) and has_forced else counted
     greatest = max((proof.end.epoch, proof.end.records) for proof in counted)
+    if greatest[0] < forced and not everybody:
+        return Next(orders)
     equal = [proof for proof in counted if (proof.end.epoch, proof.end.records) == greatest]
     chosen = min(
         equal,

@@ -38,7 +38,7 @@ LIMITS: Final[dict[str, Limit]] = {
         4_096,
         16,
         100_000,
-        "scopes of atomic writers; a batch job has one of its own, the oldest idle ones go, named ones last",
+        "scopes of atomic writers; those of batch jobs without a name make room, named ones stay",
     ),
     "nodes_max": Limit(1_000, 1, 10_000, "every node holds the metadata and beats to the leader"),
     "nodes_min": Limit(

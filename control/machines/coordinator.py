@@ -39,9 +39,11 @@ from ringfence.control.model.topics import Replica
 
 AGAIN_MS: Final = 1_000
 """An entry that was proposed is not proposed again sooner: it is being committed, or was refused."""
-FAILOVERS_MAX: Final = 128
-"""Failovers that are worked on at once, oldest first: each asks all replicas of a partition, and half of what
-a socket to another node queues is room for their questions."""
+FAILOVERS_MAX: Final = 1_024
+"""Failovers that are worked on at once, oldest first: four entries of COMMITs, and as many questions to each
+node. A round goes over all of them, in some 20 ms."""
+FAILOVERS_MAX_OF_LEVEL_0: Final = 128
+"""There each order is a question of its own, and half of what a socket queues is room for them."""
 
 RELEASES_DUE_MAX: Final = 256
 """Old copies that one entry gives up; more are due at the next look."""
@@ -175,7 +177,8 @@ def _worked_on(state: MetadataState) -> list[Change]:
         key=lambda change: (change.change, change.partition),
     )
     planned = [change for change in state.changes.values() if change.kind is not ChangeKind.FAILOVER]
-    return [*failovers[:FAILOVERS_MAX], *planned]
+    most = FAILOVERS_MAX if state.level >= STEPS_LEVEL else FAILOVERS_MAX_OF_LEVEL_0
+    return [*failovers[:most], *planned]
 
 
 def _failovers(state: MetadataState) -> list[FailOver]:

@@ -3,22 +3,32 @@
 It is a tree of two levels: a hash of each entry of each map, and one over all of these. Values of the state
 are replaced, never changed, so an entry that is the same object has the same hash; after a command only what
 it replaced is hashed again. `model.state.digest` hashes the canonical bytes instead: as telling, all at once.
+
+A topic is one entry, of up to 4,096 partitions, and each COMMIT replaces one assignment of it: the packed
+bytes of the other assignments and of the layout are kept, so only what was replaced is packed again.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.state import MetadataState, fields_of, sorted_maps
+from ringfence.control.model.ids import TopicId
+from ringfence.control.model.state import MetadataState, fields_of, map_head, packed
+from ringfence.control.model.topics import Topic
 
 DIGEST_BYTES: Final = 16
 _MAPS: Final = (
     "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
     "leftovers", "moves", "kept", "witnesses",
 )  # fmt: skip
+PACKED_TOPICS_MAX: Final = 8
+"""Topics whose packed assignments are kept: of the widest ones some 300 bytes a partition, 10 MB in all."""
+_PAIR_HEAD: Final = b"\x92"
+"""The head of a MessagePack array of two: what is hashed of an entry is its key and its value."""
 
 
 class StateDigests:
@@ -27,6 +37,7 @@ class StateDigests:
     def __init__(self) -> None:
         self._maps: dict[str, tuple[object, bytes]] = {}
         self._entries: dict[str, dict[Any, tuple[object, bytes]]] = {name: {} for name in _MAPS}
+        self._packed: OrderedDict[TopicId, _PackedTopic] = OrderedDict()
 
     def of(self, state: MetadataState) -> bytes:
         """16 bytes. Time grows with what changed since the last call, and a little with the maps it is in."""
@@ -44,13 +55,58 @@ class StateDigests:
         whole = blake2b(digest_size=DIGEST_BYTES)
         for key in sorted(value):
             entry, old = value[key], before.get(key)
-            after[key] = old if old is not None and old[0] is entry else (entry, _hashed([key, entry]))
+            is_known = old is not None and old[0] is entry
+            after[key] = old if old is not None and is_known else (entry, self._of_entry(key, entry))
             whole.update(after[key][1])
         self._entries[name] = after
         self._maps[name] = (value, whole.digest())
         return whole.digest()
 
+    def _of_entry(self, key: Any, entry: object) -> bytes:
+        if not isinstance(entry, Topic):
+            return _hashed([key, entry])
+        kept = self._packed.pop(entry.topic, None) or _PackedTopic()
+        self._packed[entry.topic] = kept  # the newest stands last
+        while len(self._packed) > PACKED_TOPICS_MAX:
+            self._packed.popitem(last=False)
+        return blake2b(_PAIR_HEAD + packed(key) + kept.of(entry), digest_size=DIGEST_BYTES).digest()
+
+
+class _PackedTopic:
+    """The packed bytes of a topic's parts, with the objects that they are of."""
+
+    def __init__(self) -> None:
+        self._layout: tuple[object, bytes] = (None, b"")
+        self._assignments: dict[Any, tuple[object, bytes]] = {}
+
+    def of(self, topic: Topic) -> bytes:
+        """The bytes that `packed(topic)` gives."""
+        values = {name: getattr(topic, name) for name in topic.__struct_fields__}
+        present = sorted(name for name, value in values.items() if value is not msgspec.UNSET)
+        parts = [map_head(len(present))]
+        for name in present:
+            parts.append(packed(name))
+            if name == "assignments":
+                parts += self._of_assignments(topic.assignments)
+            elif name == "layout":
+                if self._layout[0] is not topic.layout:
+                    self._layout = (topic.layout, packed(topic.layout))
+                parts.append(self._layout[1])
+            else:
+                parts.append(packed(values[name]))
+        return b"".join(parts)
+
+    def _of_assignments(self, assignments: dict[Any, Any]) -> list[bytes]:
+        before, after = self._assignments, dict[Any, tuple[object, bytes]]()
+        for key in sorted(assignments):
+            assignment, old = assignments[key], before.get(key)
+            is_known = old is not None and old[0] is assignment
+            after[key] = (
+                old if old is not None and is_known else (assignment, packed(key) + packed(assignment))
+            )
+        self._assignments = after
+        return [map_head(len(after)), *(piece for _, piece in after.values())]
+
 
 def _hashed(value: object) -> bytes:
-    plain = sorted_maps(msgspec.to_builtins(value, builtin_types=(bytes,)))
-    return blake2b(msgspec.msgpack.encode(plain), digest_size=DIGEST_BYTES).digest()
+    return blake2b(packed(value), digest_size=DIGEST_BYTES).digest()

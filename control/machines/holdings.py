@@ -29,6 +29,15 @@ def held_by(state: MetadataState, place: Replica) -> list[tuple[TopicId, Partiti
     ]
 
 
+def shares_replicas(state: MetadataState, place: Replica) -> bool:
+    """Whether this store has replicas of partitions that others have, too."""
+    return any(
+        len(assignment.replicas) > 1 and place in assignment.replicas
+        for topic in state.topics.values()
+        for assignment in topic.assignments.values()
+    )
+
+
 def changes_of(state: MetadataState, node: int) -> int:
     """Open changes that copy to a node, or that it is leaving by."""
     return sum(

@@ -6,6 +6,7 @@ that comes twice finds the change in another phase, or gone, and is refused: who
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines import change_checks
@@ -40,7 +41,7 @@ from ringfence.control.model.change_commands import (
     ReleaseKept,
 )
 from ringfence.control.model.changes import Change, ChangeId, ChangeKind, ChangePhase, LeftoverKind, LogEnd
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.rebalances import MoveState
 from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
 from ringfence.control.model.state import MetadataState
@@ -52,6 +53,7 @@ STEPS_MAX = 256
 """Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB."""
 STEPS_LEVEL = 1
 """The cluster's level from which on its nodes know ChangeSteps."""
+ChangeStep = CommitChange | ConfirmOpened | CleanChange
 
 
 def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
@@ -157,23 +159,29 @@ def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[Me
 def commit(
     state: MetadataState, change: Change, owner: NodeId, end: LogEnd | None, index: Index
 ) -> MetadataState:
-    place = next(replica for replica in change.replicas if replica.node == owner)
-    others = tuple(replica for replica in change.replicas if replica != place)
-    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    committed, assignment = decided(change, owner, end, index)
     topic: Topic = state.topics[change.topic]
-    committed = replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end)
     assigned = with_assignment(state, topic, change.partition, assignment, index)
     state = not_adopting(with_change(assigned, committed), change)
     return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
 
 
+def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> tuple[Change, Assignment]:
+    """The change and the partition's assignment once `owner` is committed by entry `index`."""
+    place = next(replica for replica in change.replicas if replica.node == owner)
+    others = tuple(replica for replica in change.replicas if replica != place)
+    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    return replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end), assignment
+
+
 def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
     """Nodes that are new among the replicas follow the owner; they have nothing to adopt.
 
-    A log start of the history that ends here is not about the rows that will have its offsets.
+    A log start of the history that ends here is not about the rows that will have its offsets. Replicas that
+    have more of that history give it up: the epoch tells them that they may.
     """
     change = state.changes[command.partition]
-    state = _with_start_of_past(state, change)
+    state = _with_forced(_with_start_of_past(state, change), change, index)
     if command.replicas:
         held = {place.node: place for place in change.replicas}
         replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
@@ -188,6 +196,16 @@ def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
     if not state.level or partition not in topic.starts or topic.start_epoch(partition):
         return state
     topic = with_start_epochs(topic, {partition: topic.assignments[partition].epoch})
+    return replace(state, topics={**state.topics, topic.topic: topic})
+
+
+def _with_forced(state: MetadataState, change: Change, index: Index) -> MetadataState:
+    """From level 1 on: older programs do not know the field."""
+    if not state.level:
+        return state
+    topic = state.topics[change.topic]
+    known = {} if topic.forced is UNSET else topic.forced
+    topic = replace(topic, forced={**known, change.partition: Epoch(index)})
     return replace(state, topics={**state.topics, topic.topic: topic})
 
 
@@ -227,14 +245,46 @@ def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
     return first
 
 
-def take_steps(
-    state: MetadataState, steps: tuple[CommitChange | ConfirmOpened | CleanChange, ...], index: Index
-) -> MetadataState:
-    """Those that hold: another entry may have come between for the others."""
+def take_steps(state: MetadataState, steps: tuple[ChangeStep, ...], index: Index) -> MetadataState:
+    """Those that hold: another entry may have come between for the others.
+
+    Each is about another partition, so what it is judged by is not changed by those before it.
+    """
+    failovers: list[ChangeStep] = []
+    before = state
     for step in steps:
-        if validate(state, step) is None:
+        if validate(before, step) is not None:
+            continue
+        if before.changes[step.partition].kind is ChangeKind.FAILOVER:
+            failovers.append(step)
+        else:
             state, _ = execute(state, step, index)
-    return state
+    return take_failover_steps(state, failovers, index) if failovers else state
+
+
+def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: Index) -> MetadataState:
+    """As `execute`, step by step, with one copy of each map: an entry may end hundreds of failovers.
+
+    A failover adds no replica and takes none away, and belongs to no run.
+    """
+    changes, assigned = dict(state.changes), dict[TopicId, dict[PartitionId, Assignment]]()
+    for step in steps:
+        partition = step.partition
+        change = changes[partition]
+        match step:
+            case CommitChange():
+                change = replace(change, stopped_us=step.stopped_us)
+                changes[partition], assignment = decided(change, step.owner, step.end, index)
+                assigned.setdefault(change.topic, {})[partition] = assignment
+            case ConfirmOpened():
+                changes[partition] = replace(change, phase=ChangePhase.OPENED)
+            case CleanChange():
+                del changes[partition]
+    topics = dict(state.topics) if assigned else state.topics
+    for number, anew in assigned.items():
+        topic = topics[number]
+        topics[number] = replace(topic, assignments={**topic.assignments, **anew}, changed=index)
+    return replace(state, changes=changes, topics=topics)
 
 
 def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:

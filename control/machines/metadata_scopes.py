@@ -7,6 +7,7 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ringfence.control.machines import scope_owners
@@ -20,6 +21,7 @@ from ringfence.control.model.scopes import (
     CommitScope,
     ConfirmPublished,
     ExpireScope,
+    ForgetScope,
     PendingCommit,
     Scope,
     ScopeCommand,
@@ -41,6 +43,8 @@ INSTANCE_BYTES_MAX: Final = 64
 KEPT_MAX: Final = PENDING_MAX
 """Commits of one scope of which is known whose they were: 1.5 KiB. A lost try is asked for again before so
 many later ones are decided: no more wait in one line."""
+IDLE_S_MAX: Final = 3_650 * 86_400
+"""Ten years: longer is for ever, which is said by no `idle_s`."""
 _KEPT: Final = Struct(">Q16s")
 
 
@@ -52,6 +56,8 @@ def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
         return invalid(f"no scope has the id {command.scope}: it never was, or was forgotten; begin it anew")
     if isinstance(command, ConfirmPublished):
         return None
+    if isinstance(command, ForgetScope):
+        return check_forget(state, scope, command)
     if not 0 < command.epoch <= SCOPE_EPOCH_MAX:
         return invalid(f"epoch {command.epoch}: 1 to {SCOPE_EPOCH_MAX}")
     if isinstance(command, CommitScope):
@@ -71,6 +77,8 @@ def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[
             return expire(state, command, index)
         case ConfirmPublished():
             return confirm(state, command)
+        case ForgetScope():
+            return without(state, frozenset({command.scope})), Done()
 
 
 def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
@@ -80,6 +88,8 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
         return invalid(str(error))
     if len(command.instance) > INSTANCE_BYTES_MAX:
         return invalid(f"an instance of {len(command.instance)} bytes: at most {INSTANCE_BYTES_MAX}")
+    if command.idle_s is not UNSET and not 0 < command.idle_s <= IDLE_S_MAX:
+        return invalid(f"idle_s {command.idle_s}: 1 to {IDLE_S_MAX}")
     # Below level 1 programs apply it that do not know prefixes; `ScopeRequests` alone checks them there.
     knows_owners = state.level >= scope_owners.LEVEL_OF_OWNERS
     fault = scope_owners.fault(state, command.name, command.prefix) if knows_owners else None
@@ -103,13 +113,15 @@ def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
 
 def check_room(state: MetadataState, command: BeginScope) -> Refused | None:
     most = limit(state, "scopes_max")
-    if len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
+    is_older = state.level < scope_owners.LEVEL_OF_OWNERS
+    if is_older and len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
         return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
     if _gone(state, command.prefix) is not None:
         return None
     message = (
-        f"there are {most} scopes, as many as `scopes_max` allows, and no named one of another owner is "
-        "forgotten for a new one: raise it (ringfence config set scopes_max=N), or use fewer names"
+        f"there are {most} scopes, as many as `scopes_max` allows, and no named one is forgotten for a new "
+        "one: give back names that are not used any more (ringfence scope list; ringfence scope forget "
+        "NAME), or raise the limit (ringfence config set scopes_max=N)"
     )
     return Refused(code=Code.OVERLOADED, message=message)
 
@@ -145,8 +157,11 @@ def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[Meta
                 fenced=fenced,
                 one_off=scope.one_off and command.one_off,
             )
-    if command.prefix and state.level >= scope_owners.LEVEL_OF_OWNERS and not scope_owners.owner_of(scope):
-        scope = replace(scope, prefix=command.prefix)
+    if state.level >= scope_owners.LEVEL_OF_OWNERS:
+        if command.prefix and not scope_owners.owner_of(scope):
+            scope = replace(scope, prefix=command.prefix)
+        if command.idle_s != scope.idle_s or scope.used == index:
+            scope = _used(state, replace(scope, idle_s=command.idle_s, used_ms=UNSET), scope.used)
     decided = max(scope.committed, scope.expired)
     result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
     return _with(state, scope), result
@@ -202,8 +217,8 @@ def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[Me
     pending = scope.pending
     if command.parts:
         pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
-    changed = replace(kept(scope, command), committed=command.epoch, used=index, pending=pending)
-    return _with(state, changed), ScopeDecided(already=False)
+    changed = replace(kept(scope, command), committed=command.epoch, pending=pending)
+    return _with(state, _used(state, changed, index)), ScopeDecided(already=False)
 
 
 def kept(scope: Scope, command: CommitScope) -> Scope:
@@ -249,7 +264,8 @@ def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[Me
         return state, ScopeDecided(already=True)
     if command.epoch <= scope.expired:
         return state, ScopeDecided(already=False)
-    return _with(state, replace(scope, expired=command.epoch, used=index)), ScopeDecided(already=False)
+    expired = _used(state, replace(scope, expired=command.epoch), index)
+    return _with(state, expired), ScopeDecided(already=False)
 
 
 def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
@@ -269,6 +285,33 @@ def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataSt
     return _with(state, replace(scope, pending=tuple(pending))), Done()
 
 
+def check_forget(state: MetadataState, scope: Scope, command: ForgetScope) -> Refused | None:
+    """Of a scope that nothing waits for, and that nobody began since it was looked at."""
+    if state.level < scope_owners.LEVEL_OF_OWNERS:
+        message = (
+            f"the cluster's level is {state.level}, and scopes are given back from level 1 on: "
+            "ringfence cluster finalize, once all nodes have the new program"
+        )
+        return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
+    if scope.driver != command.driver:
+        message = f"scope {scope.name!r} was begun since: its driver is {scope.driver}, not {command.driver}"
+        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    if scope.pending:
+        message = (
+            f"scope {scope.name!r}: {len(scope.pending)} committed epochs wait for their publish, the first "
+            f"is {scope.pending[0].epoch}; forget it later (`ringfence status` names what waits for long)"
+        )
+        return Refused(code=Code.OVERLOADED, message=message)
+    return None
+
+
+def _used(state: MetadataState, scope: Scope, index: Index) -> Scope:
+    """The scope, used by the entry at `index`, which has given the state its time."""
+    if scope.idle_s is UNSET:
+        return scope if scope.used == index else replace(scope, used=index)
+    return replace(scope, used=index, used_ms=state.time_ms)
+
+
 def _with(state: MetadataState, scope: Scope) -> MetadataState:
     if state.scopes.get(scope.scope) == scope:
         return state
@@ -278,8 +321,11 @@ def _with(state: MetadataState, scope: Scope) -> MetadataState:
 def _with_room(state: MetadataState, prefix: str) -> MetadataState:
     """The state without the scopes that make room for a new one of this prefix."""
     gone = _gone(state, prefix)
-    if not gone:
-        return state
+    return without(state, gone) if gone else state
+
+
+def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
+    """The state without these scopes: their stages are dropped, and nothing of them is known any more."""
     return replace(
         state,
         scopes={number: scope for number, scope in state.scopes.items() if number not in gone},

@@ -26,6 +26,7 @@ from ringfence.control.machines import change_steps
 from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.machines.change_steps import Step
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.layout import Partition
 from ringfence.control.model.ranges import SlotRange
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
@@ -64,13 +65,18 @@ class OpenPartition(msgspec.Struct, frozen=True):
 
 
 class FollowPartition(msgspec.Struct, frozen=True):
-    """Take the records of this epoch's owner."""
+    """Take the records of this epoch's owner.
+
+    `forced` is the partition's newest epoch whose owner was chosen without a majority, 0: none is known. What
+    this store has of older epochs, and the owner has not, is given up.
+    """
 
     topic: TopicId
     partition: PartitionId
     slots: SlotRange
     epoch: Epoch
     owner: NodeId
+    forced: Epoch = Epoch(0)
 
 
 class LocateNode(msgspec.Struct, frozen=True):
@@ -166,7 +172,7 @@ def _topic_orders(
 ) -> None:
     if old is None or old.schemas != topic.schemas:
         phases[0].append(InstallTopic(topic=topic))
-    for partition in topic.layout.active():
+    for partition in _replaced(old, topic):
         assignment = topic.assignments[partition.partition]
         known = None if old is None else old.assignments.get(partition.partition)
         if assignment is known or awaits_owner(after, partition.partition):
@@ -194,6 +200,7 @@ def _topic_orders(
                     slots=partition.slots,
                     epoch=assignment.epoch,
                     owner=assignment.owner.node,
+                    forced=topic.forced_epoch(number),
                 )
                 phases[1].append(follow)
         elif known is not None and known.owner == here:
@@ -201,6 +208,16 @@ def _topic_orders(
     # Before its role, so that no row is shown that was given up while the store was down.
     phases[0] += _truncations(old, topic, here)
     phases[2].append(InstallTable(topic=topic))
+
+
+def _replaced(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
+    """The ACTIVE partitions in the order of their slots; of a layout that is the same those assigned anew."""
+    if old is None or old.layout is not topic.layout:
+        return topic.layout.active()
+    before = old.assignments
+    numbers = {number for number, one in topic.assignments.items() if before.get(number) is not one}
+    found = [part for part in topic.layout.partitions if part.partition in numbers and part.is_active]
+    return tuple(sorted(found, key=lambda part: part.slots.lo))
 
 
 def _located(

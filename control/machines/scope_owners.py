@@ -56,20 +56,36 @@ def topic_of(name: str) -> TopicId | None:
     return TopicId(int(number)) if label and is_number and len(number) <= DIGITS_MAX else None
 
 
+def is_temporary(state: MetadataState, scope: Scope) -> bool:
+    """Whether no run asks for its epochs again: its writer said so, by itself or by a time that is over.
+
+    The name of a topic's scope is not begun again once the topic is deleted: it has the topic's id.
+    """
+    if scope.one_off:
+        return True
+    if scope.idle_s is not UNSET and scope.used_ms is not UNSET:
+        return state.time_ms - scope.used_ms > scope.idle_s * 1_000
+    topic = topic_of(scope.name)
+    return topic is not None and topic not in state.topics
+
+
 def evicted(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
     """Scopes to forget before one more of this owner begins; None if none may be.
 
-    Those that were used longest ago go first. A named scope makes room for others of its owner only: its
-    committed epochs would be committed again. Of one-off ones half stay, since the newest may be under way.
+    Only temporary ones: the committed epochs of any other would be committed again. Those that were used
+    longest ago go first, the owner's own before others'. Half stay, since the newest may be under way.
     """
     most = limit(state, "scopes_max")
     if len(state.scopes) < most:
         return frozenset()
     eighth = max(1, most // SHARE)
-    idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
+    idle = sorted(
+        (scope.used, number)
+        for number, scope in state.scopes.items()
+        if not scope.pending and is_temporary(state, scope)
+    )
     own = [number for _, number in idle if owner_of(state.scopes[number]) == prefix]
     for among in own, [number for _, number in idle]:
-        one_off = [number for number in among if state.scopes[number].one_off]
-        if one_off:
-            return frozenset(one_off[: min(eighth, (len(one_off) + 1) // 2)])
-    return frozenset(own[:eighth]) or None
+        if among:
+            return frozenset(among[: min(eighth, (len(among) + 1) // 2)])
+    return None

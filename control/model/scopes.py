@@ -37,8 +37,8 @@ class Scope(msgspec.Struct, frozen=True):
 
     `one_off`: nobody begins it anew, so nobody asks for its epochs once they are published. `kept`: of its
     last commits the epoch (u64, big-endian) and 16 bytes that tell which tokens it had, the oldest first;
-    what was committed in `unkept` and before it is not known any more. `prefix`: of the token that began it,
-    from level 1 on.
+    what was committed in `unkept` and before it is not known any more. From level 1 on: `prefix` of the
+    token that began it; `idle_s` of its newest BEGIN, and then `used_ms`, the cluster's time at its last use.
     """
 
     scope: ScopeId
@@ -54,13 +54,15 @@ class Scope(msgspec.Struct, frozen=True):
     kept: bytes = b""
     unkept: int = 0
     prefix: str | msgspec.UnsetType = msgspec.UNSET
+    idle_s: int | msgspec.UnsetType = msgspec.UNSET
+    used_ms: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
     """A new driver of a scope. The same `instance` (not empty) again is the same driver.
 
-    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any. `prefix`
-    is that of the token, from level 1 on.
+    Compare-and-set on `after`, the driver that it fences; None, of an older client: it fences any. From level
+    1 on: `prefix` of the token; `idle_s`, seconds without use after which the scope may be forgotten.
     """
 
     name: str
@@ -68,6 +70,7 @@ class BeginScope(CommandBase, frozen=True, kw_only=True, tag="begin_scope"):
     one_off: bool = False
     after: Index | None = None
     prefix: str = ""
+    idle_s: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommitScope(CommandBase, frozen=True, kw_only=True, tag="commit_scope"):
@@ -104,4 +107,11 @@ class ConfirmPublished(CommandBase, frozen=True, kw_only=True, tag="confirm_publ
     parts: tuple[tuple[TopicId, PartitionId], ...]
 
 
-ScopeCommand = BeginScope | CommitScope | ExpireScope | ConfirmPublished
+class ForgetScope(CommandBase, frozen=True, kw_only=True, tag="forget_scope"):
+    """Give a scope's name back, from level 1 on. Compare-and-set on `driver`, the newest one."""
+
+    scope: ScopeId
+    driver: Index
+
+
+ScopeCommand = BeginScope | CommitScope | ExpireScope | ConfirmPublished | ForgetScope

@@ -114,23 +114,24 @@ def canonical_parts(state: MetadataState) -> Iterator[bytes]:
     more than a second in all.
     """
     fields = sorted(fields_of(state))
-    yield _map_head(len(fields))
+    yield map_head(len(fields))
     for name in fields:
         value = getattr(state, name)
         yield msgspec.msgpack.encode(name)
         if not isinstance(value, dict):
-            yield _packed(value)
+            yield packed(value)
             continue
-        yield _map_head(len(value))
+        yield map_head(len(value))
         for key in sorted(value):
-            yield msgspec.msgpack.encode(key) + _packed(value[key])
+            yield msgspec.msgpack.encode(key) + packed(value[key])
 
 
-def _packed(value: Any) -> bytes:
+def packed(value: Any) -> bytes:
+    """One value with sorted keys; the canonical bytes consist of such pieces."""
     return msgspec.msgpack.encode(sorted_maps(msgspec.to_builtins(value, builtin_types=(bytes,))))
 
 
-def _map_head(size: int) -> bytes:
+def map_head(size: int) -> bytes:
     """The head of a MessagePack map: fixmap, map 16 or map 32."""
     if size < 16:
         return bytes([0x80 | size])

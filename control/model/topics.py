@@ -31,7 +31,8 @@ class Topic(msgspec.Struct, frozen=True):
     """One topic. `starts` are log starts that were ordered: offsets below them are gone for readers.
 
     `start_epochs` are the owner epochs that they were ordered under. After a choice without a majority, rows
-    of later epochs may have the same offsets: a start is not about them.
+    of later epochs may have the same offsets: a start is not about them. `forced` has the newest owner epoch
+    of each partition that was such a choice.
     """
 
     topic: TopicId
@@ -47,11 +48,16 @@ class Topic(msgspec.Struct, frozen=True):
     starts: dict[PartitionId, int]
     changed: Index
     start_epochs: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
+    forced: dict[PartitionId, Epoch] | msgspec.UnsetType = msgspec.UNSET
 
     def start_epoch(self, partition: PartitionId) -> Epoch:
         """0 where the start is from a time before epochs were kept: it is about rows of every epoch."""
         known = self.start_epochs
         return Epoch(0) if known is msgspec.UNSET else known.get(partition, Epoch(0))
+
+    def forced_epoch(self, partition: PartitionId) -> Epoch:
+        """0 where no choice without a majority is known; choices below level 1 are not kept."""
+        return Epoch(0) if self.forced is msgspec.UNSET else self.forced.get(partition, Epoch(0))
 
 
 class NamedProducer(msgspec.Struct, frozen=True, array_like=True):

@@ -8,6 +8,7 @@ START HERE: `node.Node` puts the pieces together and starts them in order.
     follower    what the metadata says becomes orders, one entry after the other
     requests    control requests of clients, answered within their deadlines
     health      why the node is not all well, as sentences
+    native_events   what the native node tells unasked: health, log, events, audit
 
 The process: serve (signals, exit), addresses, descriptors, logs, errors, statuses, waits, audit, event_files.
 
@@ -21,7 +22,9 @@ producer_epochs, partition_requests, rebalance_requests, admin, audited_topics, 
 
 Transactions: scope_requests, begin_order, commit_order, stage_checks, publish_watch, unpublished, lost_parts.
 
-Changes of partitions: changes_leader (asks nodes), changes_node (carries out), changes_left (confirms).
+Changes of partitions: changes_leader (asks nodes), order_batches (many orders in one question), changes_node
+(carries out), changes_left (confirms).
 
-The store below: recovery, retries, burials (topics purged), figures, hints (loads for producers), witnesses.
+The store below: recovery, retries, burials (topics purged), figures, hints (loads for producers),
+witnesses and log_bounds (logs that came back older).
 """

@@ -104,6 +104,12 @@ class Answers:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
         return await self._change_node.obey(term, order)
 
+    async def obey_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+        """Orders about changes; None for one that has no answer yet, or is refused. RequestRefused."""
+        if self._change_node is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        return await self._change_node.obey_many(term, orders)
+
     def counted_here(self) -> list[dict[str, Any]]:
         """Counters of this node's partitions; none before it serves."""
         return [] if self._driver is None else self._driver.node.partitions()
@@ -149,8 +155,8 @@ class Answers:
                 return calls.EventsKept(path=str(path))
             case calls.OpenProducer() | calls.CountStaged():
                 return await self._at_owner(call)
-            case calls.Obey(term=term, order=order):
-                return calls.Obeyed(answer=await self.obey(term, order))
+            case calls.Obey() | calls.ObeyMany():
+                return await self._obeyed(call)
             case calls.ShowRebalance() | calls.SteerRebalance():
                 return await self._steer(call)
             case calls.Inspect() | calls.InspectAll():
@@ -159,6 +165,11 @@ class Answers:
                 return await self._upgrade(call)
             case _:
                 return await self._partition(call)
+
+    async def _obeyed(self, call: calls.Obey | calls.ObeyMany) -> calls.Obeyed | calls.ObeyedMany:
+        if isinstance(call, calls.Obey):
+            return calls.Obeyed(answer=await self.obey(call.term, call.order))
+        return calls.ObeyedMany(answers=await self.obey_many(call.term, call.orders))
 
     async def _join(self, call: calls.Join) -> calls.Joined:
         state = self._proposer.state

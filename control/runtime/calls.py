@@ -15,6 +15,8 @@ Addresses = Annotated[tuple[Text, ...], Meta(max_length=16)]
 Id = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 PARTITIONS_MAX: Final = 4_096
+ORDERS_MAX: Final = 256
+"""Orders of one question: 40 KB, and as much of answers."""
 
 
 class _Call(Struct, frozen=True, kw_only=True, tag_field="call"):
@@ -98,6 +100,13 @@ class Obey(_Call, frozen=True, kw_only=True, tag="obey"):
     order: Order
 
 
+class ObeyMany(_Call, frozen=True, kw_only=True, tag="obey_many"):
+    """Orders of the leader of `term` about changes; for nodes of a cluster of level 1 and above."""
+
+    term: Number
+    orders: Annotated[tuple[Order, ...], Meta(max_length=ORDERS_MAX)]
+
+
 class ShowRebalance(_Call, frozen=True, kw_only=True, tag="show_rebalance"):
     """The run, its moves, and those before it."""
 
@@ -178,6 +187,7 @@ Call = (
     | CountStaged
     | KeepEvents
     | Obey
+    | ObeyMany
     | ShowRebalance
     | SteerRebalance
     | ShowPartition
@@ -284,6 +294,12 @@ class Obeyed(_Reply, frozen=True, kw_only=True, tag="obeyed"):
     answer: Answer
 
 
+class ObeyedMany(_Reply, frozen=True, kw_only=True, tag="obeyed_many"):
+    """In the order of the question's; None for one that has no answer yet, or is refused: ask again."""
+
+    answers: tuple[Answer | None, ...]
+
+
 class Told(_Reply, frozen=True, kw_only=True, tag="told"):
     """What people are shown, as JSON has it."""
 
@@ -312,7 +328,18 @@ class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
 
 
 Reply = (
-    Refusal | Joined | Nodes | Done | Figures | StagedCounts | EventsKept | HowFar | Obeyed | Told | Inspected
+    Refusal
+    | Joined
+    | Nodes
+    | Done
+    | Figures
+    | StagedCounts
+    | EventsKept
+    | HowFar
+    | Obeyed
+    | ObeyedMany
+    | Told
+    | Inspected
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -33,7 +33,7 @@ from ringfence.control.machines.change_orders import (
 )
 from ringfence.control.machines.change_rules import awaits_owner
 from ringfence.control.model.changes import LogEnd
-from ringfence.control.model.ids import Epoch
+from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.topics import Replica
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
@@ -44,6 +44,10 @@ from ringfence.native.wire import Code
 _LOG = structlog.get_logger("ringfence.changes")
 LATER_S: Final = 1.0
 """How long an order waits for this node's log to reach it, or for the log's end: then it is asked again."""
+GATHER_S: Final = 0.1
+LINGER_S: Final = 0.02
+"""How long answers that are there wait for others of the same question: for orders that write to the disk,
+and for looks at what opens by itself."""
 KNOWN_MAX: Final = 64
 """Changes kept beyond those under way: looking for ones that are over is worth it only now and then."""
 LOOK_FIRST_S: Final = 0.0005
@@ -51,6 +55,8 @@ LOOK_SHARE: Final = 4
 LOOK_S: Final = 0.003
 """How often it looks at the native node, which tells nobody that a log has grown or a partition opened:
 after half a millisecond, then after twice as long, up to this. A few of these are the gap of a move."""
+
+Asked = TypeVar("Asked", bound=Order)
 
 
 class ChangeNode:
@@ -61,8 +67,8 @@ class ChangeNode:
         self._native: Any = driver.node
         self._term = 0
         self._receiving: set[tuple[int, int]] = set()
-        self._syncing: dict[int, int] = {}
-        """Changes that are copied from here, with their rates."""
+        self._syncing: dict[tuple[int, NodeId], int] = {}
+        """Rates by change and target: a change may be copied from here to several."""
         self._figures_of = _Figures(self._native)
 
     async def obey(self, term: int, order: Order) -> Answer:
@@ -71,10 +77,7 @@ class ChangeNode:
         Raises:
             RequestRefused: not now, or not any more; asking again later may be answered otherwise.
         """
-        if term < self._term:
-            message = f"an order of term {term}, this node has seen term {self._term}"
-            raise RequestRefused(Code.TOO_OLD, message)
-        self._term = term
+        self._hear(term)
         await self._stands(order)
         self._forget()
         await self._follower.until(self._proposer.applied.index)
@@ -87,8 +90,46 @@ class ChangeNode:
                 return await self._fence(order)
             case Prove(records=records):
                 return await self._prove(order, records)
-            case LookOpen(epoch=epoch):
-                return await self._open(order, epoch)
+            case LookOpen():
+                return await self._open(order)
+
+    async def obey_many(self, term: int, orders: Sequence[Order]) -> tuple[Answer | None, ...]:
+        """As `obey`, each; None for one that is refused, or has no answer soon after the first that has.
+
+        Raises:
+            RequestRefused: the term is older than one that this node has seen.
+        """
+        self._hear(term)
+        looks = [order for order in orders if isinstance(order, LookOpen) and order.to == self._here]
+        others = [order for order in orders if not isinstance(order, LookOpen)]
+        tasks = [asyncio.create_task(self._obeyed(term, order)) for order in others]
+        if looks:
+            tasks.append(asyncio.create_task(self._opened(looks)))
+        try:
+            _, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED) if tasks else ((), ())
+            if left:
+                await asyncio.wait(left, timeout=GATHER_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+        answers: dict[Order, Answer] = {}
+        for task in tasks:
+            if task.done() and not task.cancelled():
+                answers |= task.result()
+        return tuple(answers.get(order) for order in orders)
+
+    async def _obeyed(self, term: int, order: Order) -> dict[Order, Answer]:
+        try:
+            return {order: await self.obey(term, order)}
+        except RequestRefused as refusal:
+            _LOG.debug("not obeyed", order=repr(order), why=refusal.message)
+            return {}
+
+    def _hear(self, term: int) -> None:
+        if term < self._term:
+            message = f"an order of term {term}, this node has seen term {self._term}"
+            raise RequestRefused(Code.TOO_OLD, message)
+        self._term = term
 
     def _forget(self) -> None:
         """What is known of changes that are over: orders of those are refused."""
@@ -96,7 +137,7 @@ class ChangeNode:
         if len(self._receiving) + len(self._syncing) > 2 * len(changes) + KNOWN_MAX:
             under_way = {change.change for change in changes.values()}
             self._receiving = {one for one in self._receiving if one[0] in under_way}
-            self._syncing = {change: rate for change, rate in self._syncing.items() if change in under_way}
+            self._syncing = {key: rate for key, rate in self._syncing.items() if key[0] in under_way}
 
     async def _stands(self, order: Order) -> None:
         end = time.monotonic() + LATER_S
@@ -118,11 +159,12 @@ class ChangeNode:
         number = (order.change, order.attempt)
         if number not in self._receiving:
             slots = self._slots(order)
-            assignment = self._proposer.state.topics[order.topic].assignments[order.partition]
+            topic = self._proposer.state.topics[order.topic]
             try:
                 await self._order(
-                    "receive_start", order.topic, order.partition, *slots, *number, assignment.epoch,
-                    order.owner.node,
+                    "receive_start", order.topic, order.partition, *slots, *number,
+                    topic.assignments[order.partition].epoch, order.owner.node,
+                    topic.forced_epoch(order.partition),
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
@@ -133,7 +175,8 @@ class ChangeNode:
         return Ready()
 
     async def _sync(self, order: Sync) -> Answer:
-        if order.change not in self._syncing:
+        key = order.change, order.target.node
+        if key not in self._syncing:
             known = self._proposer.state.nodes[order.target.node]
             try:
                 await self._order("set_peer", known.node, list(known.addresses))
@@ -143,12 +186,12 @@ class ChangeNode:
                 )  # fmt: skip
             except OrderError as error:
                 return Failed(why=str(error))
-            self._syncing[order.change] = order.bytes_per_s
+            self._syncing[key] = order.bytes_per_s
             if self._is_over(order):
                 await self._order("sync_stop", order.change)
-        elif self._syncing[order.change] != order.bytes_per_s:
+        elif self._syncing[key] != order.bytes_per_s:
             await self._order("sync_rate", order.change, order.bytes_per_s)
-            self._syncing[order.change] = order.bytes_per_s
+            self._syncing[key] = order.bytes_per_s
         return self._how_far(order)
 
     def _how_far(self, order: Sync) -> Synced:
@@ -179,35 +222,44 @@ class ChangeNode:
         return Ended(end=_end(told), cut=bool(told.get("cut")), stopped_us=stopped_us)
 
     async def _prove(self, order: Prove, records: int) -> Answer:
-        def reached() -> Answer | None:
+        def reached(order: Prove) -> Answer | None:
             known = self._figures(order)
             # What is appended and not on disk yet is gone if this node is killed right behind the commit.
             if known is None or not known["durable"] or known["records"] < records:
                 return None
             return Ended(end=_end(known))
 
-        return await self._until(order, reached)
+        return _only(order, await self._found([order], reached))
 
-    async def _open(self, order: LookOpen, epoch: int) -> Answer:
-        def opened() -> Answer | None:
+    async def _open(self, order: LookOpen) -> Answer:
+        return _only(order, await self._opened([order]))
+
+    async def _opened(self, orders: Sequence[LookOpen]) -> dict[Order, Answer]:
+        def opened(order: LookOpen) -> Answer | None:
             known = self._figures(order)
-            if known is None or not known["open"] or known["owner_epoch"] != epoch:
+            if known is None or not known["open"] or known["owner_epoch"] != order.epoch:
                 return None
             return Ready(first_us=int(known.get("first_acknowledged_us", 0)))
 
-        return await self._until(order, opened)
+        await self._follower.until(self._proposer.applied.index)
+        return await self._found(orders, opened)
 
-    async def _until(self, order: Order, look: Callable[[], Answer | None]) -> Answer:
+    async def _found(
+        self, orders: Sequence[Asked], look: Callable[[Asked], Answer | None]
+    ) -> dict[Order, Answer]:
+        """The answers that `look` finds until all are there, or LINGER_S after the first, or LATER_S."""
         end, pause_s = time.monotonic() + LATER_S, LOOK_FIRST_S
+        found: dict[Order, Answer] = {}
         # A look that was taken just before the order came says the same: a message takes as long.
         self._figures_of.renew(time.monotonic() - self._figures_of.pause_s)
         while True:
-            answer = look()
-            if answer is not None:
-                return answer
-            if time.monotonic() >= end:
-                message = f"{type(order).__name__} for partition {order.partition}: not yet"
-                raise RequestRefused(Code.HELD, message, retry_after_ms=20)
+            for order in orders:
+                answer = None if order in found else look(order)
+                if answer is not None:
+                    end = end if found else min(end, time.monotonic() + LINGER_S)
+                    found[order] = answer
+            if len(found) == len(orders) or time.monotonic() >= end:
+                return found
             looked_s = time.monotonic()
             await asyncio.sleep(max(pause_s, self._figures_of.pause_s))
             self._figures_of.renew(looked_s)
@@ -258,6 +310,13 @@ class _Figures:
 
     def get(self, place: tuple[int, int]) -> dict[str, Any] | None:
         return self._known.get(place)
+
+
+def _only(order: Order, found: dict[Order, Answer]) -> Answer:
+    if order not in found:
+        message = f"{type(order).__name__} for partition {order.partition}: not yet"
+        raise RequestRefused(Code.HELD, message, retry_after_ms=20)
+    return found[order]
 
 
 def _end(told: dict[str, Any]) -> LogEnd:

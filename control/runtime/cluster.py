@@ -27,6 +27,7 @@ from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.event_files import EventFiles
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.members import Members
+from ringfence.control.runtime.order_batches import OrderBatches
 from ringfence.control.runtime.others import Others
 from ringfence.control.runtime.peers import Peers
 from ringfence.control.runtime.proposals import Applied
@@ -90,6 +91,9 @@ class Cluster:
         self._members: Members | None = None
         self._answers: Answers | None = None
         self._changes: ChangeLeader | None = None
+        self._batches = OrderBatches(
+            level=lambda: self.proposer.state.level, one=self._ask_change, many=self._ask_changes
+        )
         self._seeds: dict[int, tuple[str, ...]] = {}
         self._asked: tuple[str, ...] = ()  # control addresses of others, as far as they are known
         self._removed_by: Index | None = None  # in the log here, committed or not
@@ -153,7 +157,7 @@ class Cluster:
         self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
         self.upgrades = Upgrades(self.proposer, self.others, self._members.board, directory)
         self._answers = Answers(self.proposer, self._members, event_files, self._settings, self.upgrades)
-        self._changes = ChangeLeader(self.proposer, self._ask_change, self._members.board)
+        self._changes = ChangeLeader(self.proposer, self._batches.ask, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -185,6 +189,16 @@ class Cluster:
         raise RequestRefused(
             Code.INTERNAL, f"node {order.to.node} gave no answer to an order: {reply!r:.200}"
         )
+
+    async def _ask_changes(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+        """Orders to one node. RequestRefused."""
+        node = orders[0].to.node
+        if node == self.others.here:
+            return await self.answers.obey_many(term, orders)
+        reply = await self.others.ask(node, calls.ObeyMany(term=term, orders=orders), ORDER_S)
+        if isinstance(reply, calls.ObeyedMany):
+            return reply.answers
+        raise RequestRefused(Code.INTERNAL, f"node {node} gave no answers to orders: {reply!r:.200}")
 
     @property
     def answers(self) -> Answers:
@@ -285,6 +299,7 @@ class Cluster:
     async def close(self) -> None:
         if self._changes is not None:
             await self._changes.close()
+        self._batches.close()
         if self._members is not None:
             await self._members.close()
         if self._peers is not None:

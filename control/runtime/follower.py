@@ -99,8 +99,9 @@ class Follower:
 
     async def until(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; why those of it that failed did."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
+        if self._steps and self._steps[0].index <= index:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])
 
     def carried(self, applied: int) -> int:
@@ -293,9 +294,10 @@ class Follower:
                 places = [(replica.node, replica.store) for replica in replicas]
                 more = (places, order.quorum) if places else ()
                 return name, partial(node.open, topic, partition, slots.lo, slots.hi, epoch, *more)
-            case FollowPartition(topic, partition, slots, epoch, owner):
+            case FollowPartition(topic, partition, slots, epoch, owner, forced):
                 name = f"following partition {partition} of topic {topic}"
-                return name, partial(node.follow, topic, partition, slots.lo, slots.hi, epoch, owner)
+                given = (topic, partition, slots.lo, slots.hi, epoch, owner, forced)
+                return name, partial(node.follow, *given)
             case LocateNode(other, addresses):
                 return f"locating node {other}", partial(node.set_peer, other, addresses)
 

@@ -40,6 +40,7 @@ from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
 from ringfence.control.runtime.inspections import Inspections
 from ringfence.control.runtime.lost_parts import LostParts
+from ringfence.control.runtime.native_events import NativeEvents
 from ringfence.control.runtime.partition_requests import Partitions
 from ringfence.control.runtime.prefixes import narrowed, narrowed_status
 from ringfence.control.runtime.producer_requests import ProducerRequests
@@ -152,10 +153,15 @@ class Node:
         )
         recovery.check_age(report["partitions"], store.recovered.index)
         await self._cluster.open(directory, store)
-        self._driver = Driver(
-            self.native, on_request=self._request, on_event=self._event, on_failed=self._fail
+        self._events = NativeEvents(
+            self.proposer, self._here, self.health, self.happenings, self.audit, self._fail
         )
-        self._witnesses = Witnesses(self.proposer, self._driver, self._here, self.health, report)
+        self._driver = Driver(
+            self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
+        )
+        self._witnesses = Witnesses(
+            self.proposer, self._driver, self._here, self.health, report, self.settings.data_dir
+        )
         self._burials = Burials(self.proposer, self._here.store)
         self._left = ChangesLeft(self.proposer, self._here.store)
         self._follower = Follower(
@@ -163,7 +169,7 @@ class Node:
             on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
         )  # fmt: skip
         stages = StageChecks(self.proposer, self._driver, self._cluster.others)
-        self._scopes = ScopeRequests(
+        self.scopes = ScopeRequests(
             self.proposer, self._driver, self._here, stages,
             Unpublished(self.health, self._here.node), self._fail,
         )  # fmt: skip
@@ -177,7 +183,7 @@ class Node:
         )
         self._driver.start()
         self._follower.start()
-        self._scopes.start()
+        self.scopes.start()
         self._cluster.start()
         await self._draw_epochs()
         self._cluster.answers.serve_data(self._follower, self._driver, stages)
@@ -237,6 +243,7 @@ class Node:
         await self._requests.finish(self.settings.stop_s / 2)
         await self._cluster.hand_over()
         await asyncio.get_running_loop().run_in_executor(None, self.native.stop, self.settings.stop_s)
+        await self._witnesses.keep_ends()
         await self._abandon()
 
     def status(self) -> messages.Status:
@@ -330,7 +337,7 @@ class Node:
         index = self.proposer.applied.index
         self._driver.applied(index)
         self._follower.follow(EMPTY, self.proposer.state, index)
-        self._scopes.follow(self.proposer.state)
+        self.scopes.follow(self.proposer.state)
         for fault in await self._follower.until(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
@@ -396,9 +403,9 @@ class Node:
             Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changed.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
-            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self._scopes.begin),
-            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self._scopes.commit),
-            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self._scopes.expire),
+            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.scopes.begin),
+            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.scopes.commit),
+            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.scopes.expire),
         }
 
     # ---- while it runs ----------------------------------------------------------------------------
@@ -411,43 +418,10 @@ class Node:
                 self._let_in(after)
             self._follower.follow(before, after, index)
             self.happenings.applied(before, after, index)
-            self._scopes.follow(after)
+            self.scopes.follow(after)
 
     def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
         self._requests.take(connection, header, body, prefix, who)
-
-    def _event(self, outcome: tuple[Any, ...]) -> None:
-        match outcome:
-            case ("quarantined", topic, partition, why):
-                recovery.quarantined(self.health, topic, partition, why)
-            case ("damaged", topic, partition, records, why):
-                recovery.damaged(self.health, (topic, partition), records, why)
-            case ("lifted", topic, partition):
-                recovery.lifted(self.health, topic, partition)
-            case ("shard_failed", shard, why):
-                reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
-                self.health.worsen(f"shard {shard}", reason)
-                if self._is_replicated():
-                    # It would stay the owner of what it cannot store any more: others can, once it is silent.
-                    self._fail(StorageError(reason))
-            case ("disk_full", shard, True):
-                reason = f"disk full: shard {shard} has no space for rows; reads go on"
-                self.health.worsen(f"disk full {shard}", reason)
-            case ("disk_full", shard, False):
-                self.health.mend(f"disk full {shard}")
-            case ("sync", status):
-                told = {key: status[key] for key in ("partition", "change", "node", "state", "gap", "why")}
-                _LOG.info("copy", **told)
-            case _:
-                _LOG.warning("unknown outcome", outcome=repr(outcome)[:200])
-
-    def _is_replicated(self) -> bool:
-        """Whether this store has replicas of partitions that others have, too."""
-        return any(
-            len(assignment.replicas) > 1 and self._here in assignment.replicas
-            for topic in self.proposer.state.topics.values()
-            for assignment in topic.assignments.values()
-        )
 
     def _fail(self, error: Exception) -> None:
         if not self.failed.done():
@@ -459,8 +433,8 @@ class Node:
             self._left.close()
         if hasattr(self, "_follower"):
             await self._follower.close()
-        if hasattr(self, "_scopes"):
-            await self._scopes.close()
+        if hasattr(self, "scopes"):
+            await self.scopes.close()
         if hasattr(self, "_witnesses"):
             await self._witnesses.close()
         await self._cluster.close()

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
+from msgspec import UNSET
 
 from ringfence.control.machines import scope_owners
 from ringfence.control.machines.metadata_scopes import check_begin, is_given_up, is_own
@@ -27,6 +28,7 @@ from ringfence.control.model.scopes import (
     CommitScope,
     ConfirmPublished,
     ExpireScope,
+    ForgetScope,
     PendingCommit,
     Scope,
     StagedPart,
@@ -116,6 +118,7 @@ class ScopeRequests:
         fault = scope_owners.fault(self._proposer.state, request.scope, ASKED_WITHIN.get())
         if fault is not None:
             raise RequestRefused(Code.UNAUTHORIZED, fault)
+        knows_times = self._proposer.state.level >= scope_owners.LEVEL_OF_OWNERS
         # What is compared needs no name that tells its tries from others, and leaves none among the fenced.
         is_named = request.after is None or not request.drawn
         command = BeginScope(
@@ -124,6 +127,7 @@ class ScopeRequests:
             one_off=request.one_off,
             after=None if request.after is None else Index(request.after),
             prefix=ASKED_WITHIN.get(),
+            idle_s=request.idle_s if request.idle_s and knows_times else UNSET,
         )
         try:
             async with self._begins.turn(command):
@@ -195,6 +199,19 @@ class ScopeRequests:
         fault = None if known is None else scope_owners.fault(state, known.name, prefix)
         if fault is not None:
             raise RequestRefused(Code.UNAUTHORIZED, fault)
+
+    async def forgetting(self, name: str, prefix: str) -> ForgetScope | None:
+        """The entry that forgets a scope, for who may use it; None if no scope has this name.
+
+        RequestRefused: it is of topics or tokens that the prefix does not cover.
+        """
+        await self._proposer.fresh()
+        state = self._proposer.state
+        fault = scope_owners.fault(state, name, prefix)
+        if fault is not None:
+            raise RequestRefused(Code.UNAUTHORIZED, fault)
+        number = state.scope_names.get(name)
+        return None if number is None else ForgetScope(scope=number, driver=state.scopes[number].driver)
 
     def _driver_of(self, name: str) -> Index:
         state = self._proposer.state
@@ -334,13 +351,14 @@ def tell_forgotten(before: MetadataState, after: MetadataState) -> None:
         for number, scope in before.scopes.items()
         if number not in after.scopes and not scope.one_off
     )
-    if names:
-        _LOG.warning(
-            "named scopes forgotten",
-            scopes=len(names),
-            names=names[:NAMES_TOLD_MAX],
-            why="more scopes than `scopes_max`; an epoch of them that is written again is stored again",
-        )
+    if not names:
+        return
+    if after.level >= scope_owners.LEVEL_OF_OWNERS:
+        tell, why = _LOG.info, "given back, unused for longer than `idle_s`, or of a topic that was deleted"
+    else:
+        tell, why = _LOG.warning, "more scopes than `scopes_max`"
+    why += "; an epoch of them that is written again is stored again"
+    tell("named scopes forgotten", scopes=len(names), names=names[:NAMES_TOLD_MAX], why=why)
 
 
 def rule_of(scope: Scope) -> Rule:

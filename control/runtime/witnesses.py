@@ -3,6 +3,7 @@
     start:   draw a number -> write it into the log's directory -> put it into the metadata (RestartNode)
     later:   the same every ten minutes in which rows were stored (RenewWitness)
     restart: the metadata's number is not in the log's directory -> the directory is an older copy
+    copies of the same run: a log ends before what a file beside the metadata says of it (`log_bounds`)
 
 A doubted replica says so when it is fenced, and counts for a quorum only once every replica of the set has
 answered, or once it holds everything below the mark of an owner. Which replicas are doubted stands beside the
@@ -17,6 +18,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -30,6 +32,7 @@ from ringfence.control.model.words import counted
 from ringfence.control.runtime.driver import Driver, OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.log_bounds import LogBounds
 from ringfence.control.runtime.raft_proposer import RaftProposer
 from ringfence.native.errors import StorageError
 
@@ -38,7 +41,8 @@ RENEW_S: Final = 600.0
 """A restored copy of a running node's log is told from the log itself if it is older than this. Shorter costs
 metadata entries: one for each node that stores rows."""
 LOOK_S: Final = 1.0
-"""How often it is looked whether doubted replicas caught up."""
+"""How often it is looked whether doubted replicas caught up, and how far logs reach. After a crash the file
+with the latter may be so old."""
 NUMBERS_MAX: Final = 8
 """Numbers that are kept: of proposals whose outcome is not known, the metadata may have any."""
 
@@ -49,9 +53,10 @@ class Witnesses:
     """One for a node. `check` after the metadata is caught up, then `draw`; `start` once the node serves."""
 
     def __init__(
-        self, proposer: RaftProposer, driver: Driver, here: Replica, health: Health, report: Mapping[str, Any]
-    ) -> None:
-        """`report` is what recovery told of the log."""
+        self, proposer: RaftProposer, driver: Driver, here: Replica, health: Health,
+        report: Mapping[str, Any], root: Path,
+    ) -> None:  # fmt: skip
+        """`report` is what recovery told of the log, `root` the data directory."""
         self._proposer, self._driver, self._here, self._health = proposer, driver, here, health
         self._native: Any = driver.node
         self._numbers = [int(number) for number in report["witness"]]
@@ -60,6 +65,7 @@ class Witnesses:
             (TopicId(one["topic"]), PartitionId(one["partition"])) for one in report["partitions"]
         }
         self._doubted: list[Key] = []
+        self._bounds = LogBounds(self._native, root, here.store)
         self._renewed_s, self._renewed_bytes = time.monotonic(), 0
         self._task: asyncio.Task[None] | None = None
 
@@ -74,20 +80,18 @@ class Witnesses:
             return
         expected = state.witnesses.get(self._here.node, 0)
         is_old = expected != 0 and expected not in self._numbers
-        keys = sorted({*self._on_disk, *held_by(state, self._here)}) if is_old or self._is_torn else []
+        mine = held_by(state, self._here)
+        every = sorted({*self._on_disk, *mine})
+        lacking = self._bounds.lacking(every)
+        keys = every if is_old or self._is_torn else lacking
         if keys:
             await self._doubt(keys)
         self._doubted = self._now_doubted()
         if is_old:
             _LOG.error("older log", why="its directory lacks the node's last witness", replicas=len(keys))
-            single = sum(not _is_shared(state, key) for key in held_by(state, self._here))
-            if single:
-                self._health.worsen(
-                    "older log",
-                    f"the log is an older copy: {counted(single, 'partition')} here have no other replica, "
-                    "and lack the rows that were stored since; restore the newest copy, or start again to "
-                    "accept it",
-                )
+        elif lacking:
+            _LOG.error("older log", why="logs end before what they are known to reach", replicas=len(lacking))
+        self._tell_single(sum(not _is_shared(state, key) for key in (mine if is_old else lacking)))
         self._tell(state)
 
     async def draw(self) -> int | None:
@@ -107,6 +111,11 @@ class Witnesses:
         self._numbers = numbers
         self._renewed_s, self._renewed_bytes = time.monotonic(), self._stored_bytes()
         return number
+
+    async def keep_ends(self) -> None:
+        """Write down how far the logs reach."""
+        if self._proposer.state.level >= 1:
+            await self._bounds.keep()
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="witnesses")
@@ -130,6 +139,7 @@ class Witnesses:
                 self._doubted = now
                 await self._keep()
                 self._tell(state)
+            await self.keep_ends()
             if self._is_due(state):
                 await self._renew(state)
 
@@ -179,6 +189,16 @@ class Witnesses:
 
     def _stored_bytes(self) -> int:
         return int(dict(self._native.counters()).get("bytes_written", 0))
+
+    def _tell_single(self, single: int) -> None:
+        """So many partitions lack rows, and nobody else has them."""
+        if single:
+            self._health.worsen(
+                "older log",
+                f"the log is an older copy: {counted(single, 'partition')} here have no other replica, "
+                "and lack the rows that were stored since; restore the newest copy, or start again to "
+                "accept it",
+            )
 
     def _tell(self, state: MetadataState) -> None:
         """The reason of health, as long as a replica is doubted that others have, too."""

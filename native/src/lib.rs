@@ -27,6 +27,7 @@ mod sim_disk;
 mod sim_node;
 #[cfg(feature = "planted")]
 mod sim_planted;
+mod sim_values;
 mod stage;
 
 #[pyo3::pymodule]
@@ -47,5 +48,5 @@ mod _node {
     use crate::sim_node::SimNode;
     #[cfg(feature = "planted")]
     #[pymodule_export]
-    use crate::sim_planted::{plant, plantable, plantable_replicas, plantable_scopes};
+    use crate::sim_planted::{plant, plantable, plantable_replicas, plantable_scopes, plantable_starts};
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
 use ringfence_node::{Config, CountStaged, NodeError, Order, Place, Publish, Runtime, TablePartition, TransportKind};
 use ringfence_wire::LEVEL_NEWEST;
@@ -213,6 +213,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
     fn follow(
         &self,
         py: Python<'_>,
@@ -222,8 +223,9 @@ impl Node {
         hi: u16,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
     }
 
     fn set_peer(&self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
@@ -264,6 +266,7 @@ impl Node {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
     fn receive_start(
         &self,
         py: Python<'_>,
@@ -275,8 +278,9 @@ impl Node {
         attempt: u32,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
     }
 
     fn adopt(&self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
@@ -321,6 +325,14 @@ impl Node {
 
     fn doubted(&self, py: Python<'_>) -> Vec<(u64, u64)> {
         py.detach(|| self.runtime.doubted())
+    }
+
+    fn log_ends<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.work(py, Runtime::log_ends)?))
+    }
+
+    fn lacking(&self, py: Python<'_>, entries: Vec<u8>) -> PyResult<Vec<(u64, u64)>> {
+        self.work(py, |runtime| runtime.lacking(entries))
     }
 
     fn write_witness(&self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
-use ringfence_node::{Finished, Outcome, PartitionStatus, RecoveryReport, SyncStatus};
+use ringfence_node::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, SyncStatus};
 
 /// One tuple, as `poll` gives it; its first item names its shape.
 pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTuple>> {
@@ -20,6 +20,7 @@ pub fn of_outcome(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyTupl
             ("damaged", topic, partition, records, why).into_pyobject(py)
         }
         Outcome::Lifted { topic, partition } => ("lifted", topic, partition).into_pyobject(py),
+        Outcome::GaveUp(told) => ("gave_up", of_gave_up(py, told)?).into_pyobject(py),
         Outcome::Sync(status) => ("sync", of_sync(py, &status)?).into_pyobject(py),
         Outcome::ShardFailed { shard, why } => ("shard_failed", shard, why).into_pyobject(py),
         Outcome::DiskFull { shard, full } => ("disk_full", shard, full).into_pyobject(py),
@@ -86,6 +87,21 @@ pub fn of_partition<'py>(py: Python<'py>, status: &PartitionStatus) -> PyResult<
     out.set_item("open", status.open)?;
     out.set_item("durable", status.durable)?;
     out.set_item("quarantined", status.quarantined.as_deref())?;
+    Ok(out)
+}
+
+fn of_gave_up(py: Python<'_>, told: GaveUp) -> PyResult<Bound<'_, PyDict>> {
+    let out = PyDict::new(py);
+    for (name, value) in [
+        ("topic", told.topic),
+        ("partition", told.partition),
+        ("forced", told.forced),
+        ("record", told.record),
+        ("records", told.records),
+        ("rows", told.rows),
+    ] {
+        out.set_item(name, value)?;
+    }
     Ok(out)
 }
 

@@ -4,13 +4,14 @@ use pyo3::exceptions::PyAssertionError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use ringfence_log::Witness;
-use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition, ToPeer};
+use ringfence_node::{Config, CountStaged, NodeError, Now, Order, Place, Publish, Stepped, TablePartition};
 
 use crate::access::{Given, table_of};
-use crate::error::{of_node, raise_with};
+use crate::error::of_node;
 use crate::node::{identity, places};
 use crate::outcome::{of_outcome, of_partition, of_recovery, of_sync};
 use crate::sim_disk::SimDisk;
+use crate::sim_values::{Answered, ToOther, answered, header_of, to_other};
 use crate::stage::{Rule, rule_of, tokens_of};
 
 #[pyclass(unsendable, module = "ringfence.native._node")]
@@ -18,12 +19,6 @@ pub struct SimNode {
     node: Stepped,
     number: u64,
 }
-
-/// (connection, header, body) of an answer.
-type Answered<'py> = (u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
-
-/// ("connect", node, address, empty), ("send", node, header, body), ("close", node, empty, empty).
-type ToOther<'py> = (&'static str, u64, Bound<'py, PyBytes>, Bound<'py, PyBytes>);
 
 impl SimNode {
     fn work<T>(&mut self, py: Python<'_>, work: impl FnOnce(&mut Stepped) -> Result<T, NodeError>) -> PyResult<T> {
@@ -33,13 +28,6 @@ impl SimNode {
     fn order(&mut self, py: Python<'_>, order: Order) -> PyResult<u64> {
         self.work(py, |node| node.order(order))
     }
-}
-
-fn header_of<'a>(py: Python<'_>, header: &'a [u8]) -> PyResult<&'a [u8; 128]> {
-    header.try_into().map_err(|_| {
-        let message = format!("a header has 128 bytes, this one {}", header.len());
-        raise_with(py, "InvalidArgumentError", &message, "bytes", header.len())
-    })
 }
 
 #[pymethods]
@@ -141,26 +129,14 @@ impl SimNode {
 
     fn take_answers<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<Answered<'py>>> {
         let answers = self.work(py, Stepped::take_answers)?;
-        let of = |answer: ringfence_node::Answer| {
-            (answer.connection.0, PyBytes::new(py, &answer.header), PyBytes::new(py, answer.body.bytes()))
-        };
-        Ok(answers.into_iter().map(of).collect())
+        Ok(answers.iter().map(|answer| answered(py, answer)).collect())
     }
 
     // ---- other nodes ----
 
     fn take_peer_messages<'py>(&mut self, py: Python<'py>) -> PyResult<Vec<ToOther<'py>>> {
         let wanted = self.work(py, Stepped::take_peers)?;
-        let of = |one: ToPeer| match one {
-            ToPeer::Connect { node, address } => {
-                ("connect", node, PyBytes::new(py, address.as_bytes()), PyBytes::new(py, &[]))
-            }
-            ToPeer::Send { node, header, body } => {
-                ("send", node, PyBytes::new(py, &header), PyBytes::new(py, body.bytes()))
-            }
-            ToPeer::Close { node } => ("close", node, PyBytes::new(py, &[]), PyBytes::new(py, &[])),
-        };
-        Ok(wanted.into_iter().map(of).collect())
+        Ok(wanted.into_iter().map(|one| to_other(py, one)).collect())
     }
 
     fn peer_opened(&mut self, py: Python<'_>, node: u64) -> PyResult<()> {
@@ -321,6 +297,7 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, epoch, owner, forced = 0))]
     fn follow(
         &mut self,
         py: Python<'_>,
@@ -330,8 +307,9 @@ impl SimNode {
         hi: u16,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner })
+        self.order(py, Order::Follow { topic, partition, lo, hi, epoch, owner, forced })
     }
 
     fn set_peer(&mut self, py: Python<'_>, node: u64, addresses: Vec<String>) -> PyResult<u64> {
@@ -372,6 +350,7 @@ impl SimNode {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of one order")]
+    #[pyo3(signature = (topic, partition, lo, hi, change, attempt, epoch, owner, forced = 0))]
     fn receive_start(
         &mut self,
         py: Python<'_>,
@@ -383,8 +362,9 @@ impl SimNode {
         attempt: u32,
         epoch: u64,
         owner: u64,
+        forced: u64,
     ) -> PyResult<u64> {
-        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner })
+        self.order(py, Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced })
     }
 
     fn adopt(&mut self, py: Python<'_>, change: u64, attempt: u32) -> PyResult<u64> {
@@ -436,6 +416,14 @@ impl SimNode {
 
     fn doubted(&self) -> Vec<(u64, u64)> {
         self.node.doubted()
+    }
+
+    fn log_ends<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.work(py, Stepped::log_ends)?))
+    }
+
+    fn lacking(&mut self, py: Python<'_>, entries: &[u8]) -> PyResult<Vec<(u64, u64)>> {
+        self.work(py, |node| node.lacking(entries))
     }
 
     fn write_witness(&mut self, py: Python<'_>, numbers: Vec<u64>, doubted: Vec<(u64, u64)>) -> PyResult<()> {

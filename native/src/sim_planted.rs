@@ -16,8 +16,9 @@ pub fn plant(py: Python<'_>, name: Option<&str>) -> PyResult<()> {
     let known =
         BUGS.iter().chain(&REPLICA_BUGS).chain(&SCOPE_BUGS).chain(&START_BUGS).find(|(known, _)| *known == name);
     let (_, bug) = known.ok_or_else(|| {
-        let message =
-            format!("no fault is called {name:?}; ask plantable(), plantable_replicas() and plantable_scopes()");
+        let message = format!(
+            "no fault is called {name:?}; ask plantable(), plantable_replicas(), plantable_scopes(), plantable_starts()"
+        );
         raise_with(py, "InvalidArgumentError", &message, "name", name)
     })?;
     planted::plant(Some(*bug));
@@ -40,4 +41,10 @@ pub fn plantable_replicas() -> Vec<&'static str> {
 #[pyfunction]
 pub fn plantable_scopes() -> Vec<&'static str> {
     SCOPE_BUGS.iter().map(|(name, _)| *name).collect()
+}
+
+/// Names for `plant`: what only truncates and forced owners show.
+#[pyfunction]
+pub fn plantable_starts() -> Vec<&'static str> {
+    START_BUGS.iter().map(|(name, _)| *name).collect()
 }

@@ -28,6 +28,7 @@ from ringfence.control.runtime.driver import OrderError
 from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.follower import Follower
 from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.order_batches import OrderBatches
 from ringfence.control.runtime.proposals import Applied
 from ringfence.native.wire import Code
 from tests.changes.fake_native import Disks, NativeModel
@@ -97,9 +98,11 @@ class FakeDriver:
 class Small:
     """Nodes 1, 2, 5, 8 and a topic of `partitions`. `async with` starts and ends it."""
 
-    def __init__(self, nodes: int = 3, *, replication: int = 1, partitions: int = 1, hold_s: int = 0) -> None:
+    def __init__(
+        self, nodes: int = 3, *, replication: int = 1, partitions: int = 1, hold_s: int = 0, level: int = 0
+    ) -> None:
         state, at = cluster(nodes), 3 * nodes + 1
-        state = replace(state, config={**state.config, "reverse_hold_s": hold_s})
+        state = replace(state, config={**state.config, "reverse_hold_s": hold_s}, level=level)
         numbers = sorted(state.nodes)
         placed = (tuple(int(node) for node in numbers[:replication]),) * partitions
         state, result = apply(state, entry(at, create(partitions=partitions, nodes=placed)))
@@ -116,7 +119,8 @@ class Small:
         for number in numbers:
             NativeModel(self.disks, number)
         self.board = Board()
-        self.leader = ChangeLeader(log, self._ask, self.board)
+        self.batches = OrderBatches(level=lambda: log.state.level, one=self.ask, many=self.ask_many)
+        self.leader = ChangeLeader(log, self.batches.ask, self.board)
 
     async def __aenter__(self) -> Self:
         for number in self.disks.nodes:
@@ -139,6 +143,7 @@ class Small:
 
     async def __aexit__(self, *_: object) -> None:
         await self.leader.close()
+        self.batches.close()
         for left in self.lefts:
             left.close()
         for follower in self.followers.values():
@@ -174,11 +179,17 @@ class Small:
         log = self.disks.nodes[node].logs.get((self.topic, self.partitions[partition]))
         return [] if log is None else [value for _, value in log.records if value]
 
-    async def _ask(self, term: int, order: Order) -> Answer:
+    async def ask(self, term: int, order: Order) -> Answer:
+        return await (await self.reached(order.to.node)).obey(term, order)
+
+    async def ask_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+        return await (await self.reached(orders[0].to.node)).obey_many(term, orders)
+
+    async def reached(self, node: int) -> ChangeNode:
         await asyncio.sleep(0)
-        if order.to.node in self.dead or order.to.node in self.disks.cut:
-            raise RequestRefused(Code.INTERNAL, f"node {order.to.node} does not answer")
-        return await self.obeys[order.to.node].obey(term, order)
+        if node in self.dead or node in self.disks.cut:
+            raise RequestRefused(Code.INTERNAL, f"node {node} does not answer")
+        return self.obeys[node]
 
 
 def _raise(error: Exception) -> None:

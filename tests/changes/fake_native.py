@@ -51,7 +51,8 @@ class NativeModel:
         disks.nodes[node] = self
         self.logs: dict[Place, Log] = {}
         self.received: dict[tuple[int, int], tuple[Place, Log]] = {}
-        self.sync: dict[int, tuple[Place, int, int, int]] = {}
+        self.sync: dict[tuple[int, int], tuple[Place, int]] = {}
+        """Place and attempt by change and target."""
         self.rates: list[int] = []
         self.fails: dict[str, str] = {}
         self.calls: list[str] = []
@@ -73,7 +74,9 @@ class NativeModel:
         self._spread((topic, partition))
         return self._done("open")
 
-    def follow(self, topic: int, partition: int, _lo: int, _hi: int, epoch: int, owner: int) -> int:
+    def follow(
+        self, topic: int, partition: int, _lo: int, _hi: int, epoch: int, owner: int, _forced: int = 0
+    ) -> int:
         log = self.logs.setdefault((topic, partition), Log())
         log.role, log.epoch, log.fence = "follower", 0, max(log.fence, epoch)
         known = self.disks.nodes.get(owner)
@@ -101,8 +104,8 @@ class NativeModel:
         return self._done("set_peer")
 
     def sync_start(self, topic: int, partition: int, change: int, attempt: int, node: int, _store: bytes,
-                   bytes_per_s: int = 0) -> int:  # fmt: skip
-        self.sync[change] = ((topic, partition), attempt, node, bytes_per_s)
+                   _bytes_per_s: int = 0) -> int:  # fmt: skip
+        self.sync[change, node] = ((topic, partition), attempt)
         self._spread((topic, partition))
         return self._done("sync_start")
 
@@ -111,11 +114,11 @@ class NativeModel:
         return self._done("sync_rate")
 
     def sync_stop(self, change: int) -> int:
-        self.sync.pop(change, None)
+        self.sync = {key: known for key, known in self.sync.items() if key[0] != change}
         return self._done("sync_stop")
 
     def receive_start(self, topic: int, partition: int, _lo: int, _hi: int, change: int, attempt: int,
-                      _epoch: int, _owner: int) -> int:  # fmt: skip
+                      _epoch: int, _owner: int, _forced: int = 0) -> int:  # fmt: skip
         # A partition has one log on a store: an old copy that was kept is gone on with.
         kept = self.logs.pop((topic, partition), Log())
         kept.role, kept.epoch = "learner", 0
@@ -143,7 +146,7 @@ class NativeModel:
 
     def __getattr__(self, name: str) -> Any:
         """Tables and topics: nothing of changes depends on them."""
-        if name in {"install_topic", "install_table", "remove_topic", "truncate"}:
+        if name in {"install_topic", "install_table", "remove_topic", "truncate", "set_level"}:
             return lambda *_: self._done(name)
         raise AttributeError(name)
 
@@ -161,7 +164,7 @@ class NativeModel:
 
     def syncs(self) -> list[dict[str, Any]]:
         shown = []
-        for change, (place, attempt, node, _) in self.sync.items():
+        for (change, node), (place, attempt) in self.sync.items():
             target = self.disks.nodes[node].received.get((change, attempt))
             has = 0 if target is None else len(target[1].records)
             gap = len(self.logs[place].records) - has
@@ -195,7 +198,7 @@ class NativeModel:
                 continue
             other.records = list(log.records)
             count += 1
-        for change, (synced, attempt, node, _) in self.sync.items():
+        for (change, node), (synced, attempt) in self.sync.items():
             held = self.disks.nodes[node].received.get((change, attempt))
             if synced == place and held is not None and not self.fails.get("sync"):
                 held[1].records = list(log.records)

@@ -7,7 +7,7 @@ import asyncio
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
 from tests.changes.cluster import Small
-from tests.changes.test_runtime import idle, moved
+from tests.changes.test_runtime import idle, moved, prepare
 
 
 def test_a_move_of_a_replicated_owner_and_a_hand_over() -> None:
@@ -31,5 +31,19 @@ def test_a_killed_owner_is_followed_by_one_that_has_every_acknowledged_row() -> 
                 assert small.append(100 + partition, partition)
             assert not small.disks.nodes[1].append((small.topic, small.partitions[0]), 999)
             assert {small.now(0).owner.node, small.now(1).owner.node} == {2, 5}, "owners are spread"
+
+    asyncio.run(run())
+
+
+def test_a_target_that_answers_later_than_another_one_of_its_change_is_copied_to() -> None:
+    async def run() -> None:
+        async with Small(5, replication=3) as small:
+            owner, *_, first, second = sorted(small.disks.nodes)
+            small.dead.add(second)
+            await small.log.propose(prepare(small, owner, first, second))
+            await small.until(lambda: any(node == first for _, node in small.owner().sync))
+            small.dead.discard(second)
+            await small.until(lambda: idle(small))
+            assert {place.node for place in small.now().replicas} == {owner, first, second}
 
     asyncio.run(run())

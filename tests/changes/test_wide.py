@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
 from ringfence.control.machines.coordinator import Coordinator, together
+from ringfence.control.machines.digests import StateDigests
+from ringfence.control.machines.metadata_changes import ChangeStep, execute, validate
 from ringfence.control.machines.orders import LocateNode, between
 from ringfence.control.model.change_commands import ChangeSteps, CleanChange, CommitChange, ConfirmOpened
-from ringfence.control.model.changes import Change, Proof
+from ringfence.control.model.changes import Change, ChangeId, ChangePhase, Proof
 from ringfence.control.model.commands import Command, SetAddresses
-from ringfence.control.model.ids import NodeId
+from ringfence.control.model.ids import Epoch, Index, NodeId
 from ringfence.control.model.results import Refused
-from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes
+from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, fields_of, packed
 from ringfence.control.model.topics import Replica
 from tests.changes.lab import END, Lab
 
 PARTITIONS = 40
+HASHED_BY_ENTRY = {
+    "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
+    "leftovers", "moves", "kept", "witnesses",
+}  # fmt: skip
 
 
 def wide(level: int) -> Lab:
@@ -73,6 +80,39 @@ def test_steps_of_many_partitions_in_one_entry_end_as_one_by_one() -> None:
         for state in (lab.state, alone.state)
     ]
     assert shown[0] == shown[1]
+
+
+def test_an_entry_with_several_steps_gives_the_bytes_of_the_same_steps_one_after_the_other() -> None:
+    """Failovers are taken with one copy of each map, a planned change as if it stood alone."""
+    lab = wide(1)
+    first, second, late, *others = commits(lab)
+    for done in (first, second):
+        lab.must(done)
+    lab.partition = second.partition
+    clean_late = CleanChange(partition=late.partition, change=ChangeId(1))
+    opened = ConfirmOpened(partition=first.partition, change=first.change, epoch=Epoch(lab.at - 1))
+    lab.must(lab.opened())
+    cleaned = lab.clean()
+    handed = first.partition
+    for step in (opened, CleanChange(partition=handed, change=first.change)):
+        lab.must(step)
+    lab.partition = handed
+    lab.must(lab.prepare(1, 2, 5, owner=5))
+    lab.must(lab.hold())
+    planned = lab.commit({2: END, 5: END})
+    steps: tuple[ChangeStep, ...] = (planned, cleaned, clean_late, *others[:6])
+    index, before = Index(lab.at + 1), canonical_bytes(lab.state)
+    expected = lab.state
+    for one in steps:
+        if validate(expected, one) is None:
+            expected, _ = execute(expected, one, index)
+    after, _ = execute(lab.state, ChangeSteps(steps=steps), index)
+    assert canonical_bytes(after) == canonical_bytes(expected) != before
+    assert canonical_bytes(lab.state) == before, "the state before is as it was"
+    assert after.changes[handed].phase is ChangePhase.COMMITTED
+    assert second.partition not in after.changes
+    assert after.changes[late.partition].phase is ChangePhase.PREPARED, "of another change"
+    assert [*after.changes] == [*expected.changes], "in the same order, too"
 
 
 def test_a_step_that_is_refused_holds_no_other_up() -> None:
@@ -174,3 +214,29 @@ def located(before: MetadataState, after: MetadataState, here: Replica) -> set[N
         if number not in before.nodes or before.nodes[number].addresses != node.addresses
     }
     return {node for node in partners(after) if node in moved or node not in partners(before)}
+
+
+def test_the_hash_after_each_entry_is_that_of_the_whole_state() -> None:
+    """A node keeps packed parts of a topic from state to state; one that has just started has none."""
+    lab = wide(1)
+    kept, seen = StateDigests(), set[bytes]()
+    for command in commits(lab)[:5]:
+        lab.must(command)
+        seen.add(kept.of(lab.state))
+        assert kept.of(lab.state) == plain_hash(lab.state)
+    assert len(seen) == 5
+
+
+def plain_hash(state: MetadataState) -> bytes:
+    """As nodes of all versions have it: of each entry with its key, then of these hashes, map by map."""
+    total = blake2b(digest_size=16)
+    for name in fields_of(state):
+        value = getattr(state, name)
+        if name not in HASHED_BY_ENTRY:
+            total.update(blake2b(packed(value), digest_size=16).digest())
+            continue
+        whole = blake2b(digest_size=16)
+        for key in sorted(value):
+            whole.update(blake2b(packed([key, value[key]]), digest_size=16).digest())
+        total.update(whole.digest())
+    return total.digest()

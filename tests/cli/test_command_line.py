@@ -65,6 +65,7 @@ def test_every_command_has_an_example_and_json(name: str) -> None:
         "token",
         "config",
         "producer",
+        "scope",
         "cluster",
     }:
         assert "--json" in done.stdout
@@ -106,6 +107,14 @@ def test_every_producer_command_has_an_example_and_json(name: str) -> None:
     done = ringfence("producer", name, "--help")
     assert done.returncode == 0, done.stderr
     assert f"ringfence producer {name}" in done.stdout
+    assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["list", "forget"])
+def test_every_scope_command_has_an_example_and_json(name: str) -> None:
+    done = ringfence("scope", name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert f"ringfence scope {name}" in done.stdout
     assert "--json" in done.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
+from ringfence.cluster.offsets import LogPoint
 from ringfence.compact import Compacted, compact, files
 from ringfence.compaction.manifest import MANIFEST, MANIFEST_OLD, read
 from tests.client.helpers import SCHEMA, rows
@@ -114,3 +116,25 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_written(tmp_path: Path) -> 
         with pytest.raises(ringfence.InvalidArgumentError, match="names files that do not exist; restore"):
             compact(client, "t", out)
         assert (out / MANIFEST).read_bytes() == before
+
+
+def test_a_log_that_became_another_one_during_a_run_gives_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the files are written, the owner says that their last row has another epoch."""
+    waiting = {"ringfence.retention": "compacted"}
+    with NodeProcess(tmp_path / "data") as node, ringfence.connect(node.address, timeout_s=30) as client:
+        client.create_topic("t", schema=SCHEMA, properties=waiting, retention_ms=1)
+        send(client, 0, 100)
+        plain = ringfence.Client.log_points
+
+        def forced(self: ringfence.Client, topic: str, offsets: Mapping[int, int]) -> list[LogPoint]:
+            return [point._replace(epoch=point.epoch + 1) for point in plain(self, topic, offsets)]
+
+        monkeypatch.setattr(ringfence.Client, "log_points", forced)
+        with pytest.raises(ringfence.TruncatedError, match=r"rows up to 99 of another log.*new directory"):
+            compact(client, "t", tmp_path / "out")
+        assert client.end_offsets("t").popitem()[1].start == 0, "nothing was given up"
+        monkeypatch.undo()
+        assert compact(client, "t", tmp_path / "out").given_up > 0
+    assert ids_in(tmp_path / "out") == list(range(100))

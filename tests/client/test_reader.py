@@ -326,3 +326,41 @@ def test_a_position_that_is_kept_has_the_epoch_of_the_row_before_it() -> None:
             assert reader.try_next() is None
             until(lambda: bool(node.sent(Opcode.FETCH)))
         assert {header.owner_epoch for header in node.sent(Opcode.FETCH)} == {7}
+
+
+def test_a_log_that_ends_before_the_read_does_is_an_error_and_no_endless_loop() -> None:
+    """An owner that was chosen by force has fewer rows than there were when the read began."""
+    with node_with_topic(partitions=1) as (node, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3)).result()
+            producer.send(rows(3, 3)).result()
+        (log,) = node.topic_of("t").logs.values()
+        reader = client.read("t", timeout_s=0.5)
+        del log.records[1:]
+        log.end = 3
+        assert next(reader).num_rows == 3
+        with pytest.raises(
+            ringfence.TruncatedError, match="ends at 3, and ended at 6 when the read began"
+        ) as told:
+            next(reader)
+        assert told.value.details["rows_lost"] == 3
+        assert len(node.sent(Opcode.FETCH)) < 50, "it asks with pauses"
+        with client.producer("t") as producer:
+            producer.send(rows(3, 3)).result()
+        assert sum(batch.num_rows for batch in reader) == 3, "a former owner may have said so"
+
+
+def test_a_position_whose_row_the_log_has_lost_is_refused_at_and_beyond_its_end() -> None:
+    with node_with_topic(partitions=1) as (node, client):
+        with client.producer("t") as producer:
+            producer.send(rows(0, 3))
+        (log,) = node.topic_of("t").logs.values()
+        log.epoch = 7
+        at = log.partition
+        assert list(client.read("t", start=[Position(at, 3, 7)])) == []
+        for lost, said in (
+            (Position(at, 3, 5), "which was of epoch 5, is of epoch 7"),
+            (Position(at, 4, 7), "ends at 3"),
+        ):
+            with pytest.raises(ringfence.TruncatedError, match=f"another history now.*{said}"):
+                client.read("t", start=[lost])

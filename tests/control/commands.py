@@ -59,7 +59,14 @@ from ringfence.control.model.nodes import Life, Vote
 from ringfence.control.model.ranges import SlotRange, tile
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
-from ringfence.control.model.scopes import BeginScope, CommitScope, ConfirmPublished, ExpireScope, StagedPart
+from ringfence.control.model.scopes import (
+    BeginScope,
+    CommitScope,
+    ConfirmPublished,
+    ExpireScope,
+    ForgetScope,
+    StagedPart,
+)
 from ringfence.control.model.state import EMPTY, MetadataState
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
@@ -241,7 +248,9 @@ def scope_commands(state: MetadataState) -> st.SearchStrategy[Command]:
             name=st.sampled_from(["s", "t", ""]),
             instance=st.sampled_from([b"", b"1", b"2", b"x" * 65]),
             one_off=st.booleans(),
+            idle_s=st.sampled_from([UNSET, 0, 1, 60]),
         ),
+        st.builds(ForgetScope, scope=scopes, driver=drivers),
         st.builds(
             CommitScope,
             scope=scopes,

@@ -31,6 +31,9 @@ class FakeNode:
         kept = Path(settings.get("data", "."), "WITNESS")
         self.witness = [int(number) for number in kept.read_text().split()] if kept.exists() else []
         self.doubts: list[tuple[int, int]] = []
+        self.ends = b""
+        self.lacks: list[tuple[int, int]] = []
+        """Replicas whose log ends before what was known of it."""
         self.kept: list[tuple[int, list[tuple[int, int]]]] = []
         """Doubted replicas as they were written down, with the number of orders before."""
         self.holds: set[str] = set()
@@ -82,6 +85,13 @@ class FakeNode:
 
     def syncs(self) -> list[dict[str, Any]]:
         return []
+
+    def lacking(self, ends: bytes) -> list[tuple[int, int]]:
+        self.ends = ends
+        return self.lacks
+
+    def log_ends(self) -> bytes:
+        return self.ends
 
     def doubted(self) -> list[tuple[int, int]]:
         return sorted(self.doubts)

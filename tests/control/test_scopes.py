@@ -268,8 +268,9 @@ def test_a_commit_outlives_its_topic() -> None:
     assert [due.gone for due in due_of(gone, HERE)] == [True]
 
 
-def test_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
+def test_below_level_1_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
     log = Log()
+    log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     waiting = log.begun("waiting")
     log.do(log.commit(waiting, 1))
@@ -287,8 +288,9 @@ def test_scopes_longest_unused_are_forgotten_and_never_one_that_waits() -> None:
     assert set(log.state.scope_names.values()) == set(log.state.scopes)
 
 
-def test_a_named_scope_is_forgotten_only_when_no_one_off_is_left() -> None:
+def test_below_level_1_a_named_scope_is_forgotten_only_when_no_one_off_is_left() -> None:
     log = Log()
+    log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     nightly = log.begun("nightly")
     log.do(log.commit(nightly, 7))
@@ -309,8 +311,9 @@ def test_a_named_scope_is_forgotten_only_when_no_one_off_is_left() -> None:
     assert "named-0" not in log.state.scope_names, "all are named: the longest unused goes"
 
 
-def test_a_one_off_scope_that_waits_for_its_publish_is_kept_before_an_idle_named_one() -> None:
+def test_below_level_1_a_one_off_scope_that_waits_is_kept_before_an_idle_named_one() -> None:
     log = Log()
+    log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     waiting = [log.begun(f"run-{number}", one_off=True) for number in range(15)]
     for one in waiting:
@@ -335,14 +338,17 @@ def test_a_tenant_that_fills_the_table_evicts_no_named_scope_of_another_one() ->
     log.do(log.commit(nightly, 7))
     log.do(log.confirm(nightly, 7))
     theirs = of_tenant(log, "acme/", "hourly")
-    for number in range(100):
+    for number in range(14):
         of_tenant(log, "rival/", f"flood-{number}")
-    assert len(log.state.scopes) <= 16
+    assert len(log.state.scopes) == 16
+    assert log.refused(BeginScope(name="flood-14", prefix="rival/")).code == Code.OVERLOADED
     assert theirs in log.state.scopes
     assert log.begun("nightly").committed == 7, "its epochs are still known"
     refused = log.refused(BeginScope(name="late", prefix="third/"))
     assert refused.code == Code.OVERLOADED
     assert "scopes_max" in refused.message
+    assert "ringfence scope forget" in refused.message
+    log.do(SetConfig(values={"scopes_max": 17}))
     for number in range(100):
         of_tenant(log, "rival/", f"run-{number}", one_off=True)
     assert of_tenant(log, "third/", "late") in log.state.scopes, "one-off scopes make room for all"
@@ -378,6 +384,7 @@ def test_below_level_1_scopes_have_no_owner_and_are_forgotten_as_before() -> Non
 
 def test_who_is_forgotten_is_told_unless_nobody_named_it() -> None:
     log = Log()
+    log.state = replace(log.state, level=0)
     log.do(SetConfig(values={"scopes_max": 16}))
     with structlog.testing.capture_logs() as lines:
         for number, one_off in enumerate([True] * 2 + [False] * 16):

@@ -14,6 +14,7 @@ from ringfence.control.model.node_commands import RemoveNode, RenewWitness
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import MetadataState, canonical_bytes
 from ringfence.control.runtime import witnesses
+from ringfence.control.store.log_ends import NAME
 from ringfence.native import messages
 from ringfence.native.wire import Opcode
 from tests.control.commands import cluster, entry, restart, store_of
@@ -138,3 +139,29 @@ def test_the_number_is_renewed_while_rows_are_stored_and_the_list_shrinks(
         await soon(lambda: any(not doubted for _, doubted in native.kept[count:]))
 
     run(tmp_path, monkeypatch, work)
+
+
+def test_a_log_that_ends_before_what_was_known_of_it_is_doubted_before_anything_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witnesses, "LOOK_S", 0.01)
+    keys: list[tuple[int, int]] = []
+
+    async def create(bench: Bench) -> None:
+        await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
+        topic = next(iter(bench.node.proposer.state.topics.values()))
+        keys.extend((int(topic.topic), int(part)) for part in sorted(topic.assignments))
+        bench.native.ends = b"as far as this"
+        await soon((tmp_path / NAME).exists)
+        bench.native.ends = b"and at the stop"
+
+    def lacks(native: FakeNode) -> None:
+        native.lacks = [keys[1], (99, 99)]
+
+    async def short(bench: Bench) -> None:
+        assert bench.native.ends == b"and at the stop", "what was written is told to the engine"
+        assert bench.native.orders[0] == ("doubt", [keys[1]]), "what is held here, before all else"
+        assert any("older copy: 1 partition" in reason for reason in bench.node.health.reasons)
+
+    run(tmp_path, monkeypatch, create)
+    run(tmp_path, monkeypatch, short, prepare=lacks)

@@ -23,6 +23,8 @@ from ringfence.control.runtime import audit, happenings
 from ringfence.control.runtime.audit import Audit, Line
 from ringfence.control.runtime.happenings import Happenings
 from ringfence.control.runtime.health import Health
+from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
+from ringfence.native.wire import Opcode
 from tests.control.commands import INIT, create, entry
 from tests.http.desk import PLACE, TOPIC, Api, served
 
@@ -46,11 +48,13 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", f"{PLACE}/layout", None, "viewer"),
     ("GET", f"{PLACE}/assignments", None, "viewer"),
     ("GET", f"{PLACE}/producers", None, "viewer"),
+    ("GET", "/admin/scopes", None, "viewer"),
     ("GET", "/admin/events?wait_s=0.01", None, "viewer"),
     ("POST", "/admin/topics", TOPIC | {"name": "u"}, "operator"),
     ("POST", f"{PLACE}/truncate", {}, "operator"),
     ("POST", f"{PLACE}/schemas", WIDER, "operator"),
     ("POST", f"{PLACE}/producers/forget", {"name": "loader"}, "operator"),
+    ("POST", "/admin/scopes/forget", {"name": "nightly"}, "operator"),
     ("POST", "/admin/nodes/1/drain", None, "operator"),
     ("DELETE", PLACE, None, "operator"),
     ("DELETE", "/admin/nodes/1", None, "admin"),
@@ -195,6 +199,7 @@ FOREIGN = "acme/other/secret-topic"
 OPEN_TO_TENANTS = {
     ("GET", "/admin/status"), ("GET", "/admin/metadata"), ("GET", "/admin/me"), ("GET", "/admin/nodes"),
     ("GET", "/admin/nodes/1"), ("GET", "/admin/ring"), ("GET", "/admin/config"), ("GET", "/admin/topics"),
+    ("GET", "/admin/scopes"),
 }  # fmt: skip
 """Asked for without a topic, or with one of another tenant, all else is refused."""
 
@@ -206,6 +211,8 @@ def test_no_operation_tells_a_token_with_a_prefix_of_another_tenants_topics(
     async def work(api: Api) -> None:
         assert (await api("POST", "/admin/topics", TOPIC | {"name": FOREIGN})).status == 201
         foreign = await partition_of(api, FOREIGN)
+        begin = ScopeBegin(scope="nightly-of-secret-topic")
+        await api.bench.ok(Opcode.BEGIN, begin, ScopeBegun)
         await api("POST", "/admin/tokens", given("admin"))
         await api("POST", "/admin/tokens", given(role, prefix="rival/"), **bearer("admin"))
         api.bench.node.health.worsen("damaged", f"topic {FOREIGN} is damaged")

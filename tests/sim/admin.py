@@ -19,7 +19,7 @@ from tests.checker import Recorder, Verdict, check
 from tests.checker.topics import Create, Delete, Describe, TopicsModel
 from tests.sim.content import SCHEMA
 from tests.sim.customer import Customer
-from tests.sim.ledger import Partition
+from tests.sim.ledger import Partition, Truncation
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
@@ -244,18 +244,25 @@ class Admin(Customer):
             self._truncate(topic, self.world.ledger.partitions[part], dice)
 
     def _truncate(self, topic: str, part: Partition, dice: Random) -> None:
-        self.truncates_to(topic, part, part.start + (part.mark - part.start) * dice.randrange(50, 101) // 100)
+        self.truncates_to(
+            topic, part, part.start + (part.truncatable - part.start) * dice.randrange(50, 101) // 100
+        )
 
-    def truncates_to(self, topic: str, part: Partition, before: int) -> None:
+    def truncates_to(self, topic: str, part: Partition, before: int) -> Truncation | None:
         """Rows below `before` are to go; the ledger hears of it, and of the answer."""
         machine = self.tried()
         if machine is None or before <= part.start:
-            return
-        self.world.ledger.truncated(part.number, before)
+            return None
+        self.world.count("truncate_asked")
+        asked = self.world.ledger.truncated(part.number, before)
         request = messages.TopicTruncate(name=topic, partition=part.number, before_offset=before)
 
         def told(answer: Answer | None) -> None:
             if answer is not None and answer.header.status == Status.OK:
-                self.world.ledger.given_up(part.number, before)
+                self.world.count("truncated")
+                self.world.ledger.given_up(asked)
+            elif answer is not None and answer.header.code == Code.INVALID_ARGUMENT:
+                asked.ended = True
 
         self._request(machine, Opcode.TOPIC_TRUNCATE, request, told)
+        return asked

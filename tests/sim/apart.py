@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from types import ModuleType
 from typing import Final, NoReturn
@@ -88,7 +88,7 @@ def each(plans: Iterable[Plan], at_once: int) -> Iterator[tuple[Plan, Result]]:
 
 
 def begun(plan: Plan, native: ModuleType = _node, *, is_told: bool = False) -> Child:
-    _warm(plan.machines)
+    _warm(plan.machines, plan.level)
     play = partial(simulation.run, plan, native, is_told=is_told, is_last=True)
     return forked(plan, play, CPU_S_MIN + CPU_S_EACH * plan.seconds)
 
@@ -109,9 +109,9 @@ def forked(plan: Plan, play: partial[Result], cpu_s: int) -> Child:
 
 
 @cache
-def _warm(machines: int) -> None:
+def _warm(machines: int, level: int) -> None:
     """What is imported, compiled and kept by the first run of a process is there for every child."""
-    simulation.run(Plan.drawn(1, seconds=1, machines=machines))
+    simulation.run(replace(Plan.drawn(1, seconds=1), machines=machines, level=level))
     content.warm()
     gc.freeze()  # nobody touches what is shared with the children
 

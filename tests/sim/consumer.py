@@ -1,4 +1,6 @@
-"""A reader of the cluster: every partition from its owner, on and on; what it was given stays so (I14)."""
+"""A reader of the cluster: every partition from its owner, on and on; what it was given stays so (I14).
+
+Where an operator gave rows up it may be refused to go on, and never goes on in another history."""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ class Consumer(Customer):
         self._simulation = world
         self._places: dict[int, tuple[int, int]] = {}  # offset, epoch of the row before
         self._asking: set[int] = set()
+        self._rests_until: dict[int, int] = {}
         world.agenda.after(random.randrange(BEAT_US), self._beat)
+
+    def rest(self, partition: int, us: int) -> None:
+        """Ask for nothing of a partition for a while: the log goes on meanwhile."""
+        self._rests_until[partition] = self.world.agenda.now_us + us
 
     def _beat(self) -> None:
         self.lose_patience()
@@ -40,7 +47,10 @@ class Consumer(Customer):
         if layout is not None:
             for entry in layout.active:
                 machine = self.world.machine_of(entry)
-                if entry.partition not in self._asking and machine is not None and self.reach(machine):
+                rests = self._rests_until.get(entry.partition, 0) > self.world.agenda.now_us
+                if entry.partition in self._asking or rests or machine is None:
+                    continue
+                if self.reach(machine):
                     self._ask(machine, layout.topic, entry.partition)
         self.world.agenda.after(BEAT_US, self._beat)
 
@@ -92,12 +102,16 @@ class Consumer(Customer):
             for record in records:
                 ledger.read(partition, record)
             if records:
+                ledger.took(partition, self._places.get(partition, (0, 0)), records[0])
                 self._places[partition] = records[-1].offset + records[-1].rows, records[-1].epoch
             publishes = [record for record in records if isinstance(record, Published)]
         elif header.status == Status.REFUSED and header.code == Code.TRUNCATED:
             offset, epoch = self._places.get(partition, (0, 0))
             part = ledger.partitions[partition]
-            if offset > max(part.start, part.lost_below) and header.first_offset <= offset:
+            is_given_up = part.may_lack((epoch, epoch), offset)
+            self.world.counts["position_refused"] += is_given_up
+            bound = max(part.start, part.lost_below)
+            if offset > bound and header.first_offset <= offset and not is_given_up:
                 what = f"partition {partition}: the rows below {offset} that were read under {epoch} are gone"
                 raise ViolationError("I14", what)
             self._places[partition] = header.first_offset, 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
+from ringfence.control.runtime.order_batches import MANY
 from ringfence.native.wire import LEVEL_NEWEST
 
 KINDS: Final[dict[str, tuple[int, int]]] = {
@@ -78,6 +79,28 @@ OLDER_THEME: Final[dict[str, tuple[int, int]]] = {
 """All that a seed has where the rows of one machine come back older."""
 OLDER: Final = 0.1
 """Share of such seeds among those with three replicas."""
+FORCED_THEME: Final[dict[str, tuple[int, int]]] = {
+    "force": (400, 1_200),
+    "truncate": (700, 2_500),
+    "move": (2_500, 7_000),
+    "reverse": (4_000, 9_000),
+    "kill_owner": (4_000, 9_000),
+    "kill": (6_000, 12_000),
+    "hang_up": (1_000, 4_000),
+}
+"""All that a seed has where an operator chooses owners without a majority."""
+FORCED: Final = 0.25
+"""Share of such seeds among those with replicas."""
+TRUNCATED: Final[dict[str, tuple[int, int]]] = {
+    "truncate": (300, 1_500),
+    "emptied": (2_500, 6_000),
+    "move": (500, 2_500),
+    "kill_owner": (1_500, 4_000),
+    "power_all": (4_000, 9_000),
+}
+"""What is drawn beside them where much of replicated rows is given up."""
+TRUNCATING: Final = 0.35
+"""Share of such seeds among those with replicas: one of eight of all."""
 NOT_MOVED: Final = ("row_rot",)
 """Left out where partitions move: whose copy rotted is quarantined, and nothing brings it back yet."""
 CROWD: Final = 6
@@ -174,6 +197,8 @@ class Plan:
     """Share of groups of rows that their disk is late with."""
     stall_us: int = 0
     """By how much at most."""
+    together: int = MANY
+    """So many orders of one turn go to a node in one question: with few, nearly all do."""
     strikes: tuple[Strike, ...] = field(default=())
 
     @classmethod
@@ -204,10 +229,20 @@ class Plan:
         is_older = replication > 1 and older.random() < OLDER
         if is_older:
             strikes = _repeated(older, OLDER_THEME, seconds)
-        strikes.sort()
+        forced = Random(f"forced {seed}")
+        # A log start of level 0 names no epoch, so it is about a later history, too.
+        is_forced = replication > 1 and not is_older and forced.random() < FORCED
+        if is_forced:
+            strikes = _repeated(forced, FORCED_THEME, seconds)
+            extra = max(0, 5 - machines)
+        truncates = Random(f"truncates {seed}")
+        if replication > 1 and not is_forced and not is_older and truncates.random() < TRUNCATING:
+            strikes += _repeated(truncates, TRUNCATED, seconds)
         return cls(
             seed=seed,
-            level=LEVEL_NEWEST if is_older or Random(f"level {seed}").random() >= UPGRADED else 0,
+            level=LEVEL_NEWEST
+            if is_older or is_forced or Random(f"level {seed}").random() >= UPGRADED
+            else 0,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
@@ -222,7 +257,7 @@ class Plan:
             jitter_us=random.choice([100, 300, 3_000, 20_000]),
             slow=random.choice([0.0, 0.0, 0.02, 0.2]),
             seconds=seconds,
-            cold=random.random() < 0.15,
+            cold=random.random() < 0.15 and not is_forced,
             last_cut=random.random() < 0.5,
             options=random.choice(
                 [
@@ -240,18 +275,44 @@ class Plan:
             replication=replication,
             moves=moves,
             limits=tuple(limits.items()),
-            writers=scopes.choice([1, 2]) if scopes.random() < COMMITTING else 0,
+            # What was decided and staged in rows that are given up waits for an operator.
+            writers=scopes.choice([1, 2]) if scopes.random() < COMMITTING and not is_forced else 0,
             commit_us=scopes.choice([30_000, 100_000, 300_000]),
             stall=disks.choice([0.0, 0.01, 0.05, 0.3]),
             stall_us=disks.choice([10_000, 50_000, 250_000]),
-            strikes=tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(strikes)),
+            together=Random(f"together {seed}").choice([2, MANY]),
+            strikes=_numbered(strikes),
         )
+
+
+def with_forced_owners(plan: Plan) -> Plan:
+    """The same seed, with three replicas on five machines, and an operator who chooses without a majority."""
+    strikes = _numbered(_repeated(Random(f"forced {plan.seed}"), FORCED_THEME, plan.seconds))
+    return replace(
+        plan,
+        machines=5,
+        replication=3,
+        moves=True,
+        cold=False,
+        writers=0,
+        level=LEVEL_NEWEST,
+        strikes=strikes,
+    )
+
+
+def with_truncates(plan: Plan) -> Plan:
+    """The same seed, with three replicas of which much is given up while owners change."""
+    strikes = _numbered(_repeated(Random(f"truncates {plan.seed}"), TRUNCATED, plan.seconds))
+    return replace(plan, replication=3, moves=True, strikes=strikes)
+
+
+def _numbered(found: list[tuple[int, str, int]]) -> tuple[Strike, ...]:
+    return tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(sorted(found)))
 
 
 def with_older_logs(plan: Plan) -> Plan:
     """The same seed, with three replicas, and one machine whose rows come back older."""
-    found = sorted(_repeated(Random(f"older {plan.seed}"), OLDER_THEME, plan.seconds))
-    strikes = tuple(Strike(number, at, kind, dice) for number, (at, kind, dice) in enumerate(found))
+    strikes = _numbered(_repeated(Random(f"older {plan.seed}"), OLDER_THEME, plan.seconds))
     return replace(plan, replication=3, moves=True, strikes=strikes)
 
 

@@ -77,9 +77,9 @@ class Mover:
             return
         drained = [number for number, node in state.nodes.items() if node.draining]
         if drained:
-            self._ask(calls.ChangeNode(node=drained[0], change="undrain"))
+            self.ask(calls.ChangeNode(node=drained[0], change="undrain"))
         else:
-            self._ask(calls.ChangeNode(node=dice.choice(sorted(state.nodes)), change="drain"))
+            self.ask(calls.ChangeNode(node=dice.choice(sorted(state.nodes)), change="drain"))
 
     def limits(self, values: dict[str, int]) -> None:
         """Until the log has taken them."""
@@ -102,7 +102,7 @@ class Mover:
                 self._steer("resume")
             for number, node in sorted(state.nodes.items()):
                 if node.draining:
-                    self._ask(calls.ChangeNode(node=number, change="undrain"))
+                    self.ask(calls.ChangeNode(node=number, change="undrain"))
         self._world.agenda.after(TIDY_US, self.tidy)
 
     def _state(self) -> MetadataState | None:
@@ -111,9 +111,9 @@ class Mover:
         return None if found is None else found.replica.state
 
     def _steer(self, verb: str, **what: Any) -> None:
-        self._ask(calls.SteerRebalance(verb=verb, **what))
+        self.ask(calls.SteerRebalance(verb=verb, **what))
 
-    def _ask(self, call: calls.Call) -> None:
+    def ask(self, call: calls.Call) -> None:
         """At any node that serves, at its control address."""
         machines = [machine for machine in self._world.machines if _answers(machine)]
         if not machines:

@@ -3,6 +3,7 @@
 One batch at a time, with its number and a note. After each death every partition's resume point is the last
 batch there that was acknowledged, or the one that had no outcome. The ledger then counts that
 one as stored, and otherwise as refused.
+Where an operator forced an owner it may be an earlier one: the last that he did not give up.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from tests.sim.violation import ViolationError
 if TYPE_CHECKING:
     from tests.sim.world import World
 
+ANY_LATER: Final = 1 << 62
+"""Above every owner epoch."""
 DEATH: Final = 0.1
 """How often it dies after an outcome, or with a batch under way."""
 
@@ -34,9 +37,10 @@ class Named(Publisher):
         self.producer_name = f"named {number}"
         self._sent = 0
         self._numbers: dict[int, int] = {}  # key -> number of the batch
-        self._last: dict[int, int] = {}  # partition -> number of its last stored batch
+        self._stored: dict[int, list[tuple[int, Batch]]] = {}  # partition -> its stored batches, by number
+        self._begun: dict[int, int] = {}  # partition -> its owner epoch when an open was sent
         self._left: list[tuple[Batch, int]] = []  # without outcome when its life ended
-        self._is_dead = self._was_opened = False
+        self._is_dead = self._was_opened = self._may_begin_anew = False
 
     @property
     def idle(self) -> bool:
@@ -71,22 +75,29 @@ class Named(Publisher):
 
         Opens that ended half-way at level 0 are not known as such when the level is raised.
         """
-        return not self._was_opened
+        return not self._was_opened or self._may_begin_anew
+
+    def _open(self) -> None:
+        self._begun = self._begun if self._opening else self.world.epochs()
+        super()._open()
 
     def _opened(self, answer: Answer | None) -> None:
         if answer is not None and answer.header.status == Status.OK:
-            self._was_opened = True
+            self._was_opened, self._may_begin_anew = True, False
             if self._machine is None:
                 self._resume(answer.control(messages.ProducerOpened))
         elif answer is not None and answer.header.code == Code.QUARANTINED:
             self._leave_open()
+        elif answer is not None and answer.header.code == Code.RESUME_UNKNOWN:
+            # Of a forced owner the rows tell what is stored, and this one reads them.
+            self._may_begin_anew = any(part.forced for part in self.world.ledger.partitions.values())
         super()._opened(answer)
 
     def _leave_open(self) -> None:
         """A partition's log is damaged: what was stored cannot be told before an operator releases it."""
         for batch, _ in self._left:
             self.world.ledger.ended(batch, "unknown")
-            self._last.pop(batch.partition, None)
+            self._stored.pop(batch.partition, None)
         self._left.clear()
 
     def _resume(self, told: messages.ProducerOpened) -> None:
@@ -94,19 +105,33 @@ class Named(Publisher):
         for batch, number in self._left:
             point = points.get(batch.partition)
             if point is not None and point.send == number:
-                self._last[batch.partition] = number
+                # The entry of the open came later than the owner's that is known.
+                batch.epochs = self._begun.get(batch.partition, 0), ANY_LATER
+                self._stored.setdefault(batch.partition, []).append((number, batch))
                 self.world.ledger.ended(batch, "done", point.first_offset)
             else:
                 self.world.ledger.ended(batch, "refused")
         self._left.clear()
-        for partition, last in self._last.items():
+        for partition, stored in self._stored.items():
             if self.world.ledger.partitions[partition].lost_below:
                 continue  # its bytes rotted: nobody promises what is known of producers
             point = points.get(partition)
             found = None if point is None else (point.send, point.note)
-            if found != (last, str(last).encode()):
-                what = f"{self.producer_name}: resumes in {partition} at {found}, its last batch is {last}"
+            last = self._may_be_last(stored)
+            if found not in [(number, str(number).encode()) for number in last if number] and (
+                found is not None or 0 not in last
+            ):
+                what = f"{self.producer_name}: resumes in {partition} at {found}, its last batch is {last[0]}"
                 self.world.violate(ViolationError("I6", what))
+
+    def _may_be_last(self, stored: list[tuple[int, Batch]]) -> list[int]:
+        """Numbers of stored batches, the newest first, down to one that nobody gave up; 0 below all."""
+        found = []
+        for number, batch in reversed(stored):
+            found.append(number)
+            if not self.world.ledger.may_lack(batch):
+                return found
+        return [*found, 0]
 
     # ---- its batches ----
 
@@ -122,7 +147,8 @@ class Named(Publisher):
         for effect in effects:
             match effect:
                 case BatchStored(key):
-                    self._last[self._batches[key].partition] = self._numbers[key]
+                    batch = self._batches[key]
+                    self._stored.setdefault(batch.partition, []).append((self._numbers[key], batch))
                     super()._run([effect])
                     dies |= self.random.random() < DEATH
                 case BatchUnknown(key):

@@ -239,7 +239,9 @@ class Publisher(Customer):
             if not header.flags & AnswerFlags.REPEATED:
                 ledger.admitted(order.partition, epoch, fenced)
                 self.world.watch.stored(owner, order.partition, epoch)
-            ledger.answered(order.partition, order.identity, order.sequence)
+            ledger.answered(order.partition, order.identity, order.sequence, epoch)
+            if not batch.outcome:
+                batch.epochs = epoch, epoch
             self._run(machine.done(order.key, order.attempt, header.first_offset))
             self._send()
             return

@@ -7,6 +7,8 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ringfence.control.model.rebalances import RunState
@@ -15,6 +17,7 @@ from ringfence.control.model.topics import Replica
 from tests.sim.violation import ViolationError
 
 if TYPE_CHECKING:
+    from tests.sim.ledger import Partition
     from tests.sim.machine import Machine
 
 Table = tuple[int, int]
@@ -34,8 +37,11 @@ def unfinished(state: MetadataState) -> str:
     return ""
 
 
-def behind(state: MetadataState, machines: dict[int, Machine]) -> str:
-    """Which replica has not all of its owner's log yet; empty when none. ViolationError where one differs."""
+def behind(state: MetadataState, machines: dict[int, Machine], ledger: Mapping[int, Partition]) -> str:
+    """Which replica has not all of its owner's log yet; empty when none. ViolationError where one differs.
+
+    Where an owner was forced, a replica whose mark is above the common row may refuse to be cut, and lag.
+    """
     known = {number: _statuses(machine) for number, machine in machines.items()}
     tables = {number: _tables(machine) for number, machine in machines.items()}
     for topic in state.topics.values():
@@ -53,9 +59,31 @@ def behind(state: MetadataState, machines: dict[int, Machine]) -> str:
                     tables[int(assignment.owner.node)].get(int(partition)),
                     f"partition {partition} at node {place.node}",
                 )
-                if missing:
+                part = ledger.get(int(partition))
+                if missing and (part is None or not part.forced):
                     return missing
     return ""
+
+
+def compared(
+    state: MetadataState, machines: dict[int, Machine], ledger: Mapping[int, Partition]
+) -> Counter[str]:
+    """How many replicas of forced and of truncated partitions have a producer table at their owner's end."""
+    tables = {number: _tables(machine) for number, machine in machines.items()}
+    found = Counter[str]()
+    for topic in state.topics.values():
+        for partition, assignment in topic.assignments.items():
+            part, number = ledger.get(int(partition)), int(partition)
+            owner = tables.get(int(assignment.owner.node), {}).get(number)
+            for place in assignment.replicas if part is not None and owner is not None else ():
+                if place == assignment.owner or part is None or owner is None:
+                    continue
+                copy = tables.get(int(place.node), {}).get(number)
+                is_level = copy is not None and copy[0] == owner[0]
+                found["forced_level"] += bool(part.forced) and is_level
+                found["forced_lags"] += bool(part.forced) and not is_level
+                found["truncated_level"] += part.gone > 0 and is_level
+    return found
 
 
 def _other_table(copy: Table | None, owner: Table | None, name: str) -> str:
@@ -84,14 +112,19 @@ def _unlike(copy: dict[str, Any] | None, owner: dict[str, Any], name: str) -> st
     return f"{name} is a learner's" if copy["role"] == "learner" else ""
 
 
-def orphans(state: MetadataState, machines: dict[int, Machine]) -> str:
-    """A copy that no assignment, no tombstone and no change that may be reversed gives its store."""
+def orphans(
+    state: MetadataState, machines: dict[int, Machine], dropped: Mapping[int, Container[Replica]]
+) -> str:
+    """A copy that no assignment, no tombstone and no change that may be reversed gives its store.
+
+    `dropped`: replicas by partition that a forced choice left out; they keep what they have.
+    """
     for number, machine in sorted(machines.items()):
         here = Replica(node=state.nodes[number].node, store=state.nodes[number].store)  # type: ignore[index]
         for partition, status in sorted(_statuses(machine).items()):
             topic = state.topics.get(status["topic"])
             assignment = None if topic is None else topic.assignments.get(partition)  # type: ignore[call-overload]
-            if assignment is None or here in assignment.replicas:
+            if assignment is None or here in assignment.replicas or here in dropped.get(partition, ()):
                 continue  # of a topic that is gone: its tombstone's
             kept = state.kept.get(partition)  # type: ignore[call-overload]
             if kept is None or here not in kept.stores:

@@ -14,10 +14,11 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
+from ringfence.control.runtime import order_batches
 from ringfence.control.runtime import replica as runtime_replica
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
-from tests.sim import birth, current, network, quiet, replicas, strikes
+from tests.sim import birth, current, forced, network, quiet, replicas, strikes
 from tests.sim.admin import Admin
 from tests.sim.consumer import Consumer
 from tests.sim.content import body_of
@@ -84,6 +85,7 @@ class Simulation(World):
         self._doubled, self._kept = set[int](), list[Any]()
         self.doomed: dict[Machine, Callable[[], None]] = {}
         """Who dies as soon as it is made an owner."""
+        self.forcer: forced.Forcer = forced.Forcer(self)
         self._changes = any(each.kind == "change" for each in plan.strikes)
         self.admin = Admin(self, Random(self.random.random()))
         self.publishers = [
@@ -119,7 +121,7 @@ class Simulation(World):
         self._heal()
         self._until("the cluster does not come to rest", self._at_rest)
         self.admin.check(self.machines[0].replica.state)
-        orphan = replicas.orphans(self.machines[0].replica.state, self._of_node)
+        orphan = replicas.orphans(self.machines[0].replica.state, self._of_node, self.forcer.dropped)
         if orphan:
             raise ViolationError("I13", orphan)
         self._same_everywhere()
@@ -132,7 +134,10 @@ class Simulation(World):
 
     def changed(self, before: Any, after: Any) -> None:
         """Who has just been made an owner may be doomed: it dies before what it has is on its disk."""
-        if not self.doomed or before.changes is after.changes:
+        if before.changes is after.changes:
+            return
+        self.forcer.changed(before, after)
+        if not self.doomed:
             return
         for partition, change in after.changes.items():
             was = before.changes.get(partition)
@@ -189,6 +194,7 @@ class Simulation(World):
             machine.boot()
         if self.plan.moves:
             self.mover.tidy()
+            self.agenda.after(forced.TIDY_US, self.forcer.tidy)
 
     def _at_work(self) -> str:
         """What is missing yet before producers can send."""
@@ -227,7 +233,7 @@ class Simulation(World):
         if not self.plan.moves:
             return ""
         state = self.machines[0].replica.state
-        return replicas.unfinished(state) or replicas.behind(state, self._of_node)
+        return replicas.unfinished(state) or replicas.behind(state, self._of_node, self.ledger.partitions)
 
     def _unopened(self) -> str:
         """Partitions that nobody can write: their owner is to open each, unless its rows are damaged."""
@@ -260,6 +266,8 @@ class Simulation(World):
 
     def _reckon(self) -> None:
         """The power goes everywhere at once, or not; then the whole log is held against the ledger."""
+        state = self.machines[0].replica.state
+        self.counts.update(+replicas.compared(state, self._of_node, self.ledger.partitions))
         for machine in self.machines:
             self.ledger_told(machine, self._owned(machine, machine.host.node.partitions()))
             if self.plan.last_cut:
@@ -414,6 +422,7 @@ def run(
         surroundings(is_last=is_last),
         patch.object(runtime_replica, "TRAIL_ENTRIES", plan.trail),
         patch.object(runtime_replica, "Options", options),
+        patch.object(order_batches, "MANY", plan.together),
     ):
         return _played(make(plan, native), is_told=is_told)
 

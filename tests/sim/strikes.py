@@ -386,4 +386,5 @@ _ACTS: Final[dict[str, Callable[[World, Random], None]]] = {
     "cable": lambda world, dice: world.cables.reset(dice),
     "kill_owner": _kill_owner,
     "older": _older,
+    "force": lambda world, dice: world.forcer.begin(dice),
 }

@@ -136,6 +136,17 @@ class World:
         """The machine that owns a partition, as a table says."""
         return None if entry is None else self._of_node.get(entry.owner)
 
+    def epochs(self) -> dict[int, int]:
+        """Owner epochs by partition, as the newest entry of the log says that anybody has applied."""
+        state = self.watch.newest[1]
+        if state is None:
+            return {}
+        return {
+            int(partition): int(assignment.epoch)
+            for topic in state.topics.values()
+            for partition, assignment in topic.assignments.items()
+        }
+
     def by_node(self, node: int) -> Machine | None:
         """The machine that served as this node."""
         return self._of_node.get(node)

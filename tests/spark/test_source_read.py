@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -167,3 +170,53 @@ def test_misspelt_options_and_missing_topics_are_said_by_name(spark: SparkSessio
         reader.option("rowPerTask", "5").load("source")
     with pytest.raises(PySparkException, match="no-such-topic"):
         spark.read.format("ringfence").option("address", node.address).load("no-such-topic")
+
+
+def test_a_checkpoint_without_epochs_is_read_and_the_next_offset_has_them(
+    spark: SparkSession, node: NodeProcess, tmp_path: Path
+) -> None:
+    """As the program before this one left it: its last micro-batch was planned, and not committed."""
+    checkpoint = tmp_path / "checkpoint"
+
+    def send(first: int) -> None:
+        with client.producer("older") as producer:
+            producer.send(pa.table({"id": range(first, first + 50)}))
+
+    def run() -> list[int]:
+        source = spark.readStream.format("ringfence").option("address", node.address).load("older")
+        sink = source.writeStream.format("parquet").option("checkpointLocation", str(checkpoint))
+        sink.option("path", str(tmp_path / "out")).trigger(availableNow=True).start().awaitTermination(60)
+        return sorted(pq.read_table(tmp_path / "out")["id"].to_pylist())
+
+    def offsets() -> list[dict[str, Any]]:
+        paths = sorted(path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit())
+        return [json.loads(path.read_text().splitlines()[-1]) for path in paths]
+
+    def as_format_1() -> None:
+        for path in (path for path in (checkpoint / "offsets").iterdir() if path.name.isdigit()):
+            *head, told = path.read_text().splitlines()
+            former = {**json.loads(told), "format": 1}
+            former["partitions"] = {one: {"offset": at["offset"]} for one, at in former["partitions"].items()}
+            path.write_text("\n".join([*head, json.dumps(former)]))
+            path.with_name(f".{path.name}.crc").unlink()
+
+    with ringfence.connect(node.address) as client:
+        client.create_topic("older", schema=pa.schema([("id", pa.int64())]), partitions=1)
+        send(0)
+        assert run() == list(range(50))
+        send(50)
+        assert run() == list(range(100))
+        as_format_1()
+        (checkpoint / "commits" / "1").unlink()
+        (checkpoint / "commits" / ".1.crc").unlink()
+        shutil.rmtree(tmp_path / "out" / "_spark_metadata")
+        for path in (tmp_path / "out").glob("*.parquet"):
+            if pq.read_table(path)["id"][0].as_py() >= 50:
+                path.unlink()
+        assert run() == list(range(100)), "the planned micro-batch is run again"
+        send(100)
+        assert run() == list(range(150))
+        assert [one["format"] for one in offsets()][:2] == [1, 1]
+        [end] = client.end_offsets("older").values()
+        assert offsets()[-1]["format"] == 2
+        assert offsets()[-1]["partitions"] == {str(end.partition): {"offset": 150, "epoch": end.epoch}}

@@ -11,6 +11,7 @@ import pytest
 
 import ringfence
 from ringfence.control.cli.program import run
+from tests.system.bounds import known_rows
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, free_port, read_ids, until
 
@@ -200,3 +201,40 @@ def test_a_name_that_a_forced_owner_never_heard_of_is_not_taken_for_a_new_one(
         assert client.producer(topic, name="loader").resume[part].send == 1
         rows = read_ids(client, topic)
     check_identity(rows, {0: range(200)}, {0: 200})
+
+
+def test_a_live_replica_with_more_rows_follows_a_forced_owner_without_a_restart(
+    four: Three, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stood still when the owner was chosen, and knows that the rows which that one lacks are marked."""
+    ids, asked = {four.id(place): place for place in range(4)}, Asked(four, capsys)
+    topic, part, left, second, spare = level_replicas(four, asked)
+    here, late = ids[left], four.nodes[ids[second]]
+    four.nodes[here].kill()
+    with (
+        ringfence.connect(late.address, timeout_s=60) as client,
+        client.producer(topic) as producer,
+    ):
+        producer.send(batch(100, 1_400))
+    until(lambda: known_rows(late, part) == 1_500, what="a mark above all of them")
+    four.nodes[3].kill()
+    late.freeze()
+    four.nodes[here].start()
+    asked.force(part, here, left, spare, second)
+    with ringfence.connect(four.nodes[here].address, timeout_s=60) as client:
+        with client.producer(topic) as producer:
+            producer.send(batch(5_000, 500))
+        late.wake()
+        audited = late.data / "audit" / "audit.log"
+        until(
+            lambda: audited.exists() and f"of partition {part}" in audited.read_text(), what="a line of audit"
+        )
+        # What is acknowledged from here on is on it.
+        four.nodes[ids[spare]].kill()
+        with client.producer(topic, timeout_s=60) as producer:
+            producer.send(batch(6_000, 500)).result(60)
+        rows = read_ids(client, topic)
+    check_identity(rows, {0: [*range(100), *range(5_000, 5_500), *range(6_000, 6_500)]}, {0: 6_500})
+    [line] = [json.loads(line) for line in audited.read_text().splitlines() if "give up" in line]
+    assert (line["method"], line["path"], line["status"]) == ("NODE", f"partition/{part}", 200), line
+    assert "(1400 rows)" in line["action"] and "chosen by force" in line["detail"], line

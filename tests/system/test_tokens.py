@@ -249,10 +249,28 @@ def test_a_tenant_that_begins_many_scopes_lets_no_epoch_of_another_be_stored_twi
             credential = (locked.files / "rival").read_text().strip()
             hello = messages.Hello(version_min=1, version_max=1, client="raw", credential=credential)
             assert raw.control(Opcode.HELLO, hello).status == Status.READY
-            for number in range(40):
-                begun = raw.control(Opcode.BEGIN, cluster_messages.ScopeBegin(scope=f"flood-{number}"))
-                assert begun.status == Status.OK
+            flood = [
+                raw.control(Opcode.BEGIN, cluster_messages.ScopeBegin(scope=f"flood-{number}"))
+                for number in range(40)
+            ]
+        refused = [answer for answer in flood if answer.status != Status.OK]
+        assert 24 < len(refused) < 40
+        assert {answer.code for answer in refused} == {Code.OVERLOADED}
         assert nightly(), "the epoch is known, and nothing is stored again"
+        with locked.connect("writer", timeout_s=2) as client:
+            with pytest.raises(ringfence.RingfenceError, match="ringfence scope forget NAME"):
+                client.scopes.begin("of-writer")
+            known = ("--http", locked.http, "--token-file", str(locked.files / "operator"))
+            listed = [json.loads(line) for line in cli("scope", "list", "--json", *known).stdout.splitlines()]
+            assert {"flood-0", "flood-1"} < {each["name"] for each in listed if each["owner"] == "rival/"}
+            done = cli("scope", "forget", "flood-0", "--yes", *known)
+            assert (done.returncode, done.stdout) == (Exit.OK, "flood-0 forgotten\n"), done
+            client.scopes.begin("of-writer")
+            done = cli("scope", "forget", "of-writer", "--yes", *known)
+            assert done.returncode == Exit.OK, done
+        gone = cli("scope", "forget", "flood-0", "--yes", *known)
+        assert gone.returncode == Exit.REFUSED, gone
+        assert "no scope is named 'flood-0'" in gone.stderr
     finally:
         limit_scopes(4_096)
 

@@ -45,6 +45,8 @@ pub enum Bug {
     StartForgotten,
     /// A log start gives up rows of later owner epochs, too.
     StartOfAnyEpoch,
+    /// A reader goes on at an offset, of whatever epoch the row is that it read before.
+    PositionOfAnyEpoch,
 }
 
 /// Those of staged rows: only clusters with transactional writers show them.
@@ -55,9 +57,12 @@ pub const SCOPE_BUGS: [(&str, Bug); 4] = [
     ("stages_dropped", Bug::StagesDropped),
 ];
 
-/// Those of log starts: a truncate, and who was not there.
-pub const START_BUGS: [(&str, Bug); 2] =
-    [("start_forgotten", Bug::StartForgotten), ("start_of_any_epoch", Bug::StartOfAnyEpoch)];
+/// Those of offsets that outlive their log: a truncate and who was not there, an owner that an operator forces.
+pub const START_BUGS: [(&str, Bug); 3] = [
+    ("start_forgotten", Bug::StartForgotten),
+    ("start_of_any_epoch", Bug::StartOfAnyEpoch),
+    ("position_of_any_epoch", Bug::PositionOfAnyEpoch),
+];
 
 /// Those of replication, by name on the command line: only clusters show them.
 pub const REPLICA_BUGS: [(&str, Bug); 6] = [

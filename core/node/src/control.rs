@@ -8,10 +8,12 @@ use ringfence_wire::{
 
 use crate::answers::{is_control, length, send, send_packed};
 use crate::engine::Engine;
-use crate::event::{Answer, Effects};
+use crate::event::{Answer, Effects, Now};
 use crate::outcome::Outcome;
 use crate::pack::{self, Hello};
+use crate::partition::At;
 use crate::refusal::Refusal;
+use crate::sync::Asked;
 
 /// Requests with the control plane. Counted until it answers, so that a slow one cannot make the node grow.
 #[derive(Debug, Default)]
@@ -146,12 +148,16 @@ impl Engine {
         }
     }
 
-    /// RESOLVE: what became of a producer's batches; only what is durable counts.
-    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, effects: &mut Effects) {
-        let at = match self.readable(header) {
-            Ok(at) => at,
-            Err(stop) => return self.answer_stop(from, header, stop, effects),
-        };
+    /// RESOLVE: what became of a producer's batches; only what is durable counts. A newer owner may have more, so that a
+    /// quorum confirms that there is none.
+    pub(crate) fn resolve(&mut self, from: Connection, header: &RequestHeader, now: Now, effects: &mut Effects) {
+        match self.readable(header) {
+            Ok(at) => self.confirm(at, Asked::Resolve { from, header: Box::new(*header) }, now, effects),
+            Err(stop) => self.answer_stop(from, header, stop, effects),
+        }
+    }
+
+    pub(crate) fn answer_resolved(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         if let Some(reason) = self.end_is_unknown(at) {
             return self.redirect(from, header, reason, effects);
         }

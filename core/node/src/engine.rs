@@ -10,7 +10,7 @@
 //! group is on disk, `fetch.rs` reads, `orders*.rs` the control plane's orders, `waiting.rs` what is parked,
 //! `upkeep.rs` time, `sync/` replicas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringfence_buffer::Pool;
@@ -29,7 +29,7 @@ use crate::fetch::Reads;
 use crate::outcome::Outcome;
 use crate::park::{Bounds, Lot};
 use crate::partition::{At, Partition, Partitions};
-use crate::sync::Syncs;
+use crate::sync::{Reach, Syncs};
 use crate::topic::Topic;
 
 /// What the engine is made with.
@@ -67,6 +67,8 @@ pub struct Engine {
     /// (topic, partition) of replicas that may lack what they acknowledged: the log is older than the metadata says.
     /// Also of those that are not here: a FENCE makes them, empty.
     pub(crate) doubted: BTreeSet<(u64, u64)>,
+    /// How far logs reached that are not here.
+    pub(crate) absent: BTreeMap<(u64, u64), Reach>,
     pub(crate) topics: IdMap<Topic>,
     pub(crate) tables: Tables,
     /// Newest generation of any installed table.
@@ -129,6 +131,7 @@ impl Engine {
             replaying: false,
             partitions: held,
             doubted: BTreeSet::new(),
+            absent: BTreeMap::new(),
             topics: IdMap::default(),
             tables: Tables::default(),
             generation: 0,

@@ -48,6 +48,11 @@ impl Epochs {
         Some(self.starts.get(after.checked_sub(1)?)?.epoch)
     }
 
+    /// An epoch that the row at `offset` is not above; `None` where no epoch is remembered.
+    pub fn not_before(&self, offset: u64) -> Option<u64> {
+        self.at(offset).or_else(|| self.starts.first().map(|first| first.epoch))
+    }
+
     /// Behind the last row of epochs up to `bound`: `u64::MAX` if no later one begins here, 0 if it is not remembered.
     pub fn rows_upto(&self, bound: u64) -> u64 {
         let after = self.starts.partition_point(|start| start.epoch <= bound);
@@ -58,9 +63,10 @@ impl Epochs {
         }
     }
 
-    /// Offsets below `start_offset` are no longer in the log.
-    pub fn forget_below(&mut self, start_offset: u64) {
-        let after = self.starts.partition_point(|start| start.offset <= start_offset);
+    /// The log begins with the record of this number, whose first row is at `offset`: what was opened and ended before
+    /// is forgotten. The log start does not count: where records below it are still here, a replica may end in one.
+    pub fn forget_before(&mut self, (record, offset): (u64, u64)) {
+        let after = self.starts.partition_point(|start| start.record <= record && start.offset <= offset);
         self.starts.drain(..after.saturating_sub(1));
     }
 
@@ -115,7 +121,7 @@ mod tests {
     fn each_offset_has_the_epoch_that_was_open() {
         let mut epochs = made(&[(0, 5, 0), (0, 6, 1), (10, 8, 3), (10, 9, 4), (25, 12, 7), (30, 12, 9)]);
         assert_eq!([0, 9, 10, 24, 25, 99].map(|at| epochs.at(at)), [6, 6, 9, 9, 12, 12].map(Some));
-        epochs.forget_below(12);
+        epochs.forget_before((5, 12));
         assert_eq!((epochs.at(9), epochs.at(12)), (None, Some(9)));
         let mut bytes = Vec::new();
         epochs.write(&mut bytes);

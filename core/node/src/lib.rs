@@ -70,7 +70,7 @@ pub use dedupe::TableLimits;
 pub use error::NodeError;
 pub use event::{Answer, Effects, Event, Now, ReadEnd, ReadJob, ScrubEnd, ScrubJob, TICK_MS};
 pub use order::{Order, Place, TablePartition};
-pub use outcome::{Finished, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
+pub use outcome::{Finished, GaveUp, Outcome, PartitionStatus, RecoveryReport, ResumePoint, SyncStatus};
 pub use park::Bounds;
 pub use partition::Partition;
 pub use recovery::{Rebuild, check};

@@ -62,7 +62,9 @@ pub enum Order {
         replicas: Vec<Place>,
         quorum: u16,
     },
-    /// Take the records of the owner of this epoch. Ends at once; the owner calls.
+    /// Take the records of the owner of this epoch. Ends at once; the owner calls. `forced`: the newest epoch of the
+    /// partition whose owner an operator chose without a majority, 0 = none is known. Records of older epochs that this
+    /// owner does not have were given up by that choice.
     Follow {
         topic: u64,
         partition: u64,
@@ -70,6 +72,7 @@ pub enum Order {
         hi: u16,
         epoch: u64,
         owner: u64,
+        forced: u64,
     },
     /// Where another node's data plane is reached.
     SetPeer {
@@ -104,7 +107,8 @@ pub enum Order {
     SyncStop {
         change: u64,
     },
-    /// At the target: take the owner's records; they are neither served nor counted before they are adopted.
+    /// At the target: take the owner's records; they are neither served nor counted before they are adopted. `forced`
+    /// as in `Follow`.
     ReceiveStart {
         topic: u64,
         partition: u64,
@@ -114,6 +118,7 @@ pub enum Order {
         attempt: u32,
         epoch: u64,
         owner: u64,
+        forced: u64,
     },
     Adopt {
         change: u64,

@@ -17,7 +17,7 @@ use crate::outcome::{Finished, Outcome};
 use crate::pack;
 use crate::refusal::Refusal;
 use crate::starts::WantedStart;
-use crate::sync::Role;
+use crate::sync::{Follower, Role};
 use crate::topic::{RedirectBody, Routing, Topic};
 
 /// How an order goes on after its first step.
@@ -167,11 +167,13 @@ impl Engine {
                 self.sync.peers.locate(node, addresses);
                 Ok(Step::Done(Finished::Done))
             }
-            Order::Follow { topic, partition, lo, hi, epoch, owner } => {
-                self.follow((topic, partition), (lo, hi), epoch, owner, None, effects)
+            Order::Follow { topic, partition, lo, hi, epoch, owner, forced } => {
+                let follower = Follower::new(epoch, owner, None, forced);
+                self.follow((topic, partition), (lo, hi), follower, effects)
             }
-            Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner } => {
-                self.follow((topic, partition), (lo, hi), epoch, owner, Some((change, attempt)), effects)
+            Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced } => {
+                let follower = Follower::new(epoch, owner, Some((change, attempt)), forced);
+                self.follow((topic, partition), (lo, hi), follower, effects)
             }
             Order::SyncStart { topic, partition, change, attempt, target, bytes_per_s } => {
                 self.sync_start((topic, partition), (change, attempt), target, bytes_per_s, now, effects)

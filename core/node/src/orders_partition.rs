@@ -177,6 +177,7 @@ impl Engine {
         let new = Partition::new(PartitionLog::new(topic, partition), u16::try_from(shard).expect("at most 64"));
         let mut new = self.seen_in_table(new);
         new.cut = self.doubted.contains(&(topic, partition));
+        new.reach = self.absent.remove(&(topic, partition)).unwrap_or_default();
         self.partitions.insert(new)
     }
 
@@ -331,6 +332,7 @@ impl Engine {
         let placed = shard.append_drop(pool, &mut partition.log)?;
         self.take_role(at, Role::None, effects);
         self.doubted.remove(&key);
+        self.absent.remove(&key);
         let partition = &mut self.partitions[at];
         (partition.dropped, partition.last_group) = (true, placed.group);
         partition.gate.close();
@@ -350,7 +352,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_start(pool, &mut partition.log, to)?;
-        partition.epochs.forget_below(to);
+        partition.epochs.forget_before(partition.log.first());
         partition.settle_stages();
         partition.last_group = placed.group;
         Ok(placed)

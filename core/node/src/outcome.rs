@@ -85,6 +85,8 @@ pub enum Outcome {
         topic: u64,
         partition: u64,
     },
+    /// A replica gives up records that an operator's choice of an owner has given up (`sync/forced.rs`).
+    GaveUp(GaveUp),
     /// A sync to a store that is no replica yet has another state.
     Sync(SyncStatus),
     ShardFailed {
@@ -95,6 +97,20 @@ pub enum Outcome {
         shard: u16,
         full: bool,
     },
+}
+
+/// What a replica gives up after a choice of an owner without a majority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GaveUp {
+    pub topic: u64,
+    pub partition: u64,
+    /// The epoch of the owner that was chosen.
+    pub forced: u64,
+    /// Its log ends here from now on; 0: it is copied from the owner's log start on.
+    pub record: u64,
+    /// Records and rows that it had from there on.
+    pub records: u64,
+    pub rows: u64,
 }
 
 /// Where the copy to one other store stands.

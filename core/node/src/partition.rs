@@ -10,7 +10,7 @@ use crate::dedupe::Producers;
 use crate::epochs::Epochs;
 use crate::stage_table::Stages;
 use crate::starts::WantedStart;
-use crate::sync::{End, Role};
+use crate::sync::{End, Reach, Role};
 use crate::topic::Plans;
 
 /// Index in [`Partitions`]; stays with the partition until it was dropped.
@@ -61,6 +61,8 @@ pub struct Partition {
     /// This log may lack what it acknowledged: the store lost a torn tail at its start, or came back older. It was not
     /// level with an owner's mark since.
     pub cut: bool,
+    /// How far its log is known to reach (`sync/bounds.rs`).
+    pub reach: Reach,
     /// The log start that was ordered last; it may lie beyond the mark still.
     pub wanted: WantedStart,
     /// Which one it is of all that were put into [`Partitions`]: one that was dropped and came back is another.
@@ -109,6 +111,7 @@ impl Partition {
             role: Role::None,
             known_upto: 0,
             cut: false,
+            reach: Reach::default(),
             wanted: WantedStart::default(),
             life: 0,
         }

@@ -58,7 +58,7 @@ impl Rebuild {
             let dropped = log.is_dropped();
             let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
             let mut partition = Partition::new(log, shard);
-            found.epochs.forget_below(partition.log.start_offset());
+            found.epochs.forget_before(partition.log.first());
             (partition.epochs, partition.producers, partition.stages) = (found.epochs, found.producers, found.stages);
             (partition.damage, partition.dropped) = (found.damage, dropped);
             partition.known_upto = if found.incomplete { UNKNOWN } else { found.known_upto };

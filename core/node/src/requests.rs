@@ -53,7 +53,7 @@ impl Engine {
             Opcode::Fetch => self.fetch(from, &header, now, pool, effects),
             Opcode::EndOffsets => self.end_offsets(from, &header, now, effects),
             Opcode::OffsetForTime => self.offset_for_time(from, &header, now, pool, effects),
-            Opcode::Resolve => self.resolve(from, &header, effects),
+            Opcode::Resolve => self.resolve(from, &header, now, effects),
             Opcode::Replicate => self.replicate(from, &header, body, now, pool, effects),
             Opcode::Copy => self.copy_request(from, &header, pool, effects),
             Opcode::Fence => self.fence_request(from, &header, pool, effects),

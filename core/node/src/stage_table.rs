@@ -285,12 +285,17 @@ impl Stages {
         }
     }
 
+    /// True if the table can be made the one that records below this number give.
+    pub fn can_cut(&self, next_record: u64) -> bool {
+        self.sure_before <= next_record
+    }
+
     /// Records from this number on never were.
     ///
     /// # Errors
     /// The cut goes deeper than what is remembered of publishes: this table must not be used.
     pub fn cut(&mut self, next_record: u64, end_offset: u64) -> Result<(), String> {
-        if self.sure_before > next_record {
+        if !self.can_cut(next_record) {
             let known = self.sure_before;
             return Err(format!(
                 "the log was cut at record {next_record}; publishes before {known} are not remembered"

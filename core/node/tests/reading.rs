@@ -435,7 +435,7 @@ fn a_partition_that_is_read_comes_back_when_the_read_has_ended() {
     world.send(&read, &[]);
     let dropped = world.order(Order::Drop { topic: TOPIC, partition: PARTITION });
     let epoch = world.epoch + 1;
-    let follow = Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner: 2 };
+    let follow = Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner: 2, forced: 0 };
     let followed = world.order(follow);
     world.run();
     let reply = world.answer_to(read.request_id);

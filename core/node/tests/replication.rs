@@ -10,10 +10,14 @@ mod checks;
 mod cluster;
 #[path = "replication/comes_back.rs"]
 mod comes_back;
+#[path = "replication/confirmed.rs"]
+mod confirmed;
 #[path = "replication/copies.rs"]
 mod copies;
 #[path = "replication/doubt.rs"]
 mod doubt;
+#[path = "replication/forced.rs"]
+mod forced;
 #[path = "replication/futile.rs"]
 mod futile;
 #[path = "replication/late.rs"]

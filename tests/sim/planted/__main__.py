@@ -1,7 +1,8 @@
 """`python -m tests.sim.planted`: how many seeds each planted bug needs to be found, and what names it.
 
 Clusters first: bugs of the control plane, then faults of the engine. `--node` is the table of one node alone,
-`--replicas` and `--scopes` have those that only replicas and only transactions show.
+`--replicas` and `--scopes` have those that only replicas and only transactions show, `--starts` those of
+truncates and of forced owners.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import AbstractContextManager
 from ringfence.native import _node
 from tests.sim import birth, data_plane, matrix, simulation
 from tests.sim.mix import Plan
-from tests.sim.planted import control, native, replicas, scopes
+from tests.sim.planted import control, native, replicas, scopes, starts
 from tests.sim.violation import ViolationError
 
 
@@ -99,6 +100,28 @@ def with_scopes(seeds: range, only: list[str]) -> None:
         print(f"| {name} | {needed} | {text} |", flush=True)
 
 
+def find_in_starts(name: str, seeds: range) -> tuple[str, ViolationError | None]:
+    """As `find`, in seeds with much of what shows it: truncates, or owners that an operator forces."""
+    make = starts.SHOWN_BY[name]
+    for machines in (3, 5):
+        birth.born(machines)
+    for tried, plan in enumerate((make(Plan.drawn(seed)) for seed in seeds), start=1):
+        with native.planted(name) as module:
+            result = simulation.run(plan, module)
+        if result.violation is not None:
+            return str(tried), result.violation
+    return f"not in {len(seeds)}", None
+
+
+def with_starts(seeds: range, only: list[str]) -> None:
+    print("| planted bug | such seeds needed | named by |")
+    print("|---|--:|---|")
+    for name in [name for name in starts.SHOWN_BY if not only or name in only]:
+        needed, broken = find_in_starts(name, seeds)
+        text = "" if broken is None else str(broken)[:100].replace("|", "/")
+        print(f"| {name} | {needed} | {text} |", flush=True)
+
+
 def clusters(seeds: range, only: list[str]) -> None:
     print("| planted bug | seeds needed | named by |")
     print("|---|--:|---|")
@@ -142,12 +165,15 @@ def main() -> None:
     parser.add_argument("--node", action="store_true", help="faults of the engine in single nodes")
     parser.add_argument("--replicas", action="store_true", help="bugs of changes and of replicas")
     parser.add_argument("--scopes", action="store_true", help="bugs of transactions")
+    parser.add_argument("--starts", action="store_true", help="bugs of truncates and of forced owners")
     parser.add_argument("only", nargs="*", help="these bugs; all of them without")
     given = parser.parse_args()
     if given.replicas:
         with_replicas(range(given.first, given.first + given.seeds), given.only)
     elif given.scopes:
         with_scopes(range(given.first, given.first + given.seeds), given.only)
+    elif given.starts:
+        with_starts(range(given.first, given.first + given.seeds), given.only)
     elif given.node:
         one_node(given.seeds)
     else:

@@ -89,6 +89,16 @@ def _the_first_fenced_is_chosen(patch: Patch) -> None:
     patch.setattr(change_checks, "chosen_fault", lambda *_: None)
 
 
+def _answers_change_places(patch: Patch) -> None:
+    """Answers to one question with several orders are taken for those of other orders."""
+    original = ChangeNode.obey_many
+
+    async def obey_many(self: Any, term: int, asked: Any) -> Any:
+        return (await original(self, term, asked))[::-1]
+
+    patch.setattr(ChangeNode, "obey_many", obey_many)
+
+
 def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
     """Under the epoch that it had."""
     patch.setattr(orders, "awaits_owner", lambda *_: False)
@@ -130,6 +140,7 @@ OWN: Final = (
     _the_hold_ends_by_timer,
     _one_replica_is_a_majority,
     _the_first_fenced_is_chosen,
+    _answers_change_places,
     _a_restart_opens_what_waits_for_an_owner,
     _ends_are_counted_in_rows,
     _what_is_not_durable_proves,

@@ -12,7 +12,8 @@ use crate::ingest::Stop;
 use crate::partition::At;
 use crate::sync::Asked;
 
-/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came.
+/// A poll that has waited so long says what an owner knew before: with replicas, a quorum confirms that nothing came. For
+/// a shorter one it is enough that a quorum has confirmed the owner lately.
 const POLL_OLD_MS: u64 = 2_000;
 
 impl Engine {
@@ -27,7 +28,7 @@ impl Engine {
             return self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
         }
         if fetch.deadline_ms <= now.mono_ms || self.reads.polls.len() >= WAITING_MAX {
-            return self.answer_empty(&fetch, effects);
+            return self.end_empty(fetch, now, effects);
         }
         self.counters.polls += 1;
         let ticket = self.reads.ticket();
@@ -69,8 +70,10 @@ impl Engine {
         while let Some((_, ticket)) = self.reads.deadlines.first().copied().filter(|first| first.0 <= now.mono_ms) {
             let Some(fetch) = self.reads.end_poll(ticket) else { break };
             ended.push(fetch.at);
-            if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS || self.read_partition(&fetch).is_none() {
+            if self.read_partition(&fetch).is_none() {
                 self.answer_empty(&fetch, effects);
+            } else if u64::from(fetch.header.deadline_ms) < POLL_OLD_MS {
+                self.end_empty(fetch, now, effects);
             } else {
                 self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
             }

@@ -43,6 +43,9 @@ impl Engine {
             return Ok(());
         }
         let (offset, epoch) = (header.sequence, header.owner_epoch);
+        #[cfg(feature = "planted")]
+        let epoch =
+            if ringfence_log::planted::is_on(ringfence_log::planted::Bug::PositionOfAnyEpoch) { 0 } else { epoch };
         let (start, end) = (partition.start_offset(), partition.log.end_offset());
         let truncated = |why: String| {
             let what = format!("partition {}: {why}; the log begins at {start}", header.partition);

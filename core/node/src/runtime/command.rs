@@ -25,6 +25,8 @@ pub enum Command {
     ProducerTables(SyncSender<Vec<(u64, u64, u64, u64)>>),
     Syncs(SyncSender<Vec<SyncStatus>>),
     Doubted(SyncSender<Vec<(u64, u64)>>),
+    LogEnds(SyncSender<Vec<u8>>),
+    Lacking(Vec<u8>, SyncSender<Vec<(u64, u64)>>),
     Stop { linger_ms: u32 },
 }
 
@@ -46,6 +48,8 @@ pub struct Commands {
     orders_given: AtomicU64,
     orders_ended: AtomicU64,
     closed: std::sync::atomic::AtomicBool,
+    /// How far logs reached when the engine ended.
+    last_ends: OnceLock<Vec<u8>>,
 }
 
 impl Commands {
@@ -56,6 +60,7 @@ impl Commands {
             orders_given: AtomicU64::new(0),
             orders_ended: AtomicU64::new(0),
             closed: std::sync::atomic::AtomicBool::new(false),
+            last_ends: OnceLock::new(),
         }
     }
 
@@ -63,6 +68,19 @@ impl Commands {
     pub fn open(&self, waker: Arc<dyn Waker>) {
         // Set once: `recover` is called once.
         let _ = self.waker.set(waker);
+    }
+
+    /// How far logs reach, of an engine that has ended, too.
+    pub fn log_ends(&self) -> Result<Vec<u8>, NodeError> {
+        let now = self.ask(Command::LogEnds);
+        now.or_else(|error| self.last_ends.get().cloned().ok_or(error))
+    }
+
+    /// The engine ends; it tells how far logs reach.
+    pub fn end(&self, log_ends: Vec<u8>) {
+        // Set once: it ends once.
+        let _ = self.last_ends.set(log_ends);
+        self.close();
     }
 
     /// The engine is gone.

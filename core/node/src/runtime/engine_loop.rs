@@ -200,7 +200,7 @@ impl EngineLoop {
         }
         self.core.reader.close();
         self.core.scrubber.close();
-        self.commands.close();
+        self.commands.end(self.core.engine.log_ends());
     }
 
     fn poll(&mut self, tick_at_ms: u64) {
@@ -266,6 +266,8 @@ impl EngineLoop {
                 Command::ProducerTables(reply) => drop(reply.send(self.core.engine.producer_tables())),
                 Command::Syncs(reply) => drop(reply.send(self.core.engine.sync_list())),
                 Command::Doubted(reply) => drop(reply.send(self.core.engine.doubted_list())),
+                Command::LogEnds(reply) => drop(reply.send(self.core.engine.log_ends())),
+                Command::Lacking(entries, reply) => drop(reply.send(self.core.engine.lacking(&entries))),
                 Command::Stop { linger_ms } => {
                     self.core.handle(Event::Stop, &mut self.pool);
                     linger = Some(linger_ms);

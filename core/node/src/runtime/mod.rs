@@ -159,6 +159,23 @@ impl Runtime {
         self.commands.ask(Command::Doubted).unwrap_or_default()
     }
 
+    /// How far each partition's log is known to reach, as entries for [`Self::lacking`] at a later start. What an engine
+    /// has told at its end stays.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, or when the engine ended without a word.
+    pub fn log_ends(&self) -> Result<Vec<u8>, NodeError> {
+        self.commands.log_ends()
+    }
+
+    /// Before anything is ordered: (topic, partition) of those whose log is short of these entries, or is not here.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] before `recover`, or after `stop`.
+    pub fn lacking(&self, entries: Vec<u8>) -> Result<Vec<(u64, u64)>, NodeError> {
+        self.commands.ask(|reply| Command::Lacking(entries, reply))
+    }
+
     /// Replace the witness beside the log, durably. Blocks for a sync of the disk.
     ///
     /// # Errors

@@ -14,15 +14,16 @@ use ringfence_log::{PartitionLog, read_anchor, write_anchor};
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RECORD_HEADER_BYTES, RecordHeader, RecordKind, RequestHeader, align_up, crc_of};
 
-use super::Role;
 use super::follow::record_at;
 use super::owner::Stage;
 use super::peers::Sent;
+use super::{Reach, Role};
 use crate::answers::length;
 use crate::blob::{self, Tables};
 use crate::engine::Engine;
 use crate::event::{Effects, Now};
 use crate::ingest::{Stop, stop_of};
+use crate::outcome::Outcome;
 use crate::partition::{At, Partition, Rest};
 use crate::refusal::Refusal;
 
@@ -116,10 +117,15 @@ impl Engine {
         }
         let tables = blob::read(blob).map_err(|short| bad(short.0))?;
         let partition = &mut self.partitions[at];
+        let given_up = partition.given_up_by(&tables.epochs);
         let shard = &mut self.shards[usize::from(partition.shard)];
         let appended = shard.append_anchor(pool, &mut partition.log, head, blob);
         partition.last_group = appended.map_err(|refusal| stop_of(refusal, partition.shard))?.group;
         partition.mark = head.next_offset;
+        if given_up.is_some() {
+            partition.reach = Reach::default();
+        }
+        effects.outcomes.extend(given_up.map(Outcome::GaveUp));
         if let Role::Follower(follower) = &mut partition.role {
             follower.begun(from);
         }

@@ -2,6 +2,9 @@
 //!
 //! The request waits until enough replicas have answered something that was sent after it came: they follow this owner's
 //! epoch still, so no newer owner has acknowledged anything. One round at a time: what comes meanwhile waits for the next.
+//!
+//! What may be a little late needs no round while the owner was confirmed lately ([`FRESH_MS`]): any answer of a quorum
+//! confirms it, those to records among them.
 
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{Code, Opcode, RequestHeader};
@@ -30,6 +33,11 @@ pub enum Asked {
     },
     /// A poll that found nothing.
     Empty(Box<Fetch>),
+    /// What is stored of a producer.
+    Resolve {
+        from: Connection,
+        header: Box<RequestHeader>,
+    },
 }
 
 #[derive(Debug)]
@@ -44,7 +52,12 @@ pub struct Confirms {
     /// Answered when requests from number `since` on were answered by enough.
     round: Vec<Confirm>,
     since: u64,
+    began_ms: u64,
     next: Vec<Confirm>,
+    /// Request number and time: once a quorum has answered something from that number on, it is confirmed as of then.
+    watched: Option<(u64, u64)>,
+    /// When the newest confirmed moment was.
+    confirmed_ms: Option<u64>,
 }
 
 impl Confirms {
@@ -78,11 +91,29 @@ const CONFIRMS_MAX: usize = 4096;
 /// A round takes a sync of a loaded disk. Who hears nothing for so long is told so, and asks again.
 const CONFIRM_MS: u64 = 2_000;
 const RETRY_MS: u32 = 100;
+/// So late an empty FETCH may be. An owner of an idle partition asks its replicas once in this time, however often it is
+/// polled. Less than a failover takes: a node fails after it was silent for 3 s.
+const FRESH_MS: u64 = 1_000;
 
 impl Owner {
     /// True if a quorum, this store included, has answered what was sent from request `since` on.
     fn is_heard(&self, since: u64) -> bool {
         1 + self.syncs.iter().filter(|sync| sync.counts() && sync.heard >= since).count() >= self.quorum
+    }
+
+    /// A replica has answered; the next request will have this number.
+    fn watch(&mut self, next_request: u64, now_ms: u64) {
+        match self.confirms.watched {
+            Some((since, _)) if !self.is_heard(since) => return,
+            Some((_, at_ms)) => self.confirms.confirmed_ms = self.confirms.confirmed_ms.max(Some(at_ms)),
+            None => {}
+        }
+        self.confirms.watched = Some((next_request, now_ms));
+    }
+
+    /// A quorum has followed this owner's epoch until lately.
+    fn is_fresh(&self, now_ms: u64) -> bool {
+        self.quorum == 1 || self.confirms.confirmed_ms.is_some_and(|at_ms| now_ms < at_ms + FRESH_MS)
     }
 }
 
@@ -101,6 +132,16 @@ impl Engine {
         self.begin_round(at, now, effects);
     }
 
+    /// A fetch found nothing. What it is told is a second old at most, also where this owner is cut off.
+    pub(crate) fn end_empty(&mut self, fetch: Fetch, now: Now, effects: &mut Effects) {
+        match &self.partitions[fetch.at].role {
+            Role::Owner(owner) if !owner.is_fresh(now.mono_ms) => {
+                self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
+            }
+            _ => self.answer_empty(&fetch, effects),
+        }
+    }
+
     /// Ask the replicas, unless a round is under way.
     fn begin_round(&mut self, at: At, now: Now, effects: &mut Effects) {
         let partition = &mut self.partitions[at];
@@ -110,7 +151,7 @@ impl Engine {
             return;
         }
         owner.confirms.round = std::mem::take(&mut owner.confirms.next);
-        owner.confirms.since = self.sync.peers.next_request();
+        (owner.confirms.since, owner.confirms.began_ms) = (self.sync.peers.next_request(), now.mono_ms);
         (header.owner_epoch, header.send, header.producer_epoch) = (owner.epoch, owner.mark_record, mark);
         for sync in &mut owner.syncs {
             // One that is copying answers its next piece.
@@ -125,11 +166,14 @@ impl Engine {
 
     /// A replica has answered. Meanwhile the partition may be dropped, and its place empty.
     pub(super) fn after_answer(&mut self, at: At, now: Now, effects: &mut Effects) {
-        let Some((partition, _)) = self.owner(at) else { return };
+        let Some((partition, sync)) = self.owner(at) else { return };
         let Role::Owner(owner) = &mut partition.role else { return };
+        owner.watch(sync.peers.next_request(), now.mono_ms);
         if owner.confirms.round.is_empty() || !owner.is_heard(owner.confirms.since) {
             return;
         }
+        let began_ms = Some(owner.confirms.began_ms);
+        owner.confirms.confirmed_ms = owner.confirms.confirmed_ms.max(began_ms);
         for Confirm { asked, .. } in std::mem::take(&mut owner.confirms.round) {
             self.answer_asked(at, &asked, effects);
         }
@@ -161,12 +205,15 @@ impl Engine {
                 None => self.refuse(*from, header, refusal, effects),
             },
             Asked::Empty(fetch) => self.answer_empty(fetch, effects),
+            Asked::Resolve { from, header } => self.answer_resolved(at, *from, header, effects),
         }
     }
 
     fn refuse_asked(&mut self, asked: &Asked, code: Code, why: &str, effects: &mut Effects) {
         let (to, header) = match asked {
-            Asked::Ends { from, header } | Asked::Position { from, header, .. } => (*from, header.as_ref()),
+            Asked::Ends { from, header } | Asked::Position { from, header, .. } | Asked::Resolve { from, header } => {
+                (*from, header.as_ref())
+            }
             Asked::Empty(fetch) => (fetch.connection, &fetch.header),
         };
         let mut refusal = Refusal::new(code, format!("partition {}: {why}", header.partition));

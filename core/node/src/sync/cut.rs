@@ -33,7 +33,7 @@ impl Engine {
     ) -> Result<(), Stop> {
         let number = begin.header.sequence;
         if number == 0 {
-            self.cut(at, &begin, PartitionHead::default(), pool, effects);
+            self.cut(at, &begin, Some(PartitionHead::default()), pool, effects);
             return Ok(());
         }
         let partition = &mut self.partitions[at];
@@ -43,6 +43,10 @@ impl Engine {
                 plan.head_only = true;
                 debug_assert!(matches!(plan.from, From::Record(_)));
                 plan
+            }
+            Err(PlanError::Retained { .. }) => {
+                self.cut(at, &begin, None, pool, effects);
+                return Ok(());
             }
             Err(error) => return Err(cannot_cut(number, &error).into()),
         };
@@ -69,7 +73,7 @@ impl Engine {
         match found {
             Some(record) if record.record_number + 1 == begin.header.sequence => {
                 let to = PartitionHead::after(&record, Position(record.previous_position));
-                self.cut(at, begin, to, pool, effects);
+                self.cut(at, begin, Some(to), pool, effects);
             }
             _ => {
                 let why = format!("record {} cannot be read: {:?}", begin.header.sequence - 1, end.result);
@@ -92,32 +96,42 @@ impl Engine {
         self.acknowledge(at, begin.connection, &begin.header, effects);
     }
 
-    /// The log ends at `to` from here on, durably; then the session has begun.
-    fn cut(&mut self, at: At, begin: &Begin, to: PartitionHead, pool: &mut Pool, effects: &mut Effects) {
-        if to.next_record == 0 && self.partitions[at].is_incomplete() {
+    /// The log ends at `to` from here on, durably; then the session has begun. `None`: it begins above that point.
+    fn cut(&mut self, at: At, begin: &Begin, to: Option<PartitionHead>, pool: &mut Pool, effects: &mut Effects) {
+        if to.is_some_and(|to| to.next_record == 0) && self.partitions[at].is_incomplete() {
             return match self.begin_from_nothing(at, pool) {
                 Ok(()) => self.end_cut(at, begin, None, effects),
                 Err(refusal) => self.end_cut(at, begin, Some(&cannot_end(&refusal)), effects),
             };
         }
-        let partition = &mut self.partitions[at];
+        let partition = &self.partitions[at];
         let (start, mark) = (partition.log.start_offset(), partition.mark);
-        if to.next_offset < start || to.next_offset < mark {
-            let what = format!(
-                "partition {}: an owner wants its log cut at row {}, below its mark {mark} or start {start}",
-                partition.log.partition, to.next_offset
-            );
-            return self.end_cut(at, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
+        // Without its first records the log cannot be cut below them.
+        let to = to.filter(|to| to.next_offset >= start);
+        if to.is_none_or(|to| to.next_offset < mark) {
+            let Some(forced) = partition.forced_above_mark() else {
+                let what = format!(
+                    "partition {}: an owner wants its log cut at record {}, below its mark (row {mark}) or start (row \
+                     {start}), and no choice of an owner by force is known that has given these rows up",
+                    partition.log.partition, begin.header.sequence
+                );
+                return self.end_cut(at, begin, Some(&Refusal::new(Code::Conflict, what)), effects);
+            };
+            self.give_up_marked(at, to.as_ref(), forced, effects);
         }
-        if !partition.producers.can_cut(to.next_record) {
+        let partition = &mut self.partitions[at];
+        let can_cut = |to: &PartitionHead| {
+            partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record)
+        };
+        let Some(to) = to.filter(can_cut) else {
             // The owner asks again, hears of an empty log, and sends records and tables from its first one on.
             partition.known_upto = UNKNOWN;
             let what = format!(
-                "partition {}: record {} is before all that its producer table can take back; it begins from scratch",
-                partition.log.partition, to.next_record
+                "partition {}: record {} is before all that its log or its tables can take back; it begins from scratch",
+                partition.log.partition, begin.header.sequence
             );
             return self.end_cut(at, begin, Some(&Refusal::new(Code::SequenceGap, what).expecting(0)), effects);
-        }
+        };
         let before = partition.producers.bytes();
         let shard = &mut self.shards[usize::from(partition.shard)];
         match shard.append_truncate(pool, &mut partition.log, to) {

@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::orders::Step;
 use crate::outcome::Finished;
 use crate::partition::At;
+use crate::sync::Reach;
 
 impl Engine {
     /// These replicas, (topic, partition), are doubted, whether they are here or not.
@@ -31,6 +32,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         if partition.cut {
             partition.cut = false;
+            partition.reach = Reach::default();
             let key = partition.key();
             self.doubted.remove(&key);
         }

@@ -28,6 +28,8 @@ pub struct Follower {
     pub owner: u64,
     /// (change, attempt) while it is not adopted.
     pub learner: Option<(u64, u32)>,
+    /// The newest epoch that an operator chose the owner of without a majority; 0 = none is known.
+    pub(super) forced: u64,
     /// The connection that its session was begun over (S4).
     pub(super) source: Option<Connection>,
     /// Over which FENCE came last.
@@ -37,8 +39,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>) -> Self {
-        Self { epoch, owner, learner, source: None, fenced: None, cutting: None }
+    pub fn new(epoch: u64, owner: u64, learner: Option<(u64, u32)>, forced: u64) -> Self {
+        Self { epoch, owner, learner, forced, source: None, fenced: None, cutting: None }
     }
 
     pub(super) fn may_begin_anew(&self, from: Connection) -> bool {

@@ -28,18 +28,21 @@
 //!   first record is below it: an older epoch's records are never counted alone (Raft, section 5.4.2).
 //! - S4 a replica takes records only over the connection that was begun under its owner's epoch: what an older
 //!   connection still brings is refused.
-//! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows.
+//! - S5 a log is cut where the epochs part, never by the mark, and never below a mark that it knows, but for rows that
+//!   an operator's choice of an owner has given up.
 //!
 //! `owner.rs` the values and the quorum, pure; `throttle.rs` how fast a copy may go; `lead.rs` the owner's side; `ask.rs` when a replica is asked; `futile.rs` when again, if that brings nothing; `stream.rs` what goes out, `tail.rs` what is kept for it,
-//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `doubt.rs` replicas that may lack what they acknowledged; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
+//! `copy.rs` what is read for it, `pieces.rs` in which bodies that goes out; `follow.rs` the replica's side; `cut.rs` where its log ends; `forced.rs` what an operator's choice has given up; `doubt.rs` replicas that may lack what they acknowledged; `bounds.rs` how far logs are known to reach; `confirm.rs` what is told of the end; `anchor.rs` a replica that begins behind what is gone; `mend.rs` a damaged record; `roles.rs` orders; `peers.rs` connections to other nodes.
 
 mod anchor;
 mod ask;
+mod bounds;
 mod confirm;
 mod copy;
 mod cut;
 mod doubt;
 mod follow;
+mod forced;
 mod futile;
 mod lead;
 mod mend;
@@ -55,6 +58,7 @@ use ringfence_routing::IdMap;
 
 use crate::partition::At;
 
+pub use bounds::Reach;
 pub use confirm::Asked;
 pub use follow::{Follower, ReplicaDue};
 pub use mend::Mends;

@@ -72,17 +72,15 @@ impl Engine {
         }
     }
 
-    /// Take the records of this epoch's owner. With `learner` they count for nobody until they are adopted.
-    #[allow(clippy::too_many_arguments)] // the fields of one order
+    /// Take the records of this epoch's owner. Those of a learner count for nobody until they are adopted.
     pub(crate) fn follow(
         &mut self,
         key: Key,
         slots: (u16, u16),
-        epoch: u64,
-        owner: u64,
-        learner: Option<(u64, u32)>,
+        follower: Follower,
         effects: &mut Effects,
     ) -> Result<Step, Halt> {
+        let epoch = follower.epoch;
         let Some(plans) = self.topics.get(&key.0).map(|topic| topic.plans.clone()) else {
             return Err(format!("topic {} is not installed; install it before its partitions", key.0).into());
         };
@@ -102,14 +100,14 @@ impl Engine {
         }
         (partition.plans, partition.slots, partition.opening) = (Some(plans), slots, 0);
         partition.gate.close();
-        if let Role::Follower(follower) = &mut partition.role
-            && follower.epoch == epoch
+        if let Role::Follower(known) = &mut partition.role
+            && known.epoch == epoch
         {
             // The same session goes on: only whether it counts may be new.
-            follower.learner = learner;
+            known.learner = follower.learner;
             return Ok(Step::Done(Finished::Done));
         }
-        self.take_role(at, Role::Follower(Box::new(Follower::new(epoch, owner, learner))), effects);
+        self.take_role(at, Role::Follower(Box::new(follower)), effects);
         Ok(Step::Done(Finished::Done))
     }
 

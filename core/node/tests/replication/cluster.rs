@@ -33,6 +33,8 @@ pub struct Cluster {
     pub random: Seeded,
     pub now: Now,
     pub epoch: u64,
+    /// As FOLLOW names it.
+    pub forced: u64,
     pub owner: usize,
     /// Requests from one node to another, by (from, to); present while the connection stands.
     wires: BTreeMap<(usize, usize), (u64, Wire)>,
@@ -101,6 +103,7 @@ impl Cluster {
             random: Seeded::new(seed),
             now: Now { unix_ms: 1_000_000, mono_ms: 1_000 },
             epoch: 0,
+            forced: 0,
             owner: 0,
             wires: BTreeMap::new(),
             backs: BTreeMap::new(),
@@ -188,8 +191,8 @@ impl Cluster {
     }
 
     pub fn follow(&mut self, at: usize) {
-        let (epoch, owner) = (self.epoch, self.owner as u64 + 1);
-        self.order(at, Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner });
+        let (epoch, owner, forced) = (self.epoch, self.owner as u64 + 1, self.forced);
+        self.order(at, Order::Follow { topic: TOPIC, partition: PARTITION, lo: 0, hi: u16::MAX, epoch, owner, forced });
     }
 
     /// A new epoch for this owner: everybody that is up is told.

@@ -92,3 +92,48 @@ fn an_empty_partition_is_doubted_no_longer_than_until_the_mark_is_told() {
     cluster.calm(10);
     assert_eq!(cluster.sites[2].node.doubted(), []);
 }
+
+#[cfg_attr(not(feature = "planted"), test)]
+fn a_log_that_ends_before_what_is_known_of_it_is_short_and_the_bound_outlives_starts() {
+    let mut cluster = opened(54);
+    cluster.publish(900);
+    cluster.calm(4);
+    let copy = cluster.sites[2].disk.copy();
+    for _ in 0..3 {
+        cluster.publish(3_000);
+        cluster.calm(4);
+    }
+    cluster.calm(10);
+    let ends = cluster.sites[2].node.log_ends().unwrap();
+    assert_eq!(word(&ends, 3), cluster.status(0).unwrap().end_offset, "its mark");
+    cluster.power_cut(2);
+    cluster.start(2);
+    assert_eq!(cluster.sites[2].node.lacking(&ends).unwrap(), [], "its own log");
+    let other_epoch = [&ends[..16], &(word(&ends, 2) + 1).to_le_bytes(), &ends[24..]].concat();
+    assert_eq!(cluster.sites[2].node.lacking(&other_epoch).unwrap(), [KEY], "another row has that offset");
+
+    cluster.power_cut(2);
+    copy.crash();
+    cluster.sites[2].node = Stepped::new(config_of(2, 0), copy.clone()).unwrap();
+    cluster.sites[2].disk = copy;
+    for _ in 0..2 {
+        cluster.start(2);
+        assert_eq!(cluster.sites[2].node.lacking(&ends).unwrap(), [KEY]);
+        assert_eq!(cluster.sites[2].node.log_ends().unwrap(), ends, "nothing was proven meanwhile");
+        cluster.power_cut(2);
+    }
+    cluster.start(2);
+    cluster.sites[2].node.lacking(&ends).unwrap();
+    doubt(&mut cluster, 2);
+    cluster.calm(100);
+    assert_eq!(cluster.sites[2].node.doubted(), []);
+    assert_eq!(cluster.sites[2].node.log_ends().unwrap(), ends, "it has caught up");
+    // Of a partition that is not here the bound stays, until it is dropped.
+    let absent = [&TOPIC.to_le_bytes()[..], &(PARTITION + 1).to_le_bytes(), &ends[16..]].concat();
+    assert_eq!(cluster.sites[2].node.lacking(&absent).unwrap(), [(TOPIC, PARTITION + 1)]);
+    assert_eq!(cluster.sites[2].node.log_ends().unwrap(), [ends, absent].concat());
+}
+
+fn word(entries: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(entries[at * 8..at * 8 + 8].try_into().unwrap())
+}

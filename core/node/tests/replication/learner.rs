@@ -37,7 +37,7 @@ impl Cluster {
         let (epoch, owner) = (self.epoch, OWNER as u64 + 1);
         let (topic, partition, lo, hi, change) = (TOPIC, PARTITION, 0, u16::MAX, CHANGE);
         if self.sites[LEARNER].up {
-            let order = Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner };
+            let order = Order::ReceiveStart { topic, partition, lo, hi, change, attempt, epoch, owner, forced: 0 };
             self.order(LEARNER, order);
         }
         self.order(OWNER, Order::SyncStop { change });

@@ -1,7 +1,7 @@
 //! Producer tables after truncations: each replica knows of producers what its log says, wherever it got the log from.
 
 use ringfence_node::{Config, Finished, Order, Outcome, ResumePoint};
-use ringfence_wire::{ExtensionKind, Opcode, RequestHeader, crc_of, extension};
+use ringfence_wire::{Code, ExtensionKind, Opcode, RequestHeader, crc_of, extension};
 
 use crate::cluster::{CLIENT, Cluster, config_of};
 use crate::opened;
@@ -220,8 +220,13 @@ fn a_send_that_no_quorum_has_is_not_told() {
     };
     cluster.sites[0].node.request(CLIENT, &header.seal(), &[]).unwrap();
     cluster.collect(0);
-    assert_eq!(cluster.others[&header.request_id].send, 10);
-    // Nor in the answer to a repeat.
+    assert!(!cluster.others.contains_key(&header.request_id), "no quorum confirms it");
+    // The answer to a repeat is of what a quorum has.
     cluster.send_named(100, 4, 5);
     assert_eq!(cluster.others[&cluster.next_request].send, 10);
+    for _ in 0..110 {
+        cluster.work(0);
+        cluster.pass(20);
+    }
+    assert_eq!(cluster.others[&header.request_id].code, Code::TooFewReplicas as u16);
 }

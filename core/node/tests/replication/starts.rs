@@ -76,6 +76,36 @@ pub fn a_replica_that_was_down_during_a_truncate_carries_it_out_as_its_mark_move
     assert_eq!(cluster.status(2).unwrap().start_offset, 1_000);
 }
 
+/// All rows that it has are given up, and so are all that came under the next epoch while it was down. The owner has the
+/// records of both on its disk, so it knows where the two logs part.
+#[cfg_attr(not(feature = "planted"), test)]
+pub fn a_replica_that_ends_in_an_epoch_below_the_log_start_goes_on_where_it_ended() {
+    let mut cluster = opened(94);
+    publish(&mut cluster, 100);
+    let epoch = cluster.epoch;
+    for at in 0..3 {
+        assert_eq!(ordered(&mut cluster, at, truncate(100, epoch)), 100);
+    }
+    cluster.power_cut(2);
+    cluster.open(1);
+    cluster.calm(10);
+    publish(&mut cluster, 50);
+    let epoch = cluster.epoch;
+    cluster.open(0);
+    cluster.calm(10);
+    publish(&mut cluster, 10);
+    for at in 0..2 {
+        assert_eq!(ordered(&mut cluster, at, truncate(155, epoch + 1)), 155);
+    }
+    cluster.start(2);
+    ordered(&mut cluster, 2, truncate(155, epoch + 1));
+    cluster.follow(2);
+    cluster.calm(20);
+    let whys: Vec<_> = cluster.sites[0].node.syncs().into_iter().map(|sync| sync.why).collect();
+    assert!(whys.iter().all(String::is_empty), "{whys:?}");
+    cluster.check_level();
+}
+
 /// The control plane gives the order before the role, so that nothing is shown between the two.
 #[cfg_attr(not(feature = "planted"), test)]
 fn no_row_is_shown_between_the_opening_and_the_truncate() {

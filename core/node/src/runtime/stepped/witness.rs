@@ -16,6 +16,22 @@ impl Stepped {
         written.map_err(|error| NodeError::Storage(error.to_string()))
     }
 
+    /// As `Runtime::log_ends`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] while it is down.
+    pub fn log_ends(&mut self) -> Result<Vec<u8>, NodeError> {
+        Ok(self.life()?.engine.log_ends())
+    }
+
+    /// As `Runtime::lacking`.
+    ///
+    /// # Errors
+    /// [`NodeError::State`] while it is down.
+    pub fn lacking(&mut self, entries: &[u8]) -> Result<Vec<(u64, u64)>, NodeError> {
+        Ok(self.life()?.engine.lacking(entries))
+    }
+
     /// As `Runtime::doubted`.
     pub fn doubted(&self) -> Vec<(u64, u64)> {
         self.life.as_ref().map_or_else(Vec::new, |life| life.engine.doubted_list())
