@@ -201,3 +201,72 @@ def test_no_folder_of_a_test_stays_behind(name: str) -> None:
         in {"mkdtemp", "mkstemp", "gettempdir"}
     ]
     assert not made, f"{name}:{made}: nobody removes it; use tmp_path, or TemporaryDirectory"
+
+
+# Crates whose files import each other in one direction only: a reader can take them in that order.
+LAYERED_CRATES = ("core/log", "core/batch", "core/transport")
+USE_LINE = re.compile(
+    r"^\s*(?:pub(?:\([^)]*\))?\s+)?use ((?:crate|super)(?:::super)*)::([^;]+);", re.MULTILINE
+)
+
+
+def use_paths(tree: str) -> list[list[str]]:
+    """The paths of a use tree: `a::{b, c::d}` gives [a, b] and [a, c, d]."""
+    head, brace, group = tree.partition("{")
+    first = [name.split(" as ")[0].strip() for name in head.split("::") if name.strip()]
+    if not brace:
+        return [first]
+    parts, depth = [""], 0
+    for character in group.rstrip().removesuffix("}"):
+        depth += (character == "{") - (character == "}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [first + path for part in parts if part.strip() for path in use_paths(part.strip())]
+
+
+def crate_imports(crate: str) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Modules of a crate, each with those that its `use crate::` and `use super::` lines name."""
+    texts = {}
+    for name in CODE:
+        if not name.startswith(f"{crate}/src/") or name.endswith("_tests.rs"):
+            continue
+        parts = name.removeprefix(f"{crate}/src/").removesuffix(".rs").split("/")
+        if parts[-1] in {"lib", "mod"}:
+            parts.pop()
+        texts[tuple(parts)] = text_of(name).partition("#[cfg(test)]\nmod tests {")[0]
+    imports: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for module, text in texts.items():
+        imports[module] = set()
+        for base, tree in USE_LINE.findall(text):
+            start = [] if base == "crate" else list(module[: -base.count("super")])
+            for path in use_paths(tree):
+                target = tuple(start + path)
+                while target not in texts:  # the last names of a path are items of a file
+                    target = target[:-1]
+                imports[module].add(target)
+        imports[module].discard(module)
+    return imports
+
+
+def circle_of(imports: dict[tuple[str, ...], set[tuple[str, ...]]]) -> list[str]:
+    """Modules that are left after every module without an import among them was removed, again and again."""
+    left = set(imports)
+    while free := {module for module in left if not imports[module] & left}:
+        left -= free
+    return sorted("/".join(module) or "lib" for module in left)
+
+
+@pytest.mark.parametrize("crate", LAYERED_CRATES)
+def test_files_of_a_crate_import_in_no_circle(crate: str) -> None:
+    imports = crate_imports(crate)
+    assert len(imports) > 10, "the crate has moved"
+    assert circle_of(imports) == []
+
+
+def test_a_circle_of_files_is_found() -> None:
+    assert use_paths("{a, b::{C, d::E}, f as g}") == [["a"], ["b", "C"], ["b", "d", "E"], ["f"]]
+    circle = {("b",): {("c",)}, ("c",): {("b",)}}
+    assert circle_of({("a",): {("b",)}, **circle}) == ["a", "b", "c"]
+    assert circle_of({("a",): {("b",)}, ("b",): set()}) == []

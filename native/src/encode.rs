@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes};
-use ringfence_batch::{EncodeError, Gathered, SchemaPlan};
+use ringfence_batch::{EncodeError, SchemaPlan, SizedMessages};
 use ringfence_wire::{BODY_ALIGN_BYTES, EXTENSION_BYTES_MAX};
 
 use crate::capsule::{self, Borrowed};
@@ -68,7 +68,7 @@ type Sealed<'py> = (Bound<'py, PyByteArray>, u32);
 const DETACH_ROWS: usize = 1024;
 
 /// Every message behind the extension, with its CRC; an empty bytearray where there are no rows.
-fn sealed<'py>(py: Python<'py>, gathered: &Gathered, extension: &[u8]) -> PyResult<Vec<Sealed<'py>>> {
+fn sealed<'py>(py: Python<'py>, gathered: &SizedMessages, extension: &[u8]) -> PyResult<Vec<Sealed<'py>>> {
     check_extension(py, extension)?;
     let sizes: Vec<usize> = (0..gathered.partitions())
         .map(|partition| match gathered.bytes(partition) {

@@ -46,7 +46,7 @@ pub fn of_node(py: Python<'_>, error: &NodeError) -> PyErr {
 pub fn of_schema(py: Python<'_>, error: &SchemaError) -> PyErr {
     match error {
         SchemaError::UnsupportedType { column, .. }
-        | SchemaError::Twice { column }
+        | SchemaError::DuplicateColumn { column }
         | SchemaError::Key { column, .. }
         | SchemaError::CannotFollow { column, .. } => {
             raise_with(py, "SchemaError", &error.to_string(), "column", column.as_str())
@@ -62,7 +62,7 @@ pub fn of_encode(py: Python<'_>, error: &EncodeError) -> PyErr {
         EncodeError::MissingColumn { column, .. }
         | EncodeError::ExtraColumn { column }
         | EncodeError::Type { column, .. } => raise_with(py, "SchemaError", &message, "column", column.as_str()),
-        EncodeError::Nulls { column, .. } | EncodeError::Unsound { column, .. } => {
+        EncodeError::Nulls { column, .. } | EncodeError::InvalidValues { column, .. } => {
             raise_with(py, "BatchError", &message, "column", column.as_str())
         }
         EncodeError::Selection(_) => raise(py, "InvalidArgumentError", &message),

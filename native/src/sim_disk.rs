@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use ringfence_log::faulty::{Faults, Faulty};
+use ringfence_log::faulty::{Faults, FaultyDisk};
 use ringfence_log::{Storage, parse_segment_name};
 
 use crate::error::{raise, raise_with};
@@ -10,7 +10,7 @@ use crate::fsck::{of_recover, of_report};
 
 #[pyclass(frozen, module = "ringfence.native._node")]
 pub struct SimDisk {
-    pub disk: Faulty,
+    pub disk: FaultyDisk,
 }
 
 /// Rates are of a thousand.
@@ -40,7 +40,7 @@ impl SimDisk {
         read_errors_per_mille: u16,
         capacity_bytes: Option<u64>,
     ) -> Self {
-        let disk = Faulty::new(seed);
+        let disk = FaultyDisk::new(seed);
         let rates = (sync_errors_per_mille, write_errors_per_mille, read_errors_per_mille);
         disk.set_faults(faults_of(rates.0, rates.1, rates.2, capacity_bytes));
         Self { disk }
@@ -85,7 +85,7 @@ impl SimDisk {
 
     /// What was done so far, by name.
     fn tally<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let tally = self.disk.tally();
+        let tally = self.disk.counts();
         let out = PyDict::new(py);
         for (name, count) in [
             ("syncs", tally.syncs),

@@ -1,7 +1,7 @@
-//! What checks, slots and the gather cost here: `cargo run --release -p ringfence-batch --example cost`.
+//! Measure the cost of checks, slots and the gather: `cargo run --release -p ringfence-batch --example cost`.
 //!
 //! Rows are like TPC-H `lineitem`: 4 integers, 4 decimals, 3 dates, 5 strings, about 165 bytes each. Every figure is
-//! the best of several rounds, because the machine has other things to do.
+//! the best of several rounds, because the machine also does other work.
 
 #![allow(
     clippy::cast_possible_truncation,

@@ -1,12 +1,12 @@
-//! Bitmaps, least significant bit first, as Arrow has them.
+//! Bitmaps in Arrow's order, least significant bit first.
 
-/// Is bit `row` set? Bits behind the end count as unset.
+/// True if bit `row` is set; bits after the end are unset.
 #[inline]
 pub(crate) fn is_set(bits: &[u8], row: usize) -> bool {
     bits.get(row / 8).is_some_and(|byte| byte >> (row % 8) & 1 == 1)
 }
 
-/// Set bits among the first `length`. `bits` holds at least that many.
+/// Number of set bits among the first `length`. `bits` holds at least that many.
 pub(crate) fn count_set(bits: &[u8], length: usize) -> usize {
     let (whole, rest) = bits.split_at(length / 8);
     let (words, bytes) = whole.as_chunks::<8>();
@@ -19,7 +19,7 @@ pub(crate) fn count_set(bits: &[u8], length: usize) -> usize {
     count
 }
 
-/// Is every bit that is set in `outer` also set in `inner`? Both hold at least `length` bits.
+/// True if every bit that is set in `outer` is set in `inner`. Both hold at least `length` bits.
 pub(crate) fn covers(inner: &[u8], outer: &[u8], length: usize) -> bool {
     let whole = length / 8;
     let bytes = inner.iter().zip(outer).take(whole).all(|(inner, outer)| outer & !inner == 0);

@@ -1,18 +1,18 @@
-//! Walks the arrays and buffers of one batch in the order of the schema, and lets no range out of the body.
+//! Walk the arrays and buffers of one batch in the order of the schema. No range may leave the body.
 
 use crate::fault::Fault;
 use crate::metadata::{RecordBatch, pair};
 use crate::plan::{Kind, Node, Plan};
 
-/// Values in one array: what int32 offsets can address. Lengths that no buffer backs (nulls, run ends) are bounded by
-/// it too.
+/// Values in one array: as many as int32 offsets can address. The limit also bounds lengths without a buffer (nulls,
+/// run ends).
 const LENGTH_MAX: i64 = i32::MAX as i64;
 
-/// Data buffers of all views of one batch: writers make a few a column, merged columns some hundreds; each costs the
-/// reader a slice.
+/// Data buffers of all views of one batch. Writers make a few for each column, and merged columns have some hundreds.
+/// Each costs the reader a slice.
 const VARIADIC_MAX: i64 = 1 << 14;
 
-/// Where the next array, buffer and variadic count stand. A copy reads the same ones again.
+/// Position of the next array, buffer and variadic count. A copy reads the same ones again.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     nodes: &'a [[u8; 16]],
@@ -21,29 +21,29 @@ pub(crate) struct Cursor<'a> {
     node_at: usize,
     pub buffer_at: usize,
     variadic_at: usize,
-    /// End of the buffers handed out so far: later ones lie behind it, so no byte counts twice.
+    /// End of the buffers handed out so far: later ones must lie after it, so that no byte counts twice.
     used: usize,
 }
 
-/// The bytes of buffers: in the body itself, or inflated.
+/// Where buffers are: in the body, or decompressed.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
     Body { list: &'a [[u8; 16]], body: &'a [u8] },
-    Inflated { ranges: &'a [(usize, usize)], bytes: &'a [u8] },
+    Decompressed { ranges: &'a [(usize, usize)], bytes: &'a [u8] },
 }
 
 impl Source<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Body { list, .. } => list.len(),
-            Self::Inflated { ranges, .. } => ranges.len(),
+            Self::Decompressed { ranges, .. } => ranges.len(),
         }
     }
 }
 
-/// An array as its batch declares it.
+/// Length and nulls of an array, as its batch declares them (`FieldNode` of `Message.fbs`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Declared {
+pub(crate) struct ArrayNode {
     pub length: usize,
     pub nulls: usize,
 }
@@ -54,8 +54,8 @@ impl<'a> Cursor<'a> {
         Self { nodes, source, variadic, node_at: 0, buffer_at: 0, variadic_at: 0, used: 0 }
     }
 
-    /// Has the batch exactly the arrays, buffers and counts of `nodes`? Before anything is inflated, so that a list of
-    /// a million buffers costs nothing.
+    /// Require exactly the arrays, buffers and counts of `nodes`. It runs before decompression, so that a list of a
+    /// million buffers costs nothing.
     pub fn require_counts(batch: &RecordBatch<'_>, nodes: &[Node]) -> Result<(), Fault> {
         let count = |what, found, need| if found == need { Ok(()) } else { Err(Fault::Count { what, found, need }) };
         let views = nodes.iter().filter(|node| matches!(node.kind, Kind::View { .. })).count();
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The length and nulls of the next array.
-    pub fn node(&mut self) -> Result<Declared, Fault> {
+    pub fn node(&mut self) -> Result<ArrayNode, Fault> {
         let Some(node) = self.nodes.get(self.node_at) else {
             return Err(Fault::Count { what: "arrays", found: self.nodes.len(), need: self.node_at + 1 });
         };
@@ -88,10 +88,10 @@ impl<'a> Cursor<'a> {
             return Err(Fault::NullCount { declared: nulls, counted: length.unsigned_abs() });
         }
         let size = |value: i64| usize::try_from(value).unwrap_or(usize::MAX);
-        Ok(Declared { length: size(length), nulls: size(nulls) })
+        Ok(ArrayNode { length: size(length), nulls: size(nulls) })
     }
 
-    /// The next buffer, whole.
+    /// The whole next buffer.
     pub fn buffer(&mut self) -> Result<&'a [u8], Fault> {
         let index = self.buffer_at;
         if index >= self.source.len() {
@@ -104,14 +104,14 @@ impl<'a> Cursor<'a> {
                 self.used = used;
                 Ok(bytes)
             }
-            Source::Inflated { ranges, bytes } => {
+            Source::Decompressed { ranges, bytes } => {
                 let (start, length) = ranges[index];
                 Ok(bytes.get(start..start + length).unwrap_or_default())
             }
         }
     }
 
-    /// The next buffer, cut to the `count` values of `width` bytes that its array uses.
+    /// The part of the next buffer that its array uses: `count` values of `width` bytes.
     pub fn values(&mut self, count: usize, width: usize) -> Result<&'a [u8], Fault> {
         let buffer = self.buffer()?;
         self.whole_values(buffer, width)?;
@@ -120,7 +120,7 @@ impl<'a> Cursor<'a> {
         buffer.get(..need).ok_or(short)
     }
 
-    /// A longer buffer is fine, but not one that ends within a number: arrow-rs panics on it.
+    /// A longer buffer is allowed, but not one that ends within a number: arrow-rs panics on it.
     pub fn whole_values(&self, buffer: &[u8], width: usize) -> Result<(), Fault> {
         if width.is_power_of_two() && !buffer.len().is_multiple_of(width) {
             return Err(Fault::Partial { buffer: self.buffer_at - 1, have: buffer.len(), width });
@@ -128,7 +128,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// How many data buffers the next view array has.
+    /// Number of data buffers of the next view array.
     pub fn variadic(&mut self) -> Result<usize, Fault> {
         let counts = self.variadic.ok_or(Fault::Missing { what: "variadic counts" })?;
         let Some(count) = counts.get(self.variadic_at) else {
@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The bytes of one buffer, and the end of all used bytes behind it. Empty buffers may stand anywhere in the body.
+/// The bytes of one buffer, and the end of all bytes used so far. Empty buffers may stand anywhere in the body.
 pub(crate) fn slice<'a>(
     index: usize,
     buffer: &[u8; 16],

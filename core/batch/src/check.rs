@@ -1,27 +1,28 @@
-//! The check of one untrusted body: messages, dictionaries, arrays, keys.
+//! Check one untrusted body: messages, dictionaries, arrays, keys.
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
 
-use crate::buffers::{Cursor, Source};
+use crate::buffers::Cursor;
+use crate::decompress::Decompressor;
 use crate::error::BodyError;
 use crate::fault::Fault;
-use crate::inflate::Inflater;
 use crate::message::{self, Frame};
-use crate::metadata::{DictionaryBatch, Header, RecordBatch};
+use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::Plan;
 use crate::schema::SchemaPlan;
 use crate::slots::body::{self as keys, DictionaryPart};
-use crate::validate::{Checker, Need};
+use crate::source::cursor;
+use crate::validate::{Checker, LengthRule};
 
-/// Dictionary batches in one body: as many as a schema may have fields, so one each and room for deltas.
+/// Dictionary batches in one body: a schema may have as many fields, so there is one for each, and room for deltas.
 const DICTIONARY_MESSAGES_MAX: usize = ringfence_wire::COLUMNS_MAX;
 
-/// Memory that the checks of one thread reuse. Bodies without dictionaries and compression need none of it.
+/// Memory that the checks of one thread reuse. Bodies without dictionaries and compression use none of it.
 #[derive(Default)]
 struct Scratch {
-    inflater: Inflater,
-    /// Values of each dictionary so far.
+    decompressor: Decompressor,
+    /// Number of values of each dictionary so far.
     values: Vec<Option<u64>>,
     parts: Vec<DictionaryPart>,
 }
@@ -30,29 +31,29 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// A fault and the top-level column that has it.
-type Found = (Option<usize>, Fault);
+/// The top-level column with the fault, and the fault.
+type ColumnFault = (Option<usize>, Fault);
 
-/// Bytes that checks on this thread inflated since this was asked last, the last body's at most: what it cost beyond
-/// its own, sound or not.
+/// Bytes that checks on this thread have decompressed since the last call, at most those of the last body. It is the
+/// work that a body, valid or not, caused beyond its own bytes.
 #[must_use]
-pub fn take_inflated_bytes() -> usize {
+pub fn take_decompressed_bytes() -> usize {
     SCRATCH.with_borrow_mut(|scratch| {
-        let bytes = scratch.inflater.bytes.len();
-        scratch.inflater.clear();
+        let bytes = scratch.decompressor.bytes.len();
+        scratch.decompressor.clear();
         bytes
     })
 }
 
 impl SchemaPlan {
-    /// Is `body` (without extension) a sound run of dictionary batches and one record batch of `rows` rows, with every
-    /// key's slot in `slots`? `None` or the full range: slots are not computed.
+    /// Require that `body` (without extension) is a valid run of dictionary batches and one record batch of `rows`
+    /// rows, with the slot of every key in `slots`. With `None` or the full range no slots are computed.
     ///
     /// # Errors
     /// [`BodyError`] names the column and the row.
     pub fn check(&self, body: &[u8], rows: u32, slots: Option<RangeInclusive<u16>>) -> Result<(), BodyError> {
         SCRATCH.with_borrow_mut(|scratch| {
-            scratch.inflater.clear();
+            scratch.decompressor.clear();
             scratch.parts.clear();
             scratch.values.clear();
             scratch.values.resize(self.plan.dictionaries.len(), None);
@@ -69,7 +70,7 @@ impl SchemaPlan {
         body: &[u8],
         rows: u32,
         slots: Option<RangeInclusive<u16>>,
-    ) -> Result<(), Found> {
+    ) -> Result<(), ColumnFault> {
         let whole = |fault| (None, fault);
         if rows == 0 {
             return Err(whole(Fault::ZeroRows));
@@ -93,8 +94,8 @@ impl SchemaPlan {
             return Err(whole(Fault::Rows { header: rows.into(), batch: batch.length }));
         }
         Cursor::require_counts(&batch, &self.plan.nodes).map_err(whole)?;
-        let first = scratch.inflater.inflate(&batch, frame.body).map_err(whole)?;
-        let cursor = cursor(&batch, frame.body, &scratch.inflater, first);
+        let first = scratch.decompressor.decompress(&batch, frame.body).map_err(whole)?;
+        let cursor = cursor(&batch, frame.body, &scratch.decompressor, first);
         self.columns(cursor, scratch, rows as usize)?;
         let Some(slots) = slots.filter(|slots| *slots != (0..=u16::MAX) && !self.key_columns().is_empty()) else {
             return Ok(());
@@ -105,18 +106,18 @@ impl SchemaPlan {
             schema: self.schema(),
             body,
             parts: &scratch.parts,
-            inflater: &scratch.inflater,
+            decompressor: &scratch.decompressor,
         };
         keys.require(cursor, rows as usize, &slots).map_err(whole)
     }
 
-    fn columns(&self, mut cursor: Cursor<'_>, scratch: &Scratch, rows: usize) -> Result<(), Found> {
+    fn columns(&self, mut cursor: Cursor<'_>, scratch: &Scratch, rows: usize) -> Result<(), ColumnFault> {
         let checker = Checker { plan: &self.plan, dictionary_values: &scratch.values };
         let nodes = &self.plan.nodes;
         for column in 0..self.plan.columns.len() - 1 {
             let at = self.plan.columns[column];
             let named = |fault| (Some(column), fault);
-            let array = checker.array(nodes, at, &mut cursor, Need::Exactly(rows)).map_err(named)?;
+            let array = checker.array(nodes, at, &mut cursor, LengthRule::Exactly(rows)).map_err(named)?;
             if array.nulls > 0 && !nodes[at].nullable {
                 return Err(named(Fault::Nulls { count: array.nulls as u64 }));
             }
@@ -125,7 +126,7 @@ impl SchemaPlan {
     }
 }
 
-/// Take one dictionary batch into account. A dictionary's values come once, deltas behind them.
+/// Check one dictionary batch and count its values. A dictionary has one batch of values, then deltas.
 fn dictionary_batch(
     plan: &Plan,
     scratch: &mut Scratch,
@@ -145,10 +146,10 @@ fn dictionary_batch(
     }
     let nodes = &plan.dictionaries[index].nodes;
     Cursor::require_counts(batch, nodes)?;
-    let first = scratch.inflater.inflate(batch, frame.body)?;
-    let mut cursor = cursor(batch, frame.body, &scratch.inflater, first);
+    let first = scratch.decompressor.decompress(batch, frame.body)?;
+    let mut cursor = cursor(batch, frame.body, &scratch.decompressor, first);
     let checker = Checker { plan, dictionary_values: &scratch.values };
-    let array = checker.array(nodes, 0, &mut cursor, Need::Any)?;
+    let array = checker.array(nodes, 0, &mut cursor, LengthRule::Any)?;
     if batch.length != array.length as i64 {
         return Err(Fault::Length { found: batch.length, need: array.length as u64 });
     }
@@ -156,22 +157,4 @@ fn dictionary_batch(
     scratch.parts.push(DictionaryPart { dictionary: index, start, at, first_range: first });
     scratch.values[index] = Some(start + array.length as u64);
     Ok(())
-}
-
-/// A cursor over the buffers of a batch: in the body, or from range `first` on in the inflater.
-pub(crate) fn cursor<'a>(
-    batch: &RecordBatch<'a>,
-    body: &'a [u8],
-    inflater: &'a Inflater,
-    first: Option<usize>,
-) -> Cursor<'a> {
-    let list = batch.buffers;
-    let source = match first {
-        None => Source::Body { list, body },
-        Some(first) => {
-            let ranges = inflater.ranges.get(first..first + list.len()).unwrap_or_default();
-            Source::Inflated { ranges, bytes: &inflater.bytes }
-        }
-    };
-    Cursor::new(batch, source)
 }

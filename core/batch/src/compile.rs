@@ -1,4 +1,5 @@
-//! From an Arrow schema to the plan. Types, nesting and counts are bounded here, so that the checks need not ask again.
+//! Compile an Arrow schema into the plan. Types, nesting and counts are bounded here, so that the checks need not do
+//! it.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit, UnionMode};
 use arrow::ipc;
@@ -7,7 +8,7 @@ use ringfence_wire::{COLUMNS_MAX, NESTING_MAX};
 use crate::error::SchemaError;
 use crate::plan::{Dictionary, IndexType, Kind, Node, Plan, Rule, Union};
 
-/// Compiles the columns of one schema, one after the other.
+/// Compiles the columns of one schema in order.
 #[derive(Default)]
 pub(crate) struct Compiler {
     plan: Plan,
@@ -149,7 +150,7 @@ impl Compiler {
         }
         let mut nodes = Vec::new();
         self.plain(path, field, values, depth, &mut nodes)?;
-        // The values themselves may be null, whatever the column says of its indexes.
+        // The values may be null even if the column's indexes may not.
         nodes[0].nullable = true;
         self.plan.dictionaries.push(Dictionary { id, nodes });
         self.value_types.push(values.clone());

@@ -1,17 +1,16 @@
-//! What can be wrong with a schema, a body, or a batch to encode. Each error names the column, the values and the way
-//! out.
+//! Errors of a schema, a body, or a batch to encode. Each names the column, the values and the way out.
 
 use std::fmt;
 
 use ringfence_wire::Code;
 
-/// A schema message that no topic can have, or that cannot follow another one.
+/// A schema message that a topic cannot have, or that cannot follow another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaError {
     /// Not an encapsulated little-endian Arrow schema message.
     Malformed(String),
-    /// Columns are matched and projected by name.
-    Twice { column: String },
+    /// Two columns of one name: columns are matched and projected by name.
+    DuplicateColumn { column: String },
     /// More of something than a schema may have.
     TooLarge { what: &'static str, found: usize, limit: usize },
     /// A column's type is not stored by this version.
@@ -23,13 +22,13 @@ pub enum SchemaError {
 }
 
 impl SchemaError {
-    /// The code of the refusal on the wire.
+    /// The refusal's code on the wire.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
             Self::UnsupportedType { .. } => Code::UnsupportedType,
             Self::TooLarge { .. } => Code::TooLarge,
-            Self::Malformed(_) | Self::Twice { .. } | Self::Key { .. } | Self::CannotFollow { .. } => {
+            Self::Malformed(_) | Self::DuplicateColumn { .. } | Self::Key { .. } | Self::CannotFollow { .. } => {
                 Code::InvalidArgument
             }
         }
@@ -40,7 +39,7 @@ impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(why) => write!(f, "schema: {why}; send an Arrow IPC schema message"),
-            Self::Twice { column } => write!(f, "schema: two columns are called {column:?}; rename one"),
+            Self::DuplicateColumn { column } => write!(f, "schema: two columns are called {column:?}; rename one"),
             Self::TooLarge { what, found, limit } => write!(f, "schema: {found} {what}, at most {limit} are stored"),
             Self::UnsupportedType { column, why } => write!(f, "column {column:?}: {why}; cast it to a stored type"),
             Self::Key { column, why } => write!(f, "key column {column:?}: {why}"),
@@ -53,7 +52,7 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// A body that is refused: what is wrong, and in which column (`None`: in the message as a whole).
+/// A refused body: the fault and its column, `None` if it concerns the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BodyError {
     pub column: Option<String>,
@@ -61,7 +60,7 @@ pub struct BodyError {
 }
 
 impl BodyError {
-    /// The code of the refusal on the wire.
+    /// The refusal's code on the wire.
     #[must_use]
     pub fn code(&self) -> Code {
         self.fault.code()
@@ -90,11 +89,11 @@ pub enum EncodeError {
     Type { column: String, batch: String, target: String },
     /// Nulls in a column that is not nullable.
     Nulls { column: String, count: usize },
-    /// Offsets, indexes, run ends or text of the column are not what Arrow asks for.
-    Unsound { column: String, why: String },
+    /// Offsets, indexes, run ends or views of the column break Arrow's rules.
+    InvalidValues { column: String, why: String },
     /// `order` or `bounds` do not fit the batch.
     Selection(String),
-    /// The output slice has another length than `bytes()` said.
+    /// The length of the output slice differs from `bytes()`.
     Output { have: usize, need: usize },
     /// A partition's share does not fit the type's offsets or one message.
     TooLarge { what: &'static str, found: usize, limit: usize },
@@ -119,7 +118,7 @@ impl fmt::Display for EncodeError {
                 let nulls = if *count == 1 { "null" } else { "nulls" };
                 write!(f, "column {column:?}: {count} {nulls}, but the topic's column is not nullable")
             }
-            Self::Unsound { column, why } => write!(f, "column {column:?} is not sound: {why}; build it anew"),
+            Self::InvalidValues { column, why } => write!(f, "column {column:?} is not sound: {why}; build it again"),
             Self::Selection(why) => write!(f, "rows: {why}"),
             Self::Output { have, need } => write!(f, "output has {have} bytes, the message needs exactly {need}"),
             Self::TooLarge { what, found, limit } => {

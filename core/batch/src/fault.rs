@@ -1,56 +1,56 @@
-//! Why a body is refused, with the values that show it. `Copy`, so that the checks allocate nothing, also when they
-//! fail.
+//! Reasons for which a body is refused, with the values that show them. They are `Copy`, so that a failing check
+//! allocates nothing either.
 
 use std::fmt;
 
 use ringfence_wire::Code;
 
-/// What is wrong with a body. Rows count from 0 within the column's own array; buffers from 0 within the message.
+/// A fault of a body. Rows count from 0 within the column's own array, buffers from 0 within the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     // ---- the message
     /// The header says that there are no rows.
     ZeroRows,
-    /// The header's rows differ from the record batch's.
+    /// The header's rows differ from those of the record batch.
     Rows { header: u64, batch: i64 },
     /// The body ends inside a message.
     Truncated { need: u64, have: u64 },
-    /// No continuation marker where a message must begin.
+    /// A message does not begin with the continuation marker.
     Marker { at: usize, found: u32 },
-    /// The length of the metadata is above its limit, or leaves the body unaligned.
+    /// The length of the metadata is above the limit, or leaves the body unaligned.
     MetadataBytes { found: u32, limit: u32 },
-    /// The metadata is not a sound flatbuffer: `what` stands at its byte `at`.
+    /// The metadata is not a valid flatbuffer: `what` stands at its byte `at`.
     Metadata { at: usize, what: &'static str },
     /// More custom metadata than a message may have.
     Pairs { count: usize, bytes: usize },
-    /// Metadata of another version than V5.
+    /// The metadata version is not V5.
     Version { found: i16 },
-    /// Neither a dictionary batch nor a record batch.
+    /// The message is neither a dictionary batch nor a record batch.
     Header { found: u8 },
     /// The length of the message's buffers is negative or not a multiple of 8.
     BodyLength { found: i64 },
-    /// Bytes behind the record batch.
+    /// Bytes after the record batch.
     Trailing { bytes: usize },
     /// The metadata lacks a required part.
     Missing { what: &'static str },
-    /// The record batch has another number of arrays, buffers or variadic counts than the schema.
+    /// The number of arrays, buffers or variadic counts differs from the schema's.
     Count { what: &'static str, found: usize, need: usize },
     // ---- arrays and buffers
-    /// An array's length is negative, above its limit, or not the one that its parent needs.
+    /// An array's length is negative, above the limit, or not the one that its parent requires.
     Length { found: i64, need: u64 },
-    /// The count of nulls is not the validity bitmap's.
+    /// The declared count of nulls differs from the validity bitmap.
     NullCount { declared: i64, counted: u64 },
     /// Nulls in a field that is not nullable.
     Nulls { count: u64 },
-    /// A buffer is unaligned, lies outside the body, or over an earlier one.
+    /// A buffer is unaligned, lies outside the body, or overlaps an earlier one.
     Range { buffer: usize, offset: i64, length: i64, body: usize },
-    /// A buffer is shorter than its array needs.
+    /// A buffer is shorter than its array requires.
     Short { buffer: usize, need: u64, have: usize },
     /// A buffer ends within a number.
     Partial { buffer: usize, have: usize, width: usize },
     /// An offset is negative or below the one before it.
     OffsetOrder { row: usize },
-    /// The last offset lies behind the values.
+    /// The last offset lies after the values.
     OffsetEnd { last: i64, have: u64 },
     /// A string is not UTF-8.
     Utf8 { row: usize },
@@ -58,19 +58,19 @@ pub enum Fault {
     View { row: usize },
     /// More data buffers than the views of a batch may have, or a negative count.
     Variadic { found: i64 },
-    /// Views that share bytes in more ways than are looked at.
+    /// Views share more bytes than are checked.
     ViewBytes { limit: usize },
-    /// A value that its type does not allow: a decimal wider than its precision, a `date64` within a day, a time of day
-    /// outside the day.
+    /// A value outside its type's range: a decimal wider than its precision, a `date64` within a day, a time outside
+    /// the day.
     Value { row: usize },
-    /// A union's type id that is not in the schema, or an offset outside its child or below an earlier one of it.
+    /// A union's type id is not in the schema, or an offset lies outside its child or decreases within it.
     Union { row: usize },
-    /// Run ends that do not ascend, or end before the array does.
+    /// Run ends do not increase, or end before the array does.
     RunEnd { row: usize },
     // ---- dictionaries
-    /// A dictionary that the schema does not have, that comes twice, or a delta without its base.
+    /// A dictionary is not in the schema, comes twice, or is a delta without its base.
     DictionaryId { id: i64 },
-    /// No values for a dictionary of the schema.
+    /// A dictionary of the schema has no values.
     DictionaryMissing { id: i64 },
     /// More dictionary messages than a body may have.
     DictionaryMessages { limit: usize },
@@ -83,17 +83,17 @@ pub enum Fault {
     Compressed { buffer: usize, declared: i64 },
     /// An LZ4 buffer that declares no bytes and is no frame either.
     EmptyLz4 { buffer: usize },
-    /// The declared lengths are above the limit for a whole body.
+    /// The declared lengths are above the limit of a body.
     Uncompressed { limit: usize },
     // ---- keys
-    /// Keys of dictionaries or views that would be larger than a message as plain values.
+    /// Keys from dictionaries or views take too many bytes as plain values.
     KeyBytes { limit: usize },
     /// The row's key belongs to another partition.
     Slot { row: usize, slot: u16, lo: u16, hi: u16 },
 }
 
 impl Fault {
-    /// The code of the refusal on the wire.
+    /// The refusal's code on the wire.
     #[must_use]
     pub fn code(self) -> Code {
         match self {
@@ -119,20 +119,20 @@ impl Fault {
                 write!(f, "byte {at}: {found:#010x} where a message must begin with 0xffffffff")
             }
             Self::MetadataBytes { found, limit } => {
-                write!(f, "metadata of {found} bytes; a multiple of 8 from 8 to {limit} is taken")
+                write!(f, "metadata of {found} bytes; send a multiple of 8 from 8 to {limit}")
             }
             Self::Metadata { at, what } => {
-                write!(f, "the metadata is not a sound flatbuffer: {what} at its byte {at}")
+                write!(f, "the metadata is not a valid flatbuffer: {what} at its byte {at}")
             }
             Self::Pairs { count, bytes } => {
                 write!(f, "custom metadata of more than {count} pairs or {bytes} bytes")
             }
             Self::Version { found } => write!(f, "metadata version {found} (V1 = 0); write V5"),
             Self::Header { found } => {
-                write!(f, "message type {found}; dictionary batches (2), then one record batch (3) are taken")
+                write!(f, "message type {found}; send dictionary batches (2), then one record batch (3)")
             }
-            Self::BodyLength { found } => write!(f, "body length {found}; a multiple of 8 is taken"),
-            Self::Trailing { bytes } => write!(f, "{bytes} bytes behind the record batch"),
+            Self::BodyLength { found } => write!(f, "body length {found}; send a multiple of 8"),
+            Self::Trailing { bytes } => write!(f, "{bytes} bytes after the record batch; remove them"),
             Self::Missing { what } => write!(f, "the metadata has no {what}"),
             Self::Count { what, found, need } => write!(f, "{found} {what}, the schema has {need}"),
             other => other.array_message(f),
@@ -169,7 +169,7 @@ impl Fault {
             }
             Self::Value { row } => write!(f, "row {row}: the value is outside its type's range"),
             Self::Union { row } => {
-                write!(f, "row {row}: the union's type id or offset has no value, or the offset goes back")
+                write!(f, "row {row}: the union's type id or offset has no value, or the offset decreases")
             }
             Self::RunEnd { row } => write!(f, "run {row}: run ends must ascend from 1 up to the array's length"),
             other => other.body_message(f),
@@ -187,14 +187,14 @@ impl Fault {
                 write!(f, "row {row}: index outside the dictionary's {values} values")
             }
             Self::Codec { found } => {
-                write!(f, "compression codec {found}; LZ4_FRAME (0) and ZSTD (1) by buffer are taken")
+                write!(f, "compression codec {found}; send LZ4_FRAME (0) or ZSTD (1) for each buffer")
             }
             Self::Compressed { buffer, declared } => {
                 write!(f, "buffer {buffer} does not decompress to its declared {declared} bytes")
             }
             Self::EmptyLz4 { buffer } => write!(
                 f,
-                "buffer {buffer} declares 0 bytes and has no LZ4 frame behind that; an empty LZ4 buffer must have \
+                "buffer {buffer} declares 0 bytes and has no LZ4 frame after that; an empty LZ4 buffer must have \
                  length 0 or be a frame, which Arrow Java does not write: send ZSTD or uncompressed"
             ),
             Self::Uncompressed { limit } => write!(f, "more than {limit} bytes uncompressed; send smaller batches"),
@@ -202,7 +202,7 @@ impl Fault {
                 write!(f, "keys of more than {limit} bytes as plain values; send smaller batches")
             }
             Self::Slot { row, slot, lo, hi } => {
-                write!(f, "row {row}: its key has slot {slot}, the partition holds {lo}..={hi}; route it anew")
+                write!(f, "row {row}: its key has slot {slot}, the partition holds {lo}..={hi}; route it again")
             }
             other => write!(f, "{other:?}"),
         }

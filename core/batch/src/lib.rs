@@ -1,15 +1,14 @@
 //! Arrow record batches as bytes. START HERE.
 //!
 //! - [`SchemaPlan`]: a topic's schema, compiled once into the arrays and buffers that a body must have.
-//! - [`SchemaPlan::check`]: is this untrusted body a sound record batch of the schema, and do its keys belong to the
-//!   partition? By hand and without allocation, because it runs once over every byte that is stored.
+//! - [`SchemaPlan::check`]: validate an untrusted body against the schema, and require that its keys belong to the
+//!   partition. The check is written by hand and allocates nothing, because it runs over every byte that is stored.
 //! - [`slots_of`]: key slots, bit-equal to Spark's `xxhash64`.
-//! - [`Encoder`]: the producer's side: rows of a batch, gathered by partition, straight into such bodies.
+//! - [`Encoder`]: the producer's side, which gathers rows of a batch by partition into such bodies.
 //!
-//! The way of a body through the check: `check` walks the messages (`message`, whose
-//! flatbuffers `metadata` and `flat` read), inflates compressed buffers
-//! (`inflate`), hands out arrays and buffers that lie within the body (`buffers`), holds them against the plan
-//! (`validate`), and hashes the keys (`slots`).
+//! The steps of a check: `check` walks the messages, whose flatbuffers `message`, `metadata` and `flatbuffer` read.
+//! `decompress` restores compressed buffers, and `buffers` hands out arrays and buffers within the body. `validate`
+//! compares them with the plan, and `slots` hashes the keys.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::cast_possible_truncation,
@@ -25,21 +24,22 @@ mod bits;
 mod buffers;
 mod check;
 mod compile;
+mod decompress;
 mod encode;
 mod error;
 mod fault;
-mod flat;
-mod inflate;
+mod flatbuffer;
 mod map_names;
 mod message;
 mod metadata;
 mod plan;
 mod schema;
 mod slots;
+mod source;
 mod validate;
 
-pub use check::take_inflated_bytes;
-pub use encode::{Encoder, Gathered, schema_message};
+pub use check::take_decompressed_bytes;
+pub use encode::{Encoder, SizedMessages, schema_message};
 pub use error::{BodyError, EncodeError, SchemaError};
 pub use fault::Fault;
 pub use schema::{SchemaPlan, can_follow};

@@ -1,5 +1,5 @@
-//! Gives the children of maps the names that Arrow's format recommends. They mean nothing there: pyarrow names the
-//! entries of a map that it reads from Parquet after the column, and compares such types as equal.
+//! Give the children of maps the names that Arrow's format recommends. The names have no meaning there: pyarrow names
+//! the entries of a map from Parquet after the column, and compares such types as equal.
 
 use std::sync::Arc;
 

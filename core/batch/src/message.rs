@@ -1,12 +1,12 @@
 //! The frame of an encapsulated Arrow IPC message: continuation marker, length of the metadata, metadata, buffers.
 //!
-//! Only metadata V5 is taken. V4 differs in the buffers of unions and was written by Arrow before 1.0 (2020); taking
-//! it would put bodies into the log that not every reader of the protocol reads alike.
+//! Only metadata V5 is accepted. V4, written by Arrow before 1.0 (2020), has other buffers of unions: readers of the
+//! protocol would disagree about such bodies.
 
 use crate::fault::Fault;
 use crate::metadata::{Header, Message};
 
-/// Bytes of metadata in one message: 4096 columns need at most 270 KiB, the rest is room for views' buffer lists.
+/// Bytes of metadata in one message. 4096 columns need at most 270 KiB; the rest is for the buffer lists of views.
 pub(crate) const METADATA_BYTES_MAX: u32 = 1 << 20;
 
 /// `MetadataVersion` of V5.
@@ -16,13 +16,13 @@ const V5: i16 = 4;
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     pub header: Header<'a>,
-    /// The bytes that hold its buffers.
+    /// The bytes of the message's buffers.
     pub body: &'a [u8],
-    /// Position of the first byte behind the message.
+    /// Position of the first byte after the message.
     pub end: usize,
 }
 
-/// Open the message that begins at `at`. Nothing behind its frame is looked at.
+/// Open the message at `at`; bytes after its frame are not read.
 pub(crate) fn open(bytes: &[u8], at: usize) -> Result<Frame<'_>, Fault> {
     let (metadata, behind) = split(bytes, at)?;
     let message = Message::open(metadata)?;
@@ -31,7 +31,7 @@ pub(crate) fn open(bytes: &[u8], at: usize) -> Result<Frame<'_>, Fault> {
     Ok(Frame { header: message.header, body, end: at + 8 + metadata.len() + body.len() })
 }
 
-/// The metadata of the message that begins at `at`, and all bytes behind it.
+/// The metadata of the message at `at`, and all bytes after it.
 pub(crate) fn split(bytes: &[u8], at: usize) -> Result<(&[u8], &[u8]), Fault> {
     let rest = bytes.get(at..).unwrap_or_default();
     let short = |need: u64| Fault::Truncated { need, have: rest.len() as u64 };
@@ -51,7 +51,7 @@ pub(crate) fn require_version(found: i16) -> Result<(), Fault> {
     if found == V5 { Ok(()) } else { Err(Fault::Version { found }) }
 }
 
-/// The buffers of a message: `declared` bytes right behind its metadata.
+/// The buffers of a message: `declared` bytes directly after its metadata.
 pub(crate) fn buffers<'a>(metadata: &[u8], behind: &'a [u8], declared: i64) -> Result<&'a [u8], Fault> {
     let length = usize::try_from(declared).ok().filter(|length| length.is_multiple_of(8));
     let length = length.ok_or(Fault::BodyLength { found: declared })?;

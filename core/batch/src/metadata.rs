@@ -1,29 +1,29 @@
-//! What the metadata of a body's messages says: the tables `Message`, `DictionaryBatch`, `RecordBatch`,
-//! `BodyCompression` and `KeyValue` of Arrow's `Message.fbs`. Fields stand by their index there.
+//! The metadata of a body's messages: the tables `Message`, `DictionaryBatch`, `RecordBatch`, `BodyCompression` and
+//! `KeyValue` of Arrow's `Message.fbs`. The numbers of fields are their indexes there.
 //!
-//! Read in one pass, and nothing is allocated: every body that is stored goes through here.
+//! It is read in one pass without allocation, because every stored body passes here.
 
 use crate::fault::Fault;
-use crate::flat::Table;
+use crate::flatbuffer::Table;
 
-/// Pairs of custom metadata in one message: a million of them would fit, each to be looked at.
+/// Pairs of custom metadata in one message. A million would fit, and each must be read.
 const PAIRS_MAX: usize = 1024;
 
-/// Bytes of all their keys and values. Pairs may share texts, so that a small message could ask for a look at a GiB;
-/// twice the metadata's own limit is beyond what a writer makes.
+/// Bytes of all keys and values. Pairs may share texts, so a small message could otherwise require reading a GiB. Twice
+/// the limit of the metadata is more than any writer makes.
 const PAIR_BYTES_MAX: usize = 2 << 20;
 
 /// `MessageHeader` of `Message.fbs`.
 const DICTIONARY_BATCH: u8 = 2;
 const RECORD_BATCH: u8 = 3;
 
-/// A message, as far as a body may have it.
+/// A message with the fields that a body uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
     /// `MetadataVersion`: V1 is 0.
     pub version: i16,
     pub header: Header<'a>,
-    /// Bytes of its buffers.
+    /// Bytes of the message's buffers.
     pub body_bytes: i64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Message<'a> {
 pub(crate) enum Header<'a> {
     Dictionary(DictionaryBatch<'a>),
     Batch(RecordBatch<'a>),
-    /// A type of message that a body does not have; its table was not looked at.
+    /// A message type that a body must not have; its table is not read.
     Other(u8),
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct DictionaryBatch<'a> {
     pub data: RecordBatch<'a>,
 }
 
-/// The lists are those of the format: (length, null count), (offset, length), counts.
+/// The lists are in the format's layout: (length, null count), (offset, length), counts.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordBatch<'a> {
     pub length: i64,
@@ -102,13 +102,13 @@ impl<'a> RecordBatch<'a> {
     }
 }
 
-/// The two numbers of a struct: of an array its length and nulls, of a buffer its offset and length.
+/// The two numbers of a struct: length and nulls of an array, or offset and length of a buffer.
 pub(crate) fn pair(raw: &[u8; 16]) -> (i64, i64) {
     let number = i128::from_le_bytes(*raw);
     (number as i64, (number >> 64) as i64)
 }
 
-/// Every pair of custom metadata has a key and a value: Arrow's C++ readers refuse the message otherwise.
+/// Require a key and a value in every pair of custom metadata: Arrow's C++ readers refuse the message otherwise.
 fn pairs(message: &Table<'_>, field: usize) -> Result<(), Fault> {
     let mut bytes = 0;
     for (index, pair) in message.tables(field)?.enumerate() {

@@ -1,4 +1,4 @@
-//! The compiled form of a schema: expected arrays, parents before children, as they stand in a record batch message.
+//! The compiled form of a schema: expected arrays in the order of a record batch message, parents before children.
 
 /// One expected array.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,7 +7,7 @@ pub(crate) struct Node {
     pub nullable: bool,
 }
 
-/// The layout of an array: which buffers and children it has, and what its values must obey.
+/// The layout of an array: its buffers and children, and the rule for its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Null,
@@ -54,8 +54,8 @@ pub(crate) enum Kind {
     },
 }
 
-/// What the values of a fixed-width array must obey beyond their width. The same rules as `validate(full=True)` of
-/// pyarrow, so that what is stored is valid for every reader.
+/// The rule for values of fixed width, beyond the width. The rules are those of pyarrow's `validate(full=True)`, so
+/// that stored rows are valid for every reader.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rule {
     Any,
@@ -65,7 +65,7 @@ pub(crate) enum Rule {
     },
     /// Milliseconds that are whole days.
     WholeDays,
-    /// From 0 up to below `limit` units.
+    /// At least 0 and below `limit` units.
     TimeOfDay {
         limit: i64,
     },
@@ -77,7 +77,7 @@ pub(crate) struct IndexType {
     pub signed: bool,
 }
 
-/// Values of a dictionary, as they stand in dictionary batches.
+/// Values of a dictionary, as they are in dictionary batches.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     pub id: i64,
@@ -87,12 +87,12 @@ pub(crate) struct Dictionary {
 /// A union's children by type id.
 #[derive(Debug)]
 pub(crate) struct Union {
-    /// `child_of[type id]`, -1 = no such type.
+    /// `child_of[type id]`; -1 = no such type. Bodies use the format's int8 ids, so the table is indexed by them.
     pub child_of: [i8; 128],
     pub children: usize,
 }
 
-/// All that a body is held against.
+/// Everything that a body is checked against.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub nodes: Vec<Node>,
@@ -103,7 +103,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Index of the array behind the one at `at` and all its children.
+    /// Index of the array after the one at `at` and all its children.
     pub fn skip(&self, nodes: &[Node], at: usize) -> usize {
         let children = match nodes[at].kind {
             Kind::List { .. } | Kind::ListView { .. } | Kind::FixedList { .. } | Kind::Map => 1,
@@ -115,7 +115,7 @@ impl Plan {
         (0..children).fold(at + 1, |child, _| self.skip(nodes, child))
     }
 
-    /// Buffers of one array, without its children's and without the data buffers of views.
+    /// Buffers of one array, without those of its children and without the data buffers of views.
     pub fn own_buffers(kind: Kind) -> usize {
         match kind {
             Kind::Null | Kind::RunEnd { .. } => 0,

@@ -16,7 +16,7 @@ use crate::message;
 use crate::plan::Plan;
 use crate::slots::key_type;
 
-/// What a body of one schema must look like: a flat list of expected arrays and buffers, and the key columns.
+/// The compiled schema: a flat list of expected arrays and buffers, and the key columns.
 #[derive(Debug)]
 pub struct SchemaPlan {
     pub(crate) plan: Plan,
@@ -25,9 +25,9 @@ pub struct SchemaPlan {
 }
 
 impl SchemaPlan {
-    /// Compile an encapsulated Arrow IPC schema message: V5, little-endian, at most `columns_max` fields in all and
-    /// `nesting_max` levels. `key_columns` are indexes of top-level fields, in the order of hashing; none: the rows
-    /// have no slots.
+    /// Compile an encapsulated Arrow IPC schema message: V5, little-endian, at most `columns_max` fields in total and
+    /// `nesting_max` levels. `key_columns` are indexes of top-level fields in the order of hashing. Without key columns
+    /// the rows have no slots.
     ///
     /// # Errors
     /// [`SchemaError`] names the column and the way out.
@@ -46,7 +46,7 @@ impl SchemaPlan {
         for (field, data_type) in fb.fields().into_iter().flatten().zip(schema.fields().iter().map(|f| f.data_type())) {
             let name = field.name().unwrap_or_default();
             if !names.insert(name) {
-                return Err(SchemaError::Twice { column: name.to_owned() });
+                return Err(SchemaError::DuplicateColumn { column: name.to_owned() });
             }
             compiler.column(field, data_type)?;
         }
@@ -65,7 +65,7 @@ impl SchemaPlan {
         })
     }
 
-    /// The schema as arrow-rs has it.
+    /// The schema as an arrow-rs value.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -78,14 +78,14 @@ impl SchemaPlan {
 
 /// The verified flatbuffer of an encapsulated schema message that fills `bytes`.
 fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
-    // A schema travels in a control body.
+    // A schema is sent in a control body.
     if bytes.len() > CONTROL_BYTES_MAX {
         return Err(SchemaError::TooLarge { what: "bytes", found: bytes.len(), limit: CONTROL_BYTES_MAX });
     }
     let options = VerifierOptions {
-        // Message, schema and metadata around the fields; one table a level, and its type.
+        // Message, schema and metadata around the fields; one table for each level, and its type.
         max_depth: NESTING_MAX + 8,
-        // A field has its own table, its type, its dictionary with its index type, and key-value pairs.
+        // A field has its table, its type, its dictionary with an index type, and key-value pairs.
         max_tables: 16 * COLUMNS_MAX,
         // Flatbuffers may share parts; expanded they stay within a few times their size.
         max_apparent_size: 4 * CONTROL_BYTES_MAX,
@@ -94,13 +94,13 @@ fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
     let malformed = |fault: Fault| SchemaError::Malformed(fault.to_string());
     let (metadata, behind) = message::split(bytes, 0).map_err(malformed)?;
     let message = ipc::root_as_message_with_opts(&options, metadata)
-        .map_err(|error| SchemaError::Malformed(format!("the metadata is no sound flatbuffer: {error}")))?;
+        .map_err(|error| SchemaError::Malformed(format!("the metadata is not a valid flatbuffer: {error}")))?;
     message::require_version(message.version().0).map_err(malformed)?;
     message::buffers(metadata, behind, message.bodyLength()).map_err(malformed)?;
     if !behind.is_empty() {
-        return Err(SchemaError::Malformed(format!("{} bytes behind the schema", behind.len())));
+        return Err(SchemaError::Malformed(format!("{} bytes after the schema", behind.len())));
     }
-    // Arrow's C++ readers refuse the message for it.
+    // Arrow's C++ readers refuse such a message.
     let half = |pair: ipc::KeyValue<'_>| pair.key().is_none() || pair.value().is_none();
     if message.custom_metadata().into_iter().flatten().any(half) {
         return Err(malformed(Fault::Missing { what: "a key or value of its custom metadata" }));
@@ -111,8 +111,8 @@ fn schema_of(bytes: &[u8]) -> Result<ipc::Schema<'_>, SchemaError> {
     })
 }
 
-/// May bodies of `new` follow bodies of `old` in one topic? Version 1: `new` is `old` plus nullable columns at the
-/// end, with the same key. Metadata may change.
+/// Require that bodies of `new` may follow bodies of `old` in one topic. In version 1, `new` is `old` with nullable
+/// columns added at the end, and has the same key. Metadata may change.
 ///
 /// # Errors
 /// [`SchemaError::CannotFollow`] names the first column that differs.

@@ -1,5 +1,5 @@
-//! How fast a store is recovered: writes so many MiB, drops the page cache's share of it by `O_DIRECT`, recovers,
-//! prints.
+//! Measure the speed of recovery: write this many MiB with `O_DIRECT`, which keeps them out of the page cache, recover,
+//! print.
 //!
 //! `recovery_rate DIRECTORY [MIB] [BODY_BYTES] [PARTITIONS]`; the directory must be empty and is left to the caller.
 

@@ -1,5 +1,5 @@
-//! The body of a `group_end` record: what a commit group holds, so that a damaged record can be pinned on its
-//! partition.
+//! The body of a `group_end` record: the number of records of each partition in a commit group, so that recovery can
+//! tell which partition a damaged record belongs to.
 //!
 //! ```text
 //! u64 position of the group's first record   u64 bytes of its records   u32 records   u32 entries   8 zero bytes
@@ -13,7 +13,7 @@ pub const ENTRY_BYTES: usize = 32;
 /// Partitions in one group: keeps the directory (64 KiB) within half a staging block.
 pub const ENTRIES_MAX: usize = 2048;
 
-/// What one group holds of one partition.
+/// The records of one partition in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub topic: u64,
@@ -24,7 +24,7 @@ pub struct Entry {
     pub records: u32,
 }
 
-/// One group, all partitions.
+/// The records of all partitions in one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     pub begin: u64,
@@ -33,14 +33,14 @@ pub struct Directory {
     pub entries: Vec<Entry>,
 }
 
-/// Length of the body for so many entries.
+/// Length of the body with this many entries.
 #[must_use]
 pub const fn body_bytes(entries: usize) -> usize {
     HEAD_BYTES + entries * ENTRY_BYTES
 }
 
 impl Directory {
-    /// `out` is [`body_bytes`] long.
+    /// Write the body; `out` is [`body_bytes`] long.
     pub fn write(&self, out: &mut [u8]) {
         let count = u32::try_from(self.entries.len()).expect("bounded by ENTRIES_MAX");
         out[0..8].copy_from_slice(&self.begin.to_le_bytes());
@@ -57,7 +57,7 @@ impl Directory {
         }
     }
 
-    /// `None` if the lengths contradict each other; CRCs are the caller's.
+    /// `None` if the lengths contradict each other. The caller checks the CRC.
     #[must_use]
     pub fn read(body: &[u8]) -> Option<Self> {
         let u64_at = |bytes: &[u8], at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));

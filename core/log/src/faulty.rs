@@ -1,10 +1,9 @@
-//! A [`Storage`] in memory that breaks every promise a disk does not make: the seeded twin of `Disk`.
+//! A [`Storage`] in memory that breaks every promise that a disk does not make: a seeded test double of `Disk`.
 //!
-//! Until a file is synced its writes are pending. A crash keeps or drops each 512-byte sector of each pending write
-//! by itself, in the order of a shuffle, and keeps a prefix of the pending name changes (a journalling file system
-//! keeps their order). A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels
-//! do: a later sync that succeeds proves nothing about them. The same seed and the same calls give the same
-//! outcome.
+//! Writes are pending until the file is synced. A crash keeps or drops each 512-byte sector of each pending write
+//! independently, in shuffled order. It keeps a prefix of the pending name changes, because a journaling file system
+//! keeps their order. A failed sync loses an unknown part of the pending writes and forgets the rest, as kernels do: a
+//! later sync that succeeds proves nothing about them. Equal seeds and equal calls give equal outcomes.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,38 +13,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod change;
 mod rot;
 
-pub use crate::seeded::Seeded;
-pub use rot::Rot;
+pub use crate::random::SeededRandom;
+pub use rot::BitRot;
 
 use crate::storage::{Storage, StorageError};
 use change::{Change, apply};
 
-/// What a disk writes at once.
+/// The unit that a disk writes atomically.
 const SECTOR_BYTES: usize = 512;
 const EIO: i32 = 5;
 
-/// How often what goes wrong; all off at first.
+/// Rates of faults; all off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Of a thousand syncs, how many fail.
+    /// Failing syncs in a thousand.
     pub sync_errors_per_mille: u16,
-    /// Of a thousand writes, how many fail after a part of them was taken.
+    /// Writes in a thousand that fail after a part was written.
     pub write_errors_per_mille: u16,
-    /// Of a thousand reads, how many fail.
+    /// Failing reads in a thousand.
     pub read_errors_per_mille: u16,
-    /// Space for all files together; `None` = endless.
+    /// Space for all files together; `None` = unlimited.
     pub capacity_bytes: Option<u64>,
-    /// The sync of a file after so many more fails, and with it every later one.
+    /// After this many syncs of files every later one fails.
     pub syncs_until_failure: Option<u64>,
-    /// The write after so many more finds the disk full, and with it every later one.
+    /// After this many writes every later one finds the disk full.
     pub writes_until_full: Option<u64>,
-    /// Syncs of files do nothing and say they did: what a checker of crashes must notice.
+    /// Syncs of files do nothing and report success: a checker of crashes must notice it.
     pub syncs_lie: bool,
 }
 
-/// What was done since, for tests that ask whether something happened at all.
+/// Counts of calls and faults, for tests that ask whether something happened at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct DiskCounts {
     pub syncs: u64,
     pub writes: u64,
     pub reads: u64,
@@ -56,12 +55,12 @@ pub struct Tally {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
-    /// What a read sees.
+    /// The contents that a read sees.
     live: Vec<u8>,
-    /// What a crash leaves for certain.
+    /// The contents that survive a crash for certain.
     durable: Vec<u8>,
     pending: Vec<Change>,
-    /// Bytes below were synced before the last sync that wrote something.
+    /// Bytes below this were synced before the last sync that wrote something.
     proved: usize,
 }
 
@@ -76,40 +75,40 @@ enum NameChange {
 struct State {
     random: u64,
     faults: Faults,
-    tally: Tally,
+    counts: DiskCounts,
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     pending_names: Vec<NameChange>,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
-    /// Counts crashes: handles and locks of a former life do nothing.
-    life: u64,
+    /// Counts crashes: handles and locks from before a crash do nothing.
+    incarnation: u64,
     locked: bool,
 }
 
 /// See the module. Clones share one disk.
 #[derive(Clone, Debug)]
-pub struct Faulty {
+pub struct FaultyDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// An open file of a [`Faulty`].
+/// An open file of a [`FaultyDisk`].
 #[derive(Debug)]
 pub struct FaultyFile {
     inode: u64,
-    life: u64,
+    incarnation: u64,
     name: String,
 }
 
 struct Lock {
     state: Arc<Mutex<State>>,
-    life: u64,
+    incarnation: u64,
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.life == self.life {
+        if state.incarnation == self.incarnation {
             state.locked = false;
         }
     }
@@ -126,7 +125,7 @@ impl State {
 
     fn happens(&mut self, per_mille: u16) -> bool {
         let happens = per_mille > 0 && self.draw() % 1000 < u64::from(per_mille);
-        self.tally.failures += u64::from(happens);
+        self.counts.failures += u64::from(happens);
         happens
     }
 
@@ -135,7 +134,7 @@ impl State {
         self.names.values().map(length).sum()
     }
 
-    /// Keep or drop each sector of the pending writes of one file, in a shuffled order.
+    /// Keep or drop each sector of one file's pending writes, in shuffled order.
     fn lose(&mut self, inode: u64) {
         let Some(file) = self.inodes.get_mut(&inode) else { return };
         let pending = std::mem::take(&mut file.pending);
@@ -151,7 +150,8 @@ impl State {
                             .map(|(number, sector)| (position + number * SECTOR_BYTES, sector.to_vec())),
                     );
                 }
-                // Metadata of a file reaches its journal in order: kept, or dropped with what follows it.
+                // A file's metadata reaches the journal in order: a change is kept, or dropped with everything after
+                // it.
                 other if self.draw().is_multiple_of(2) => apply(&mut left, &other),
                 _ => break,
             }
@@ -165,7 +165,7 @@ impl State {
             if self.draw() % 1000 < keep_per_mille {
                 apply(&mut left, &Change::Write { position, bytes });
             } else {
-                self.tally.sectors_dropped += 1;
+                self.counts.sectors_dropped += 1;
             }
         }
         let file = self.inodes.get_mut(&inode).expect("looked up above");
@@ -191,7 +191,7 @@ impl State {
     }
 
     fn file(&mut self, file: &FaultyFile) -> Result<&mut Inode, StorageError> {
-        if file.life != self.life {
+        if file.incarnation != self.incarnation {
             return Err(failed("using a file of before the crash", &file.name));
         }
         self.inodes.get_mut(&file.inode).ok_or_else(|| StorageError::Missing(file.name.clone()))
@@ -218,7 +218,7 @@ fn failed(what: &str, name: &str) -> StorageError {
     StorageError::Io { what: format!("{what} {name}"), os_error: EIO }
 }
 
-impl Faulty {
+impl FaultyDisk {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         // A zero state would stay zero.
@@ -230,32 +230,32 @@ impl Faulty {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An independent copy of the disk as it is now, which nobody has open.
+    /// An independent, unlocked copy of the disk as it is now.
     #[must_use]
     pub fn copy(&self) -> Self {
         let state = State { locked: false, ..self.state().clone() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What goes wrong from now on, crashes included.
+    /// Set the faults from now on, also for crashes.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
     #[must_use]
-    pub fn tally(&self) -> Tally {
-        self.state().tally
+    pub fn counts(&self) -> DiskCounts {
+        self.state().counts
     }
 
-    /// The power is cut and comes back: pending writes and names are lost in part, open files and locks are gone.
+    /// Cut the power and restore it: pending writes and names are lost in part, open files and locks are gone.
     ///
     /// # Panics
-    /// Never: indexes drawn lie within their lists.
+    /// Never: drawn indexes lie within their lists.
     pub fn crash(&self) {
         let state = &mut *self.state();
-        state.life += 1;
+        state.incarnation += 1;
         state.locked = false;
-        state.tally.crashes += 1;
+        state.counts.crashes += 1;
         for inode in state.inodes.keys().copied().collect::<Vec<_>>() {
             state.lose(inode);
         }
@@ -269,17 +269,17 @@ impl Faulty {
         state.inodes.retain(|inode, _| named.contains(inode));
     }
 
-    /// The process is killed: what was written stays, open files and locks are gone.
+    /// Kill the process: what was written stays, open files and locks are gone.
     pub fn kill(&self) {
         let state = &mut *self.state();
-        state.life += 1;
+        state.incarnation += 1;
         state.locked = false;
     }
 
     /// Flip the bits of `mask` in one stored byte, as bit rot does.
     ///
     /// # Panics
-    /// There is no such byte.
+    /// If there is no such byte.
     pub fn flip(&self, name: &str, position: usize, mask: u8) {
         let state = &mut *self.state();
         let inode = *state.names.get(name).expect("a file of that name");
@@ -290,7 +290,7 @@ impl Faulty {
         }
     }
 
-    /// What a file holds now.
+    /// The present contents of a file.
     #[must_use]
     pub fn content(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
@@ -299,7 +299,7 @@ impl Faulty {
     }
 }
 
-impl Storage for Faulty {
+impl Storage for FaultyDisk {
     type File = FaultyFile;
 
     fn lock(&self) -> Result<Box<dyn Any + Send>, StorageError> {
@@ -307,7 +307,7 @@ impl Storage for Faulty {
         if std::mem::replace(&mut state.locked, true) {
             return Err(StorageError::Locked);
         }
-        Ok(Box::new(Lock { state: Arc::clone(&self.state), life: state.life }))
+        Ok(Box::new(Lock { state: Arc::clone(&self.state), incarnation: state.incarnation }))
     }
 
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError> {
@@ -319,7 +319,7 @@ impl Storage for Faulty {
     fn open(&self, name: &str) -> Result<FaultyFile, StorageError> {
         let state = self.state();
         let inode = *state.names.get(name).ok_or_else(|| StorageError::Missing(name.to_owned()))?;
-        Ok(FaultyFile { inode, life: state.life, name: name.to_owned() })
+        Ok(FaultyFile { inode, incarnation: state.incarnation, name: name.to_owned() })
     }
 
     fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError> {
@@ -382,7 +382,7 @@ impl Storage for Faulty {
         let address = buffer.as_ptr() as usize;
         assert!(address.is_multiple_of(4096) && is_aligned(buffer.len(), position), "a direct read is aligned");
         let state = &mut *self.state();
-        state.tally.reads += 1;
+        state.counts.reads += 1;
         if state.happens(state.faults.read_errors_per_mille) {
             return Err(failed("reading", &file.name));
         }
@@ -400,7 +400,7 @@ impl Storage for Faulty {
             assert!(address.is_multiple_of(4096) && is_aligned(slice.len(), position), "a direct write is aligned");
         }
         let state = &mut *self.state();
-        state.tally.writes += 1;
+        state.counts.writes += 1;
         if runs_out(&mut state.faults.writes_until_full) {
             return Err(StorageError::Full);
         }
@@ -430,13 +430,13 @@ impl Storage for Faulty {
 
     fn sync(&self, file: &FaultyFile) -> Result<(), StorageError> {
         let state = &mut *self.state();
-        state.tally.syncs += 1;
+        state.counts.syncs += 1;
         state.file(file)?;
         if state.faults.syncs_lie {
             return Ok(());
         }
         if runs_out(&mut state.faults.syncs_until_failure) || state.happens(state.faults.sync_errors_per_mille) {
-            // The page cache still shows the writes; the disk may never have them, and no later sync will say so.
+            // The page cache still shows the writes. The disk may never get them, and no later sync reports it.
             let shown = state.file(file)?.live.clone();
             state.lose(file.inode);
             state.file(file)?.live = shown;
@@ -462,7 +462,7 @@ impl Storage for Faulty {
     }
 }
 
-impl Faulty {
+impl FaultyDisk {
     fn change(&self, file: &FaultyFile, make: impl Fn(&Inode) -> Change) -> Result<(), StorageError> {
         let state = &mut *self.state();
         let inode = state.file(file)?;

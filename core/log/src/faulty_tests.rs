@@ -1,16 +1,16 @@
-//! The faulty disk does what it says, and nothing worse.
+//! Tests of the faulty disk: its faults happen, and no others.
 
 use super::*;
 
-fn write(disk: &Faulty, name: &str, byte: u8, position: u64) -> Result<(), StorageError> {
+fn write(disk: &FaultyDisk, name: &str, byte: u8, position: u64) -> Result<(), StorageError> {
     let file = disk.open(name)?;
-    let mut page = crate::aligned::Aligned::new(4096);
+    let mut page = crate::aligned::AlignedBuffer::new(4096);
     page.fill(byte);
     disk.write(&file, &[IoSlice::new(&page)], position)
 }
 
-fn made(seed: u64) -> Faulty {
-    let disk = Faulty::new(seed);
+fn made(seed: u64) -> FaultyDisk {
+    let disk = FaultyDisk::new(seed);
     disk.allocate("a", 16_384).unwrap();
     disk.sync_directory().unwrap();
     disk.sync(&disk.open("a").unwrap()).unwrap();

@@ -1,10 +1,10 @@
-//! The first block of a segment file: whose it is, and which format it has.
+//! The first block of a segment file: the identity of the store, and the format of the file.
 
 use std::ops::Range;
 
 use ringfence_wire::{BLOCK_ALIGN_BYTES, FILE_MAGIC, LOG_FORMAT_VERSION, crc_of};
 
-/// Whose data it is. Files that name another identity are refused and left untouched.
+/// The cluster, history and store that a file belongs to. Files of another identity are refused and left untouched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub cluster: [u8; 16],
@@ -13,7 +13,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What differs, the widest first.
+    /// The first part that differs, from the cluster down to the store.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         [
@@ -26,26 +26,26 @@ impl Identity {
     }
 }
 
-/// What a segment file says of itself.
+/// The header of a segment file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileHeader {
     pub identity: Identity,
-    /// Written into the block; see [`log_format_of`].
+    /// Format of the file; see [`log_format_of`].
     pub format: u16,
     pub shard: u16,
     pub file_number: u64,
-    /// File number at which the start began that made this file: everything in files of earlier runs has been
-    /// accepted by a recovery.
+    /// First file number of the start that made this file. An earlier recovery has accepted everything in files of
+    /// earlier runs.
     pub run: u64,
     /// Number of the first commit group in this file.
     pub first_group: u64,
     /// Length the file was made with.
     pub bytes: u64,
-    /// The shard's file before it in this run, 0 = none: it ends with group `first_group - 1`.
+    /// The shard's previous file in this run, which ends with group `first_group - 1`; 0 = none, as on disk.
     pub previous_file: u64,
 }
 
-/// The format of segment files that are begun at a cluster's level. Reading goes by the file, not by the level.
+/// The format of segment files that are begun at this cluster level. Reading goes by the file, not by the level.
 #[must_use]
 pub const fn log_format_of(level: u16) -> u16 {
     if level == 0 { 1 } else { LOG_FORMAT_VERSION }
@@ -54,9 +54,9 @@ pub const fn log_format_of(level: u16) -> u16 {
 /// Why a file cannot be read as a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileHeaderError {
-    /// Not our magic, or the CRC differs: damaged.
+    /// The magic is not ours, or the CRC differs.
     Damaged,
-    /// Written by a newer program; this one must not touch the store.
+    /// A newer program wrote it; this program must not touch the store.
     Newer(u16),
 }
 
@@ -75,7 +75,7 @@ const PREVIOUS_FILE: Range<usize> = 96..104;
 /// The CRC counts from here to the end of the block.
 const CRC_FROM: usize = 8;
 
-/// Bytes that the file header takes.
+/// Bytes of the file header.
 pub const FILE_HEADER_BYTES: usize = BLOCK_ALIGN_BYTES;
 
 impl FileHeader {
@@ -107,7 +107,7 @@ impl FileHeader {
     }
 
     /// # Errors
-    /// [`FileHeaderError`]; a newer format is told only when magic and CRC hold.
+    /// [`FileHeaderError`]; a newer format is reported only if magic and CRC are right.
     pub fn open(block: &[u8]) -> Result<Self, FileHeaderError> {
         if block.len() != FILE_HEADER_BYTES
             || u32_at(block, MAGIC) != FILE_MAGIC

@@ -1,9 +1,9 @@
-//! Who still needs a segment file. Counting is done by `Arc`: a file is free when only its shard holds its token.
+//! Reference counts of segment files, by `Arc`: a file is free when only its shard holds its token.
 //!
-//! Holders: a partition with records in it that are not both passed by the log start and covered by a durable state
-//! record in a newer file; a partition whose newest durable state stands in it; a reader; an open stage.
-//! A partition whose records in it are still readable holds `live` as well, which tells files that are only waiting
-//! for a state record to be carried forward.
+//! The holders are readers, open stages and partitions. A partition holds a file whose records are not yet both below
+//! the log start and covered by a durable state record in a newer file. It also holds the file with its newest durable
+//! state record. A partition that can still read records of a file holds `live` as well; a file without `live` holders
+//! only waits for state records to be written again in newer files.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct FileToken {
     live: Arc<()>,
 }
 
-/// Keeps a file from being punched, recycled or deleted for as long as it lives. `Send`, dropped anywhere.
+/// Keeps a file from being punched, recycled or deleted. It is `Send` and may be dropped on any thread.
 pub type FilePin = Arc<FileToken>;
 
 impl FileToken {
@@ -28,7 +28,7 @@ impl FileToken {
         self.live.clone()
     }
 
-    /// True while a partition still reads records in it.
+    /// True while a partition can still read records of the file.
     pub(crate) fn is_live(&self) -> bool {
         Arc::strong_count(&self.live) > 1
     }

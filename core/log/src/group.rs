@@ -1,7 +1,7 @@
-//! One commit group while it is filled: small records copied into staging blocks, large ones where they lie.
+//! One commit group while it is filled: small records are copied into staging blocks, large ones stay in their blocks.
 //!
-//! Every slice begins and ends at a multiple of 4096, in memory and in the file. Where padding is needed before the
-//! next slice, the record before grows its `span_bytes` over it: no byte of a group lies outside a record's span.
+//! Every slice begins and ends at a multiple of 4096, in memory and in the file. Where a slice needs padding, the
+//! `span_bytes` of the record before the padding grows over it: every byte of a group lies within the span of a record.
 
 use std::ops::Range;
 
@@ -14,23 +14,22 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::directory::{self, Directory, ENTRIES_MAX, Entry};
 use crate::file_header::FileHeader;
-use crate::head::is_log;
+use crate::log_end::is_log;
 
-/// One staging block: room for thousands of small records; four a shard stay within half a MiB.
+/// One staging block holds thousands of small records; four for each shard take half a MiB.
 pub const STAGING_BYTES: usize = 128 << 10;
-/// Bodies up to here are copied behind their headers; above, the copy would cost more than a slice of its own.
+/// Larger bodies are not copied: the copy would cost more than a slice of their own.
 pub const COPY_BYTES_MAX: usize = 32 << 10;
-/// Slices in one group: the system takes 1024 in one vectored write; some stay free for the directory and for zeros
-/// behind it.
+/// Slices in one group. Linux takes 1024 in one vectored write; the rest is for the directory and for zeros after it.
 const SLICES_MAX: usize = 1000;
 
-/// What the file of a group's first write is made from.
+/// The file that a group's first write makes into a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Begin {
+pub struct NewFile {
     /// Name of the prepared file that becomes the segment.
     pub from: String,
     pub header: FileHeader,
-    /// True if every block of it has been written before.
+    /// True if every block of the file was written before.
     pub recycled: bool,
 }
 
@@ -39,7 +38,7 @@ pub struct Group {
     pub file: u64,
     /// Position of the first record in the file.
     pub begin: u64,
-    pub new_file: Option<Begin>,
+    pub new_file: Option<NewFile>,
     pub blocks: Vec<Block>,
     pub slices: Vec<(u32, Range<usize>)>,
     /// Bytes in the file so far, from `begin`.
@@ -49,17 +48,17 @@ pub struct Group {
     staging: Staging,
 }
 
-/// The staging block that is open, and the slice of it that is.
+/// The open staging block, and the open slice in it.
 struct Staging {
     block: u32,
     from: usize,
     to: usize,
-    /// Where the last record's header stands, if it is in the open slice.
+    /// Position of the last record's header, if it is in the open slice.
     last: Option<usize>,
 }
 
 impl Group {
-    pub fn new(number: u64, file: u64, begin: u64, new_file: Option<Begin>, staging: Block) -> Self {
+    pub fn new(number: u64, file: u64, begin: u64, new_file: Option<NewFile>, staging: Block) -> Self {
         assert!(begin.is_multiple_of(BLOCK_ALIGN_BYTES as u64) && staging.len() >= STAGING_BYTES);
         let open = Staging { block: 0, from: 0, to: 0, last: None };
         Self {
@@ -76,7 +75,7 @@ impl Group {
         }
     }
 
-    /// An upper bound of a group's bytes when one more record of such a body is added to it and it is closed.
+    /// An upper bound of the group's bytes after one more record with this body, and the directory.
     #[must_use]
     pub const fn bytes_bound(bytes: u64, entries: usize, body_bytes: usize) -> u64 {
         let record = align_up(RECORD_HEADER_BYTES + body_bytes, BLOCK_ALIGN_BYTES);
@@ -95,12 +94,12 @@ impl Group {
         self.slices.len() + 3 <= SLICES_MAX && self.entries.len() < ENTRIES_MAX
     }
 
-    /// Length of the `group_end` record when `more` partitions join.
+    /// Length of the `group_end` record after `more` partitions were added.
     fn end_bytes(&self, more: usize) -> usize {
         RECORD_HEADER_BYTES + directory::body_bytes(self.entries.len() + more)
     }
 
-    /// True if the open staging block takes `bytes` more and the directory after them.
+    /// True if the open staging block has room for `bytes` more and the directory.
     pub fn staging_has(&self, bytes: usize) -> bool {
         align_up(self.staging.to, BLOCK_ALIGN_BYTES)
             + align_up(bytes, BODY_ALIGN_BYTES)
@@ -109,7 +108,7 @@ impl Group {
             <= STAGING_BYTES
     }
 
-    /// Go on in a fresh staging block.
+    /// Continue in a new staging block.
     pub fn add_staging(&mut self, block: Block) {
         assert!(block.len() >= STAGING_BYTES);
         self.end_slice();
@@ -117,8 +116,8 @@ impl Group {
         self.blocks.push(block);
     }
 
-    /// Copy a record: `staging_has` its bytes. `header` is complete but for the physical part and the chain, which
-    /// are set. Returns the record's position.
+    /// Copy a record into the staging block, which must have room (`staging_has`). This sets the physical part and the
+    /// chain of `header`, which is otherwise complete. Returns the position of the record.
     pub fn put_copy(&mut self, header: &mut RecordHeader, previous_chain: Option<u64>, parts: &[&[u8]]) -> u64 {
         let position = self.begin + self.bytes;
         let record_bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
@@ -142,7 +141,7 @@ impl Group {
         position
     }
 
-    /// Take over a record whose body lies in its block at `RECORD_HEADER_BYTES`; the rest as [`Self::put_copy`].
+    /// Add a record whose body lies in its block at `RECORD_HEADER_BYTES`, without a copy. See [`Self::put_copy`].
     pub fn put_block(&mut self, header: &mut RecordHeader, previous_chain: Option<u64>, mut block: Block) -> u64 {
         self.end_slice();
         let position = self.begin + self.bytes;
@@ -164,7 +163,8 @@ impl Group {
         (header.file_number, header.group) = (self.file, self.number);
     }
 
-    /// The partition's entry in the directory; `slot` is what an earlier call in this group returned.
+    /// Count a record in the partition's directory entry and return the entry's slot. `slot` is the slot that an
+    /// earlier call in this group returned.
     pub fn count(&mut self, slot: Option<u32>, topic: u64, partition: u64, next_record: u64) -> u32 {
         if let Some(slot) = slot {
             let entry = &mut self.entries[slot as usize];
@@ -177,7 +177,7 @@ impl Group {
         index(self.entries.len() - 1)
     }
 
-    /// Write the directory. `bytes` is final afterwards.
+    /// Write the directory; `bytes` is final after it.
     pub fn close(&mut self) {
         let entries = std::mem::take(&mut self.entries);
         let directory = Directory { begin: self.begin, bytes: self.bytes, records: self.records, entries };
@@ -205,7 +205,7 @@ impl Group {
         assert!(self.bytes.is_multiple_of(BLOCK_ALIGN_BYTES as u64));
     }
 
-    /// End the open slice at a multiple of 4096: the last record in it spans the padding.
+    /// End the open slice at a multiple of 4096; the last record spans the padding.
     fn end_slice(&mut self) {
         let Staging { block, from, to, last } = self.staging;
         if to > from {
@@ -228,8 +228,8 @@ impl Group {
     }
 }
 
-/// Write the 192 bytes: `chain` continues `previous_chain` for log kinds (`None`: it is the header's own), is 0 for local
-/// ones.
+/// Write the 192 bytes of the header. For log kinds `chain` continues `previous_chain`; with `None` the header's own is
+/// kept. For local kinds it is 0.
 fn seal(header: &mut RecordHeader, previous_chain: Option<u64>, out: &mut [u8]) {
     let out: &mut [u8; RecordHeader::SIZE] =
         (&mut out[..RecordHeader::SIZE]).try_into().expect("a header is 192 bytes");

@@ -1,27 +1,29 @@
-//! From offsets, record numbers and times to positions, for one partition. Never on disk: recovery rebuilds it.
+//! Index of one partition from offsets, record numbers and times to positions. It is never on disk: recovery rebuilds
+//! it.
 //!
-//! Sparse: an entry each [`INTERVAL_BYTES`] of the partition's own bytes; between two entries a reader walks,
-//! forward over the file or back along `previous_position`. Dense: the last [`TAIL_MAX`] records, where most reads
-//! are. Both are bounded: when a partition has very many entries every second one goes and the interval doubles.
+//! The sparse part has one entry for each [`INTERVAL_BYTES`] of the partition. Between two entries a reader walks
+//! forward through the file, or back along `previous_position`. The dense part has the last [`TAIL_MAX`] records, where
+//! most reads are. Both parts are bounded: above the limit every second sparse entry is removed and the interval
+//! doubles.
 //!
-//! Bytes are counted twice: as they lie in files, for reads, and as readers get rows, for sizes and retention. Staged
-//! records lie before the record that publishes them, and count there or never.
+//! Two byte counts are kept. `bytes` counts records as they lie in files, for reads. `rows_bytes` counts rows at their
+//! offsets, for sizes and retention: a staged record counts at the record that publishes it, or never.
 
 use std::collections::VecDeque;
 
 use ringfence_wire::RecordHeader;
 
-use crate::head::offsets_of;
+use crate::log_end::offsets_of;
 use crate::position::Position;
 
-/// One entry per 64 KiB: 100 GiB of one partition are 1.6 million entries before thinning, 16 thousand after.
+/// One entry for each 64 KiB: 100 GiB of one partition are 1.6 million entries before thinning and 16 thousand after.
 pub const INTERVAL_BYTES: u64 = 64 << 10;
-/// 768 KiB for a partition at most.
+/// At most 768 KiB a partition.
 const SPARSE_MAX: usize = 16_384;
-/// 2.25 KiB for a partition at most.
+/// At most 2.25 KiB a partition.
 const TAIL_MAX: usize = 48;
 
-/// A record whose place is known.
+/// A record with its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub record: u64,
@@ -29,10 +31,10 @@ pub struct Entry {
     pub offset: u64,
     pub position: Position,
     pub time_ms: u64,
-    /// Bytes of the partition before it, counted from the first record that this index ever saw.
+    /// Bytes of the partition before this record, counted from the first record that was ever added to the index.
     pub bytes: u64,
-    /// Bytes that rows before it take, counted from there as well, each row's where its offset is. Without padding: the
-    /// same on every replica and after every start.
+    /// Bytes of the rows before this record, each counted at its offset, without padding. The count is the same on
+    /// every replica and after every start.
     pub rows_bytes: u64,
 }
 
@@ -45,7 +47,7 @@ pub struct Index {
     interval_bytes: u64,
     bytes: u64,
     rows_bytes: u64,
-    /// The next record begins a sparse entry: a walk must not cross a cut or a gap.
+    /// The next record begins a sparse entry: no walk may cross a truncation or a gap.
     cut: bool,
 }
 
@@ -63,7 +65,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Take in the next log record. `rows_bytes`: what it adds to the bytes of rows.
+    /// Add the next log record. `rows_bytes` is what it adds to the bytes of rows.
     pub fn add(&mut self, header: &RecordHeader, position: Position, rows_bytes: u64) {
         let entry = Entry {
             record: header.record_number,
@@ -77,9 +79,9 @@ impl Index {
             .sparse
             .back()
             .map_or(u64::MAX, |last| (self.bytes - last.bytes).max(self.rows_bytes - last.rows_bytes));
-        // A large publish begins an entry, and so does what follows it: its bytes come or go as a whole.
+        // A large publish begins an entry, and so does the record after it: its bytes are kept or removed together.
         let is_large = rows_bytes >= self.interval_bytes && rows_bytes > u64::from(header.span_bytes);
-        // One in each file, so that no file is kept for want of an entry behind the log start.
+        // One entry in each file: otherwise a file would be kept only because no entry stands after the log start.
         let other_file = self.sparse.back().is_some_and(|last| last.position.file() != position.file());
         if self.cut || other_file || is_large || since >= self.interval_bytes {
             self.sparse.push_back(entry);
@@ -100,7 +102,7 @@ impl Index {
             return;
         }
         let mut index = 0;
-        // The first stays: it is where the log start is found. The last stays: the next interval counts from it.
+        // Keep the first entry: the log start is found by it. Keep the last: the next interval counts from it.
         let last = self.sparse.len() - 1;
         self.sparse.retain(|_| {
             index += 1;
@@ -109,7 +111,7 @@ impl Index {
         self.interval_bytes *= 2;
     }
 
-    /// Records from this number on are gone; the next one may lie anywhere.
+    /// Remove the records from this number on; the next one may lie anywhere.
     pub fn truncate(&mut self, next_record: u64) {
         let (mut bytes, mut rows_bytes) = (self.bytes, self.rows_bytes);
         for list in [&mut self.sparse, &mut self.tail] {
@@ -123,19 +125,22 @@ impl Index {
         self.cut = true;
     }
 
-    /// The next record does not follow the last one: keep no tail and no walk across.
+    /// The next record does not follow the last one: empty the tail, and allow no walk across the gap.
     pub fn gap(&mut self) {
         self.tail.clear();
         self.cut = true;
     }
 
-    /// Forget what lies below the log start and before the record `keep_from`.
-    pub fn trim(&mut self, start_offset: u64, keep_from: u64) {
-        // Nothing was given up yet: epochs without rows, all of them at offset 0, are records that a replica lacks.
+    /// Remove entries below the log start and before the record `keep_from`.
+    pub fn trim(&mut self, start_offset: u64, keep_from: Option<u64>) {
+        // Nothing was removed yet. Epoch records without rows, all at offset 0, are records that a new replica needs.
         if start_offset == 0 {
             return;
         }
-        while self.sparse.get(1).is_some_and(|second| second.offset <= start_offset && second.record <= keep_from) {
+        let goes = |second: &Entry| {
+            second.offset <= start_offset && keep_from.is_none_or(|keep_from| second.record <= keep_from)
+        };
+        while self.sparse.get(1).is_some_and(goes) {
             self.sparse.pop_front();
         }
         if self.sparse.len() * 4 < self.sparse.capacity() {
@@ -143,28 +148,28 @@ impl Index {
         }
     }
 
-    /// Forget everything: no record before the next one can be read.
+    /// Remove all entries: no record before the next one can be read.
     pub fn clear(&mut self) {
         let (bytes, rows_bytes, interval_bytes) = (self.bytes, self.rows_bytes, self.interval_bytes);
         *self = Self { interval_bytes, bytes, rows_bytes, ..Self::default() };
     }
 
-    /// File of the first record that can be found.
+    /// File of the first indexed record.
     pub fn first_file(&self) -> Option<u64> {
         self.sparse.front().map(|entry| entry.position.file())
     }
 
-    /// Number of the first record that can be found.
+    /// Number of the first indexed record.
     pub fn first_record(&self) -> Option<u64> {
         self.sparse.front().map(|entry| entry.record)
     }
 
-    /// Number and offset of the first record that can be found.
+    /// Number and offset of the first indexed record.
     pub fn first(&self) -> Option<(u64, u64)> {
         self.sparse.front().map(|entry| (entry.record, entry.offset))
     }
 
-    /// Bytes of all records that this index ever saw and did not lose by a cut.
+    /// Bytes of all records that were ever added and not truncated.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -175,41 +180,41 @@ impl Index {
         self.sparse.get(from).map_or(0, |entry| self.rows_bytes - entry.rows_bytes)
     }
 
-    /// Known records, the first one at or before what `before` is true for, in order, each with the bytes up to the
-    /// next.
-    /// `before(entry)`: the wanted record is this one or comes later.
+    /// Entries in order, from the last one for which `before` is true. `before(entry)` says whether the wanted record
+    /// is this one or a later one.
     pub fn from(&self, before: impl Fn(&Entry) -> bool) -> impl Iterator<Item = Entry> + '_ {
         let tail_first = self.tail.front().map_or(u64::MAX, |entry| entry.record);
         let in_tail = self.tail.partition_point(&before);
         let in_sparse = self.sparse.partition_point(&before).saturating_sub(1);
-        // With the wanted record inside the tail, the tail alone is exact.
+        // If the wanted record is in the tail, the tail alone is exact.
         let sparse_until = self.sparse.partition_point(|entry| entry.record < tail_first);
         let sparse_from = if in_tail > 0 { sparse_until } else { in_sparse };
         let sparse = self.sparse.range(sparse_from.min(sparse_until)..sparse_until);
         sparse.chain(self.tail.range(in_tail.saturating_sub(1)..)).copied()
     }
 
-    /// Start of the first interval that may hold a record at or after this time.
+    /// First offset of the first interval that may hold a record at or after this time.
     pub fn first_since(&self, time_ms: u64) -> Option<u64> {
-        // The interval before the first such entry may end with younger records: it is kept.
+        // Keep the interval before the first such entry: it may end with younger records.
         let at = self.sparse.partition_point(|entry| entry.time_ms < time_ms).saturating_sub(1);
         self.sparse.get(at).map(|entry| entry.offset)
     }
 
-    /// Start of the first interval from which at most so many bytes of rows lead to the end; the last interval always
-    /// stays, and of a publish that does not fit all: its rows would go, and their disk space only with the last of them.
+    /// First offset of the longest run of intervals at the end of the log with at most `bytes_max` bytes of rows. The
+    /// last interval always stays. A publish that does not fit stays as a whole: the disk space of its rows is freed
+    /// only with the last of them.
     pub fn first_within(&self, bytes_max: u64) -> Option<u64> {
         let at = self.sparse.partition_point(|entry| self.rows_bytes - entry.rows_bytes > bytes_max);
         let before = at.checked_sub(1).and_then(|before| self.sparse.get(before));
         let fitting = self.sparse.get(at);
         let (bytes, rows_bytes) =
             fitting.map_or((self.bytes, self.rows_bytes), |entry| (entry.bytes, entry.rows_bytes));
-        // More rows than bytes: some of them lie further ahead.
+        // More bytes of rows than of records: some rows lie in earlier records.
         let publish = before.filter(|entry| rows_bytes - entry.rows_bytes > bytes - entry.bytes);
         publish.or(fitting).or(self.sparse.back()).map(|entry| entry.offset)
     }
 
-    /// True if a record of this number can stand at `position`: between the known ones before and behind it.
+    /// True if a record of this number can stand at `position`, between the indexed records before and after it.
     pub fn brackets(&self, record: u64, position: Position) -> bool {
         let fits = |list: &VecDeque<Entry>| {
             let behind = list.partition_point(|entry| entry.record <= record);
@@ -222,14 +227,13 @@ impl Index {
         self.sparse.front().is_some_and(|first| first.record <= record) && fits(&self.sparse) && fits(&self.tail)
     }
 
-    /// Give back the dense tail, which a partition without new records does not need: reads find the same by a walk of one
-    /// interval at most.
-    pub fn rest(&mut self) {
+    /// Free the dense tail, which a partition without new records does not need: reads walk one interval instead.
+    pub fn trim_memory(&mut self) {
         self.tail = VecDeque::new();
         self.sparse.shrink_to_fit();
     }
 
-    /// Give back nearly all, at the price of long walks: at most `entries` sparse ones stay.
+    /// Free nearly everything, at the price of long walks: at most `entries` sparse entries stay.
     pub fn shrink(&mut self, entries: usize) {
         while self.sparse.len() > entries.max(2) {
             let last = self.sparse.len() - 1;
@@ -245,7 +249,7 @@ impl Index {
     }
 
     /// # Panics
-    /// When entries are out of order or beyond the log's end.
+    /// If entries are out of order or after the log's end.
     pub fn check(&self, name: &(impl std::fmt::Display + ?Sized), next_record: u64) {
         for list in [&self.sparse, &self.tail] {
             let is_sorted = list.iter().is_sorted_by(|one, next| {
@@ -264,7 +268,7 @@ impl Index {
         );
     }
 
-    /// Memory that the entries take.
+    /// Bytes of memory of the entries.
     pub fn memory_bytes(&self) -> usize {
         (self.sparse.capacity() + self.tail.capacity()) * size_of::<Entry>()
     }

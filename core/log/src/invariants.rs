@@ -1,4 +1,4 @@
-//! What must hold between any two steps of the engine, said once: for assertions of tests and of the simulator.
+//! Invariants that hold between any two steps of the engine, as assertions for tests and the simulator.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use crate::partition::PartitionLog;
 use crate::shard::Shard;
 
-/// Written only when something is broken.
-struct Name(u64, u64);
+/// Formatted only when an invariant is broken.
+struct PartitionName(u64, u64);
 
-impl fmt::Display for Name {
+impl fmt::Display for PartitionName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "topic {} partition {}", self.0, self.1)
     }
@@ -20,7 +20,7 @@ impl fmt::Display for Name {
 /// # Panics
 /// On the first invariant that does not hold; the message names it.
 pub fn check_invariants<'a>(shards: &[Shard], partitions: impl Iterator<Item = &'a PartitionLog>) {
-    // A list: this runs behind every step of a simulation, and a set of many files would be most of its time.
+    // A sorted list: this runs after every step of a simulation, and a set of many files would take most of its time.
     let mut files: Vec<u64> = shards.iter().flat_map(|shard| shard.space.files.keys().copied()).collect();
     files.sort_unstable();
     let twice = files.windows(2).find(|pair| pair[0] == pair[1]).and_then(<[u64]>::first);
@@ -29,38 +29,38 @@ pub fn check_invariants<'a>(shards: &[Shard], partitions: impl Iterator<Item = &
         let waiting = shard.sealed.iter().chain(&shard.open).map(|group| group.number);
         let first = shard.durable_group + 1 + u64::from(shard.is_writing && shard.durable_group + 1 < shard.next_group);
         for (number, expected) in waiting.zip(first..) {
-            // A job without a group may be under way: then the first one waits still.
+            // A job without a group may be under way: the first group still waits then.
             assert!(number == expected || number + 1 == expected, "L2: group {number} waits, {expected} is next");
         }
         assert!(shard.space.has_what_spare_names(), "L7: a spare's name speaks of a segment that is gone");
-        if let Some(current) = &shard.space.current {
+        if let Some(open_file) = &shard.space.open_file {
             assert!(
-                current.end <= current.capacity,
+                open_file.end <= open_file.capacity,
                 "a file of {} bytes is filled to {}",
-                current.capacity,
-                current.end
+                open_file.capacity,
+                open_file.end
             );
-            assert!(shard.space.files.contains_key(&current.pin.number), "L5: the open file is not held");
+            assert!(shard.space.files.contains_key(&open_file.pin.number), "L5: the open file is not held");
         }
     }
     let mut seen = BTreeSet::new();
     for log in partitions {
-        let name = Name(log.topic, log.partition);
+        let name = PartitionName(log.topic, log.partition);
         assert!(seen.insert((log.topic, log.partition)), "{name} is there twice");
-        assert!(log.start_offset <= log.head.next_offset, "{name}: log start {} is behind its end", log.start_offset);
-        assert!(log.start_offset_durable <= log.head.next_offset.max(log.start_offset), "{name}: durable log start");
+        assert!(log.start_offset <= log.end.next_offset, "{name}: log start {} is behind its end", log.start_offset);
+        assert!(log.start_offset_durable <= log.end.next_offset.max(log.start_offset), "{name}: durable log start");
         assert!(
-            log.touches.is_sorted_by(|one, next| one.pin.number < next.pin.number),
+            log.file_uses.is_sorted_by(|one, next| one.pin.number < next.pin.number),
             "L3: {name} went back in files"
         );
-        for touch in &log.touches {
+        for file_use in &log.file_uses {
             assert!(
-                files.binary_search(&touch.pin.number).is_ok(),
+                files.binary_search(&file_use.pin.number).is_ok(),
                 "L5: {name} needs file {}, which is gone",
-                touch.pin.number
+                file_use.pin.number
             );
         }
-        assert!(log.states.is_sorted(), "{name}: states {:?}", log.states);
-        log.index.check(&name, log.head.next_record);
+        assert!(log.state_records.is_sorted(), "{name}: states {:?}", log.state_records);
+        log.index.check(&name, log.end.next_record);
     }
 }

@@ -1,4 +1,4 @@
-//! What a reader is asked to do, with the pins that keep its files in place. Made by the engine out of the index.
+//! Read plans: what a reader has to read, with pins that keep its files. The engine makes them from the index.
 
 use std::sync::Arc;
 
@@ -9,50 +9,50 @@ use crate::position::Position;
 
 /// Where a read begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
-    /// The record that holds this row, or the next one with rows.
+pub enum ReadFrom {
+    /// The record with this row, or the next one with rows.
     Offset(u64),
-    /// This record, whatever its kind: every log kind is returned (copy by record number).
+    /// This record of any log kind, and all after it: a copy by record number.
     Record(u64),
-    /// Staged records from this number on, and nothing else.
+    /// Staged records from this number on, and no others.
     Staged(u64),
     /// The first record with rows at or after this time.
     Time(u64),
 }
 
-/// The position is not in this log.
+/// Why there is nothing to read at the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// Below the log start.
     Retained { start_offset: u64 },
     /// Above the end.
     Beyond { end_offset: u64 },
-    /// Nothing to read up to the mark.
+    /// No rows below the mark.
     Empty,
     /// The partition is quarantined or dropped.
     Closed,
 }
 
-/// One stretch between two known records of the partition: the first one is in it, the second is not unless it is the
-/// log's last one.
+/// The records between two indexed ones. The first one belongs to it; the second does not, unless it is the log's last
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hop {
+pub(crate) struct Interval {
     pub from: Position,
     pub until: Position,
     pub from_record: u64,
     pub until_record: u64,
-    /// Bytes of the partition in it.
+    /// Bytes of the partition in the interval.
     pub bytes: u64,
-    /// Offset at which the next stretch begins.
+    /// First offset of the next interval.
     pub until_offset: u64,
 }
 
-/// One read of one partition. `Send`; holds its files against recycling until dropped.
+/// One read of one partition. It is `Send` and keeps its files until it is dropped.
 #[derive(Debug)]
 pub struct ReadPlan {
     pub topic: u64,
     pub partition: u64,
-    pub from: From,
+    pub from: ReadFrom,
     /// Rows below are not returned.
     pub start_offset: u64,
     /// Rows from here on are not returned.
@@ -60,116 +60,123 @@ pub struct ReadPlan {
     pub bytes_max: usize,
     /// 0 = no limit.
     pub rows_max: u64,
-    /// Records lie behind the mark, which may not be written yet.
+    /// Records after the mark exist that may not be written yet.
     pub(crate) is_open: bool,
-    /// Only the header of the first wanted record, which then names its own place as `previous_position`.
+    /// Return only the header of the first wanted record, with the record's own position as `previous_position`.
     pub head_only: bool,
-    pub(crate) hops: Vec<Hop>,
+    pub(crate) intervals: Vec<Interval>,
     pub(crate) pins: Vec<FilePin>,
     pub(crate) _reader: Arc<()>,
 }
 
-/// Hops in one plan: 32 MiB of answer are 512 intervals.
-const HOPS_MAX: usize = 1024;
+/// Intervals in one plan: 32 MiB of answer are 512.
+const INTERVALS_MAX: usize = 1024;
 
 impl ReadPlan {
-    /// Whether a stretch leads across the mark, or up to it from records that may not be written yet. The index has an
-    /// entry in each file, so what is wanted of it lies in the file that it begins in.
-    pub(crate) fn is_open(&self, hop: &Hop) -> bool {
-        self.is_open && hop.until_offset >= self.until_offset
+    /// True if the interval crosses the mark, or ends at it with records that may not be written yet. The index has an
+    /// entry in each file, so the wanted part lies in the file in which the interval begins.
+    pub(crate) fn is_open(&self, interval: &Interval) -> bool {
+        self.is_open && interval.until_offset >= self.until_offset
     }
 }
 
 impl PartitionLog {
-    /// Where to read from `from` on, below the mark `until_offset`, about `bytes_max` bytes and `rows_max` rows (0
-    /// = any).
+    /// Plan a read from `from` on, below the mark `until_offset`, of about `bytes_max` bytes and `rows_max` rows (0 =
+    /// any).
     ///
     /// # Errors
-    /// [`PlanError`] when the position is not in this log or nothing is there to read.
-    pub fn plan(&self, from: From, until_offset: u64, bytes_max: usize, rows_max: u64) -> Result<ReadPlan, PlanError> {
+    /// [`PlanError`] if the position is not in this log, or nothing can be read there.
+    pub fn plan(
+        &self,
+        from: ReadFrom,
+        until_offset: u64,
+        bytes_max: usize,
+        rows_max: u64,
+    ) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
-        let until_offset = until_offset.min(self.head.next_offset);
+        let until_offset = until_offset.min(self.end.next_offset);
         match from {
-            From::Offset(offset) if offset < self.start_offset => {
+            ReadFrom::Offset(offset) if offset < self.start_offset => {
                 return Err(PlanError::Retained { start_offset: self.start_offset });
             }
-            From::Offset(offset) if offset > self.head.next_offset => {
-                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            ReadFrom::Offset(offset) if offset > self.end.next_offset => {
+                return Err(PlanError::Beyond { end_offset: self.end.next_offset });
             }
-            From::Record(record) | From::Staged(record) if record > self.head.next_record => {
-                return Err(PlanError::Beyond { end_offset: self.head.next_offset });
+            ReadFrom::Record(record) | ReadFrom::Staged(record) if record > self.end.next_record => {
+                return Err(PlanError::Beyond { end_offset: self.end.next_offset });
             }
-            From::Record(record) | From::Staged(record)
+            ReadFrom::Record(record) | ReadFrom::Staged(record)
                 if self.index.first_record().is_none_or(|first| record < first) =>
             {
                 return Err(PlanError::Retained { start_offset: self.start_offset });
             }
-            From::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
-            From::Time(_) if self.start_offset >= until_offset => return Err(PlanError::Empty),
+            ReadFrom::Offset(offset) if offset >= until_offset => return Err(PlanError::Empty),
+            ReadFrom::Time(_) if self.start_offset >= until_offset => return Err(PlanError::Empty),
             _ => {}
         }
         let start = self.start_offset;
         let entries = self.index.from(|entry: &Entry| match from {
-            From::Offset(offset) => entry.offset <= offset,
-            From::Record(record) | From::Staged(record) => entry.record <= record,
-            From::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
+            ReadFrom::Offset(offset) => entry.offset <= offset,
+            ReadFrom::Record(record) | ReadFrom::Staged(record) => entry.record <= record,
+            ReadFrom::Time(time_ms) => entry.time_ms < time_ms || entry.offset < start,
         });
         let mut entries = entries.peekable();
         if entries.peek().is_some_and(|first| first.offset >= until_offset) {
             return Err(PlanError::Empty);
         }
-        let mut hops = self.hops(entries, bytes_max);
-        // What lies behind the mark may not be written yet; its file may not even be there.
-        if let Some(last) = hops.iter().position(|hop| hop.until_offset >= until_offset) {
-            hops.truncate(last + 1);
+        let mut intervals = self.intervals(entries, bytes_max);
+        // Records after the mark may not be written yet; even their file may not exist.
+        if let Some(last) = intervals.iter().position(|interval| interval.until_offset >= until_offset) {
+            intervals.truncate(last + 1);
         }
-        self.plan_of(from, hops, until_offset, bytes_max, rows_max)
+        self.plan_of(from, intervals, until_offset, bytes_max, rows_max)
     }
 
-    /// Where to read log records of every kind from number `from` on, below `until_record`, about `bytes_max` bytes.
-    /// What is not durable yet is left out by that bound: it is not in the file. May end before it.
+    /// Plan a read of log records of every kind, from number `from` on and below `until_record`, of about `bytes_max`
+    /// bytes. The caller bounds it by the last durable record: others are not in the file. The plan may end earlier.
     ///
     /// # Errors
-    /// As [`Self::plan`]; `Empty` also while the index knows no durable record behind `from`.
+    /// As [`Self::plan`]; `Empty` also if the index has no durable record after `from`.
     pub fn plan_records(&self, from: u64, until_record: u64, bytes_max: usize) -> Result<ReadPlan, PlanError> {
         if self.damage.is_some() || self.dropped {
             return Err(PlanError::Closed);
         }
-        let until_record = until_record.min(self.head.next_record);
-        if self.index.first_record().is_none_or(|first| from < first) && from < self.head.next_record {
+        let until_record = until_record.min(self.end.next_record);
+        if self.index.first_record().is_none_or(|first| from < first) && from < self.end.next_record {
             return Err(PlanError::Retained { start_offset: self.start_offset });
         }
         if from >= until_record {
             return Err(PlanError::Empty);
         }
         let entries = self.index.from(|entry: &Entry| entry.record <= from);
-        let mut hops = self.hops(entries.take_while(|entry| entry.record < until_record), bytes_max);
-        if let Some(last) = hops.last_mut()
+        let mut intervals = self.intervals(entries.take_while(|entry| entry.record < until_record), bytes_max);
+        if let Some(last) = intervals.last_mut()
             && last.until_record > until_record
         {
-            // It would lead to the log's last record, which may not be written yet: only its own first record is.
+            // The interval would end at the log's last record, which may not be written yet: read only its first
+            // record.
             (last.until, last.until_record, last.bytes) = (last.from, last.from_record + 1, 0);
         }
-        if hops.last().is_none_or(|last| last.until_record <= from) {
+        if intervals.last().is_none_or(|last| last.until_record <= from) {
             return Err(PlanError::Empty);
         }
-        self.plan_of(From::Record(from), hops, u64::MAX, bytes_max, 0)
+        self.plan_of(ReadFrom::Record(from), intervals, u64::MAX, bytes_max, 0)
     }
 
     fn plan_of(
         &self,
-        from: From,
-        hops: Vec<Hop>,
+        from: ReadFrom,
+        intervals: Vec<Interval>,
         until_offset: u64,
         bytes_max: usize,
         rows_max: u64,
     ) -> Result<ReadPlan, PlanError> {
-        let (Some(first), Some(last)) = (hops.first(), hops.last()) else { return Err(PlanError::Empty) };
+        let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Err(PlanError::Empty) };
         let files = first.from.file()..=last.until.file();
-        let pins = self.touches.iter().filter(|touch| files.contains(&touch.pin.number));
-        let pins = pins.map(|touch| touch.pin.clone()).collect();
+        let pins = self.file_uses.iter().filter(|file_use| files.contains(&file_use.pin.number));
+        let pins = pins.map(|file_use| file_use.pin.clone()).collect();
         let (topic, partition, start_offset) = (self.topic, self.partition, self.start_offset);
         Ok(ReadPlan {
             topic,
@@ -179,37 +186,37 @@ impl PartitionLog {
             until_offset,
             bytes_max,
             rows_max,
-            is_open: until_offset < self.head.next_offset,
+            is_open: until_offset < self.end.next_offset,
             head_only: false,
-            hops,
+            intervals,
             pins,
             _reader: self.readers.clone(),
         })
     }
 
-    fn hops(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Hop> {
-        let mut hops: Vec<Hop> = Vec::new();
+    fn intervals(&self, entries: impl Iterator<Item = Entry>, bytes_max: usize) -> Vec<Interval> {
+        let mut intervals: Vec<Interval> = Vec::new();
         let mut bytes = 0;
         let mut entries = entries.peekable();
         while let Some(entry) = entries.next() {
             let next = entries.peek();
-            let hop = Hop {
+            let interval = Interval {
                 from: entry.position,
-                until: next.map_or(self.head.last_position, |next| next.position),
+                until: next.map_or(self.end.last_position, |next| next.position),
                 from_record: entry.record,
-                until_record: next.map_or(self.head.next_record, |next| next.record),
+                until_record: next.map_or(self.end.next_record, |next| next.record),
                 bytes: next.map_or(self.index.bytes(), |next| next.bytes) - entry.bytes,
-                until_offset: next.map_or(self.head.next_offset, |next| next.offset),
+                until_offset: next.map_or(self.end.next_offset, |next| next.offset),
             };
-            hops.push(hop);
-            // The first hop begins before the wanted record: it may hold next to nothing of the answer.
-            if hops.len() > 1 {
-                bytes += hop.bytes;
+            intervals.push(interval);
+            // The first interval begins before the wanted record and may hold almost nothing of the answer.
+            if intervals.len() > 1 {
+                bytes += interval.bytes;
             }
-            if bytes >= bytes_max as u64 || hops.len() == HOPS_MAX {
+            if bytes >= bytes_max as u64 || intervals.len() == INTERVALS_MAX {
                 break;
             }
         }
-        hops
+        intervals
     }
 }

@@ -1,21 +1,21 @@
-//! Where a record begins: file number and byte position in one word, as back-links store it.
+//! Position of a record: file number and byte position in one word, as back-links store it.
 
-/// `file number << 40 | position / 64`; 0 = nowhere.
+/// `file number << 40 | position / 64`; 0 = none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
-/// Bits of the position within the file: 2^40 * 64 bytes = 64 TiB, far above any segment.
+/// Bits of the position in the file: 2^40 * 64 bytes = 64 TiB, far above any segment.
 const BITS: u32 = 40;
-/// Greatest file number that fits: 16 million files of 256 MiB are 4 PiB written by one store.
+/// Greatest file number: 16 million files of 256 MiB are 4 PiB written by one store.
 pub const FILE_NUMBER_MAX: u64 = (1 << (64 - BITS)) - 1;
 
 impl Position {
     pub const NOWHERE: Self = Self(0);
 
-    /// The position `bytes`, a multiple of 64, of a file.
+    /// The position at `bytes`, a multiple of 64, of a file.
     ///
     /// # Panics
-    /// On a position between multiples of 64 or a file number above [`FILE_NUMBER_MAX`]: a defect of the caller.
+    /// If `bytes` is no multiple of 64, or the file number is above [`FILE_NUMBER_MAX`]: a defect of the caller.
     #[must_use]
     pub const fn new(file: u64, bytes: u64) -> Self {
         assert!(bytes.is_multiple_of(64) && file > 0 && file <= FILE_NUMBER_MAX);

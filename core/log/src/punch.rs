@@ -1,36 +1,37 @@
-//! Space of a dropped partition, given back before its files can go: holes where its large bodies were.
+//! Punch holes into files to free the space of large bodies of a dropped partition before the files can be removed.
 //!
-//! Headers stay, so that recovery still walks the file; it finds bodies that are not what they were, and the drop
-//! record behind them that says why. Nothing is synced: a hole that a crash undoes is space, not data.
+//! Headers stay, so recovery can still walk the file. It finds damaged bodies, and a drop record after them that
+//! explains them. Nothing is synced: if a crash undoes a hole, space is lost, but no data.
 
 use crate::files::FilePin;
-use crate::head::is_log;
+use crate::log_end::is_log;
 use crate::partition::PartitionLog;
 use crate::position::Position;
 use crate::reader::Reader;
 use crate::storage::{Storage, StorageError};
 
-/// Below this a hole gives back next to nothing and costs a call.
+/// A smaller hole frees almost nothing and costs a call.
 const HOLE_BYTES_MIN: u64 = 16 << 10;
-/// Bytes that a walk from header to header loads at once.
+/// Bytes that a walk from header to header loads at a time.
 const AHEAD_BYTES: u64 = 64 << 10;
 const ALIGN: u64 = 4096;
 
-/// Bodies to punch: all of one dropped partition.
+/// The bodies of one dropped partition.
 #[derive(Debug)]
 pub struct PunchPlan {
     pub topic: u64,
     pub partition: u64,
-    /// Where it was dropped: what stands behind is of another life of the partition on this store.
+    /// Position of the drop: records after it belong to a later log of the same partition.
     until: Position,
-    /// Only in groups before this durable one. Of a shard's last group a start cannot tell holes from a torn end: it would
-    /// be cut, with what others had in it.
+    /// Punch only in groups before this durable one. In a shard's last group recovery cannot tell holes from a torn
+    /// end: it would cut the group, with records of other partitions.
     before_group: u64,
     pins: Vec<FilePin>,
 }
 
 impl PunchPlan {
-    /// The same, one file each: a walk through one takes as long as reading it, and reads wait meanwhile.
+    /// Split the plan into one for each file: a walk through one file takes as long as reading it, and reads wait
+    /// meanwhile.
     pub fn files(self) -> impl Iterator<Item = Self> {
         let Self { topic, partition, until, before_group, pins } = self;
         pins.into_iter().map(move |pin| Self { topic, partition, until, before_group, pins: vec![pin] })
@@ -38,32 +39,31 @@ impl PunchPlan {
 }
 
 impl PartitionLog {
-    /// What a reader thread may punch once the drop is durable and nobody reads the partition any more; before that
-    /// `None`.
-    /// `durable_group`: of its shard. Ask before `retain` lets go of the files.
+    /// The bodies that a reader thread may punch; `None` until the drop is durable and all reads of the partition have
+    /// ended. `durable_group` is that of the partition's shard. Call it before `retain` releases the files.
     pub fn punch_plan(&self, durable_group: u64) -> Option<PunchPlan> {
-        let (before_group, _) = *self.states.last()?;
+        let (before_group, _) = *self.state_records.last()?;
         if !self.dropped || before_group > durable_group || self.is_read() {
             return None;
         }
-        let pins = self.touches.iter().map(|touch| touch.pin.clone()).collect();
+        let pins = self.file_uses.iter().map(|file_use| file_use.pin.clone()).collect();
         let (topic, partition, until) = (self.topic, self.partition, self.dropped_at);
         Some(PunchPlan { topic, partition, until, before_group, pins })
     }
 }
 
 impl<S: Storage> Reader<S> {
-    /// Punch the bodies; returns the bytes given back.
+    /// Punch the bodies; returns the bytes freed.
     ///
     /// # Errors
-    /// [`StorageError`]; what was punched before stays punched.
+    /// [`StorageError`]; holes punched before it stay.
     pub fn punch(&mut self, plan: &PunchPlan) -> Result<u64, StorageError> {
         self.window.refresh();
         let mut given = 0;
         for pin in &plan.pins {
             self.window.open(pin)?;
             let mut position = Position::new(pin.number, ALIGN);
-            // To the first position without a sound header: the file's end, or damage that is left alone.
+            // Stop at the first position without a valid header: the end of the file, or damage, which stays as it is.
             while let Some(header) = self.window.header(position, position.bytes() + AHEAD_BYTES)? {
                 if position >= plan.until || header.group >= plan.before_group {
                     break;

@@ -1,41 +1,41 @@
-//! Executes read plans on a reader thread: finds the partition's records and copies them out, checked.
+//! Execute read plans on a reader thread: find the partition's records, check them, copy them out.
 //!
-//! Between two indexed records the reader walks forward over the file where the partition's records lie close
-//! together, and back along `previous_position` where other partitions' records fill the space between them.
+//! Between two indexed records the reader chooses between two walks. Where the partition's records lie close together
+//! it walks forward through the file. Where records of other partitions lie between them it walks back along
+//! `previous_position`.
 
 use ringfence_buffer::Block;
 use ringfence_wire::{BODY_ALIGN_BYTES, RecordHeader, RecordKind, align_up};
 
-use crate::head::{is_log, offsets_of};
-use crate::plan::{From, Hop, ReadPlan};
+use crate::log_end::{is_log, offsets_of};
+use crate::plan::{Interval, ReadFrom, ReadPlan};
 use crate::position::{Position, segment_name};
 use crate::report::Damage;
 use crate::storage::{Storage, StorageError};
 use crate::window::Window;
 
-/// Walk forward when at most this many foreign bytes come with each own one: a window of 1 MiB costs about as much as
-/// eight reads of a block.
+/// Walk forward if at most this many bytes of other partitions come with each of its own: a window of 1 MiB costs about
+/// as much as eight reads of a block.
 const FOREIGN_MAX: u64 = 8;
-/// ... and no more than this of them with each own record: by that measure it is what a read of its own costs.
+/// Also at most this many bytes of others with each record: as much as a read of its own costs.
 const FOREIGN_BYTES_MAX: u64 = 128 << 10;
-/// In the file a record may span so much more than in the answer, so that what follows begins with a block.
+/// A record may span this much more in the file than in the answer, so that the next one begins at a block.
 const PADDING_MAX: u64 = 4096;
-/// What is dense within so little is not worth a look back.
+/// Shorter intervals are always walked forward.
 const DENSE_BYTES: u64 = 1 << 20;
-/// A look at one header by a back-link.
-const LOOK_BYTES: u64 = 4096;
+/// Bytes read for one header on a walk back.
+const HEADER_READ_BYTES: u64 = 4096;
 
-/// What one read found: whole records behind one another in the block, each at a multiple of 64; the next one
-/// begins at
-/// `align_up(192 + body_bytes, 64)`, which `span_bytes` says too.
+/// The result of one read: whole records in the block, each at a multiple of 64. The next record begins at
+/// `align_up(192 + body_bytes, 64)`, which `span_bytes` also says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadDone {
     pub bytes: usize,
     pub rows: u64,
     pub records: u32,
-    /// Offset of the first row in the first record; `next_offset` when there is none.
+    /// Offset of the first row in the first record; `next_offset` without records.
     pub first_offset: u64,
-    /// Where the next read goes on.
+    /// Offset at which the next read continues.
     pub next_offset: u64,
     pub next_record: u64,
     /// Owner epoch of the last record.
@@ -44,35 +44,35 @@ pub struct ReadDone {
     pub first_time_ms: u64,
 }
 
-/// Why a read failed; nothing in the block counts.
+/// Why a read failed; the contents of the block are undefined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
     Storage(StorageError),
-    /// The bytes are not what was written; behind the damage the log goes on at `resume_offset`.
+    /// The bytes differ from what was written. After the damage the log continues at `resume_offset`.
     Damaged {
         damage: Box<Damage>,
         resume_offset: u64,
     },
-    /// The first record alone is larger than the block: ask again with one of this size.
+    /// The first record alone is larger than the block: read again with a block of this size.
     BlockTooSmall {
         bytes: usize,
     },
 }
 
-impl std::convert::From<StorageError> for ReadError {
+impl From<StorageError> for ReadError {
     fn from(error: StorageError) -> Self {
         Self::Storage(error)
     }
 }
 
-/// One reader thread's state: open files (bounded) and scratch.
+/// State of one reader thread: open files (bounded) and a buffer.
 pub struct Reader<S: Storage> {
     pub(crate) window: Window<S>,
 }
 
-enum Step {
+enum CopyOutcome {
     Skipped,
-    Taken,
+    Copied,
     Full,
 }
 
@@ -82,34 +82,37 @@ impl<S: Storage> Reader<S> {
         Self { window: Window::new(storage) }
     }
 
-    /// Close files that are gone. Until then the file system keeps their space.
+    /// Close files that were removed; until then the file system keeps their space.
     pub fn close_gone(&mut self) {
         self.window.refresh();
     }
 
-    /// Read verbatim records into `block`, up to the plan's limits and the block's length. One record that is
-    /// larger than the limit is returned alone. An empty answer says where the next read goes on.
+    /// Read records verbatim into `block`, up to the plan's limits and the block's length. A record above the limit is
+    /// returned alone. An empty result says where the next read continues.
     ///
     /// # Errors
-    /// [`ReadError`]; damage behind a first sound record is told by the read that begins there.
+    /// [`ReadError`]. Damage after a valid first record is reported by the read that begins there.
     pub fn read(&mut self, plan: &ReadPlan, block: &mut Block) -> Result<ReadDone, ReadError> {
         self.window.refresh();
         let mut done = ReadDone::default();
         (done.next_offset, done.next_record) = match plan.from {
-            From::Offset(offset) => (offset, plan.hops.first().map_or(0, |hop| hop.from_record)),
-            _ => plan.hops.first().map_or((0, 0), |hop| (plan.start_offset, hop.from_record)),
+            ReadFrom::Offset(offset) => (offset, plan.intervals.first().map_or(0, |interval| interval.from_record)),
+            _ => plan.intervals.first().map_or((0, 0), |interval| (plan.start_offset, interval.from_record)),
         };
         done.first_offset = done.next_offset;
-        for (index, hop) in plan.hops.iter().enumerate() {
-            // A stretch across the mark leads to what may not be written yet: a failure there says nothing. If it was
-            // damage below the mark, the next read tells, once the stretch is durable.
-            let is_open = plan.is_open(hop);
+        for (index, interval) in plan.intervals.iter().enumerate() {
+            // An interval across the mark may end in records that are not written yet, so a failure there is not
+            // reported. If it was damage below the mark, the next read reports it once the interval is durable.
+            let is_open = plan.is_open(interval);
             let left_bytes = block.len().min(plan.bytes_max).saturating_sub(done.bytes) as u64;
-            // One record that does not fit behind the others: no need to look at it.
-            if done.records > 0 && hop.from_record + 1 == hop.until_record && hop.bytes >= left_bytes + PADDING_MAX {
+            // A single record that does not fit after the others is not read.
+            if done.records > 0
+                && interval.from_record + 1 == interval.until_record
+                && interval.bytes >= left_bytes + PADDING_MAX
+            {
                 break;
             }
-            match self.hop(plan, hop, load_until(&plan.hops[index..], left_bytes), block, &mut done) {
+            match self.interval(plan, interval, load_until(&plan.intervals[index..], left_bytes), block, &mut done) {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(ReadError::Damaged { .. }) if done.records > 0 || is_open => break,
@@ -120,84 +123,86 @@ impl<S: Storage> Reader<S> {
         Ok(done)
     }
 
-    /// False when the answer is full.
-    fn hop(
+    /// False if the answer is full.
+    fn interval(
         &mut self,
         plan: &ReadPlan,
-        hop: &Hop,
+        interval: &Interval,
         load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
-        let is_open = plan.is_open(hop);
-        if hop.from_record + 1 == hop.until_record || is_dense(hop) || is_open {
-            match self.forward(plan, hop, load_until, block, done) {
-                // Perhaps another partition's record is damaged: then the back-links lead around it.
-                Err(ReadError::Damaged { .. }) if hop.from_record + 1 < hop.until_record && !is_open => {}
+        let is_open = plan.is_open(interval);
+        if interval.from_record + 1 == interval.until_record || is_dense(interval) || is_open {
+            match self.walk_forward(plan, interval, load_until, block, done) {
+                // A record of another partition may be damaged: back-links lead around it.
+                Err(ReadError::Damaged { .. }) if interval.from_record + 1 < interval.until_record && !is_open => {}
                 other => return other,
             }
         }
-        for position in self.back(plan, hop)? {
-            let header = self.expect(plan, hop, position, position.bytes() + LOOK_BYTES)?;
+        for position in self.walk_back(plan, interval)? {
+            let header = self.header_at(plan, interval, position, position.bytes() + HEADER_READ_BYTES)?;
             if done.records > 0 && header.record_number < done.next_record {
                 continue;
             }
-            if let Step::Full = self.take(plan, hop, position, &header, 0, block, done)? {
+            if let CopyOutcome::Full = self.copy_record(plan, interval, position, &header, 0, block, done)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn forward(
+    fn walk_forward(
         &mut self,
         plan: &ReadPlan,
-        hop: &Hop,
+        interval: &Interval,
         load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
     ) -> Result<bool, ReadError> {
-        let is_one = hop.from_record + 1 == hop.until_record;
-        let mut position = hop.from;
+        let is_one = interval.from_record + 1 == interval.until_record;
+        let mut position = interval.from;
         loop {
-            // Among several records nothing says where the next one is: the whole stretch is walked.
-            let load_until = if is_one { load_until } else { load_until.max(walked_until(hop, position)) };
-            let header = self.expect(plan, hop, position, load_until)?;
+            // Among several records only a walk finds the next one: load the whole interval.
+            let load_until = if is_one { load_until } else { load_until.max(walked_until(interval, position)) };
+            let header = self.header_at(plan, interval, position, load_until)?;
             let is_ours = header.topic == plan.topic && header.partition == plan.partition && is_log(header.kind);
-            // A record that a truncation cut off may still lie here: its number is not below the next stretch's.
-            if is_ours && header.record_number < hop.until_record {
-                if let Step::Full = self.take(plan, hop, position, &header, load_until, block, done)? {
+            // A truncated record may still lie here; its number is not below the next interval's.
+            if is_ours && header.record_number < interval.until_record {
+                if let CopyOutcome::Full =
+                    self.copy_record(plan, interval, position, &header, load_until, block, done)?
+                {
                     return Ok(false);
                 }
-                if header.record_number + 1 == hop.until_record {
+                if header.record_number + 1 == interval.until_record {
                     return Ok(true);
                 }
             }
             position = Position::new(position.file(), position.bytes() + u64::from(header.span_bytes));
-            if position > hop.until {
-                return Err(damaged(plan, hop, hop.until, "the log's records do not lead here"));
+            if position > interval.until {
+                return Err(damaged(plan, interval, interval.until, "the log's records do not lead to this position"));
             }
         }
     }
 
-    /// Positions of the hop's records, in order, found from its end.
-    fn back(&mut self, plan: &ReadPlan, hop: &Hop) -> Result<Vec<Position>, ReadError> {
+    /// Positions of the interval's records in order, found from its end.
+    fn walk_back(&mut self, plan: &ReadPlan, interval: &Interval) -> Result<Vec<Position>, ReadError> {
         let mut positions = Vec::new();
-        let mut position = hop.until;
+        let mut position = interval.until;
         loop {
-            let header = self.expect(plan, hop, position, position.bytes() + LOOK_BYTES)?;
+            let header = self.header_at(plan, interval, position, position.bytes() + HEADER_READ_BYTES)?;
             if header.topic != plan.topic || header.partition != plan.partition {
-                return Err(damaged(plan, hop, position, "a back-link leads to another partition"));
+                return Err(damaged(plan, interval, position, "a back-link leads to another partition"));
             }
-            if header.record_number < hop.until_record {
+            if header.record_number < interval.until_record {
                 positions.push(position);
             }
-            if header.record_number <= hop.from_record {
+            if header.record_number <= interval.from_record {
                 break;
             }
             let before = Position(header.previous_position);
-            if before >= position || before < hop.from {
-                return Err(damaged(plan, hop, position, "its back-link does not lead to the record before"));
+            if before >= position || before < interval.from {
+                return Err(damaged(plan, interval, position, "the back-link does not lead to the record before"));
             }
             position = before;
         }
@@ -205,37 +210,43 @@ impl<S: Storage> Reader<S> {
         Ok(positions)
     }
 
-    fn expect(&mut self, plan: &ReadPlan, hop: &Hop, at: Position, load_until: u64) -> Result<RecordHeader, ReadError> {
+    fn header_at(
+        &mut self,
+        plan: &ReadPlan,
+        interval: &Interval,
+        at: Position,
+        load_until: u64,
+    ) -> Result<RecordHeader, ReadError> {
         self.window.open_one_of(&plan.pins, at.file())?;
         let header = self.window.header(at, load_until)?;
         header
             .filter(|header| header.span_bytes as usize >= RecordHeader::SIZE && header.span_bytes.is_multiple_of(64))
-            .ok_or_else(|| damaged(plan, hop, at, "the record header is damaged"))
+            .ok_or_else(|| damaged(plan, interval, at, "the record header is damaged"))
     }
 
     /// Copy the record if it belongs to the answer.
     #[allow(clippy::too_many_arguments)]
-    fn take(
+    fn copy_record(
         &mut self,
         plan: &ReadPlan,
-        hop: &Hop,
+        interval: &Interval,
         position: Position,
         header: &RecordHeader,
         load_until: u64,
         block: &mut Block,
         done: &mut ReadDone,
-    ) -> Result<Step, ReadError> {
+    ) -> Result<CopyOutcome, ReadError> {
         let end_offset = header.first_offset + offsets_of(header);
-        // A publish record stands for the rows that it gives offsets to.
+        // A publish record stands for the rows to which it gives offsets.
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Publish as u8;
         let is_wanted = match plan.from {
-            From::Offset(offset) => is_rows && end_offset > offset,
-            From::Record(record) => header.record_number >= record,
-            From::Staged(record) => header.kind == RecordKind::Staged as u8 && header.record_number >= record,
-            From::Time(time_ms) => is_rows && header.time_ms >= time_ms && end_offset > plan.start_offset,
+            ReadFrom::Offset(offset) => is_rows && end_offset > offset,
+            ReadFrom::Record(record) => header.record_number >= record,
+            ReadFrom::Staged(record) => header.kind == RecordKind::Staged as u8 && header.record_number >= record,
+            ReadFrom::Time(time_ms) => is_rows && header.time_ms >= time_ms && end_offset > plan.start_offset,
         };
         if end_offset > plan.until_offset {
-            return Ok(Step::Full);
+            return Ok(CopyOutcome::Full);
         }
         if !is_wanted {
             if done.records == 0 {
@@ -243,10 +254,10 @@ impl<S: Storage> Reader<S> {
                 done.next_offset = done.next_offset.max(end_offset);
                 done.first_offset = done.next_offset;
             }
-            return Ok(Step::Skipped);
+            return Ok(CopyOutcome::Skipped);
         }
         if plan.head_only {
-            return Ok(take_head(position, header, block, done));
+            return Ok(copy_header(position, header, block, done));
         }
         let bytes = align_up(RecordHeader::SIZE + header.body_bytes as usize, BODY_ALIGN_BYTES);
         let rows = if is_rows { u64::from(header.rows) } else { 0 };
@@ -254,13 +265,13 @@ impl<S: Storage> Reader<S> {
             || (plan.rows_max > 0 && done.rows + rows > plan.rows_max)
         {
             if done.records > 0 {
-                return Ok(Step::Full);
+                return Ok(CopyOutcome::Full);
             }
             if bytes > block.len() {
                 return Err(ReadError::BlockTooSmall { bytes });
             }
         }
-        self.copy(plan, hop, position, header, load_until, &mut block[done.bytes..done.bytes + bytes])?;
+        self.copy(plan, interval, position, header, load_until, &mut block[done.bytes..done.bytes + bytes])?;
         if done.records == 0 {
             (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
         }
@@ -269,13 +280,13 @@ impl<S: Storage> Reader<S> {
         done.records += 1;
         (done.next_offset, done.next_record) = (end_offset, header.record_number + 1);
         done.owner_epoch = header.owner_epoch;
-        Ok(Step::Taken)
+        Ok(CopyOutcome::Copied)
     }
 
     fn copy(
         &mut self,
         plan: &ReadPlan,
-        hop: &Hop,
+        interval: &Interval,
         position: Position,
         header: &RecordHeader,
         load_until: u64,
@@ -287,12 +298,12 @@ impl<S: Storage> Reader<S> {
         let (mut filled, end) = (RecordHeader::SIZE, RecordHeader::SIZE + header.body_bytes as usize);
         let mut crc = 0;
         while filled < end {
-            // In steps of 64, so that a position can name where the step begins.
+            // In steps of 64, so that a position can name the beginning of each step.
             let least = (end - filled).min(BODY_ALIGN_BYTES);
             let from = Position::new(position.file(), position.bytes() + filled as u64);
             let bytes = self.window.bytes(from, least, load_until.max(position.bytes() + end as u64))?;
             if bytes.len() < least {
-                return Err(damaged(plan, hop, position, "the file ends within the body"));
+                return Err(damaged(plan, interval, position, "the file ends within the body"));
             }
             let length = if bytes.len() >= end - filled { end - filled } else { bytes.len() / 64 * 64 };
             crc = crc32c::crc32c_append(crc, &bytes[..length]);
@@ -300,59 +311,59 @@ impl<S: Storage> Reader<S> {
             filled += length;
         }
         out[end..].fill(0);
-        if crc == header.body_crc { Ok(()) } else { Err(damaged(plan, hop, position, "the body is damaged")) }
+        if crc == header.body_crc { Ok(()) } else { Err(damaged(plan, interval, position, "the body is damaged")) }
     }
 }
 
-/// Where loading ahead ends, as a place in the first stretch's file: with the stretches behind it that lie there and are
-/// dense, and not behind what `left_bytes` of the answer can take.
-fn load_until(hops: &[Hop], left_bytes: u64) -> u64 {
-    let Some(first) = hops.first() else { return 0 };
+/// Position in the first interval's file up to which to load ahead: over the following intervals in that file if they
+/// are dense, and not beyond `left_bytes` of answer.
+fn load_until(intervals: &[Interval], left_bytes: u64) -> u64 {
+    let Some(first) = intervals.first() else { return 0 };
     let (mut own, mut records, mut end) = (0, 0, first.from.bytes());
-    for hop in hops.iter().take_while(|hop| hop.until.file() == first.from.file()) {
+    for interval in intervals.iter().take_while(|interval| interval.until.file() == first.from.file()) {
         if own >= left_bytes {
             break;
         }
-        own += hop.bytes;
-        records += hop.until_record - hop.from_record;
-        end = end.max(hop.until.bytes());
+        own += interval.bytes;
+        records += interval.until_record - interval.from_record;
+        end = end.max(interval.until.bytes());
     }
     let begin = first.from.bytes();
     let foreign = (end - begin).saturating_sub(own);
     if foreign > own.saturating_mul(FOREIGN_MAX - 1).min(records.saturating_mul(FOREIGN_BYTES_MAX)) {
         return begin + first.bytes;
     }
-    // Of a stretch with several records the first ones may lie before the answer.
+    // The first records of an interval with several may lie before the answer.
     let before = if first.from_record + 1 == first.until_record { 0 } else { first.bytes };
     let padding = records.saturating_mul(PADDING_MAX);
     begin + (end - begin).max(first.bytes).min(before + left_bytes + foreign + padding)
 }
 
-/// Where loading ends on a walk through a stretch of several records.
-fn walked_until(hop: &Hop, position: Position) -> u64 {
-    if hop.until.file() == position.file() { hop.until.bytes() } else { position.bytes() + hop.bytes }
+/// Position up to which to load on a walk through an interval of several records.
+fn walked_until(interval: &Interval, position: Position) -> u64 {
+    if interval.until.file() == position.file() { interval.until.bytes() } else { position.bytes() + interval.bytes }
 }
 
-/// True when walking forward costs less than back-links.
-fn is_dense(hop: &Hop) -> bool {
-    hop.from.file() == hop.until.file()
-        && hop.until.bytes() - hop.from.bytes() <= hop.bytes.saturating_mul(FOREIGN_MAX).max(DENSE_BYTES)
+/// True if walking forward costs less than back-links.
+fn is_dense(interval: &Interval) -> bool {
+    interval.from.file() == interval.until.file()
+        && interval.until.bytes() - interval.from.bytes() <= interval.bytes.saturating_mul(FOREIGN_MAX).max(DENSE_BYTES)
 }
 
-/// The header alone, as [`ReadPlan::head_only`] says. It ends the read.
-fn take_head(position: Position, header: &RecordHeader, block: &mut Block, done: &mut ReadDone) -> Step {
+/// Copy only the header ([`ReadPlan::head_only`]), which ends the read.
+fn copy_header(position: Position, header: &RecordHeader, block: &mut Block, done: &mut ReadDone) -> CopyOutcome {
     if done.records > 0 {
-        return Step::Full;
+        return CopyOutcome::Full;
     }
     let own = RecordHeader { previous_position: position.0, ..*header };
     block[..RecordHeader::SIZE].copy_from_slice(&own.seal());
     (done.bytes, done.records, done.owner_epoch) = (RecordHeader::SIZE, 1, header.owner_epoch);
     (done.first_offset, done.first_time_ms) = (header.first_offset, header.time_ms);
     (done.next_offset, done.next_record) = (header.first_offset + offsets_of(header), header.record_number + 1);
-    Step::Full
+    CopyOutcome::Full
 }
 
-fn damaged(plan: &ReadPlan, hop: &Hop, position: Position, why: &str) -> ReadError {
+fn damaged(plan: &ReadPlan, interval: &Interval, position: Position, why: &str) -> ReadError {
     let shard = plan.pins.iter().find(|pin| pin.number == position.file()).map_or(0, |pin| pin.shard);
     let damage = Damage {
         file: segment_name(position.file(), shard),
@@ -362,5 +373,5 @@ fn damaged(plan: &ReadPlan, hop: &Hop, position: Position, why: &str) -> ReadErr
         record_number: None,
         why: why.to_owned(),
     };
-    ReadError::Damaged { damage: Box::new(damage), resume_offset: hop.until_offset }
+    ReadError::Damaged { damage: Box::new(damage), resume_offset: interval.until_offset }
 }

@@ -1,73 +1,73 @@
-//! From groups, in order, to partitions: what recovery believes, and whom damage concerns.
+//! Rebuild partitions from scanned groups, in order: decide which records count, and attribute damage to partitions.
 //!
-//! A partition's records may begin anywhere, because retention removes files: what is missing before its first
-//! record, or between two files, counts as removed if the log start turns out to lie behind it, else as damage.
-//! Damage is decided at the end: a partition that was dropped has holes where its bodies were.
+//! A partition's records may begin at any number, because retention removes files. Records that are missing before the
+//! first one, or between two files, count as removed if they turn out to be below the log start, otherwise as damage.
+//! Damage is decided at the end, because a partition that was dropped later has holes in place of its bodies.
 
 use std::collections::HashMap;
 
 use ringfence_wire::{RecordHeader, RecordKind};
 
 use crate::files::FilePin;
-use crate::head::{PartitionHead, is_log, offsets_of};
+use crate::log_end::{LogEnd, is_log, offsets_of};
 use crate::partition::PartitionLog;
 use crate::position::{Position, segment_name};
-use crate::recover::Visitor;
 use crate::report::{Damage, Report};
-use crate::scan::{Ending, Found, Item};
-use crate::state::{LogState, read_head};
+use crate::scan::{Ending, ScannedGroup, ScannedRecord};
+use crate::state::{LogState, read_log_end};
+use crate::visitor::Visitor;
 
 #[derive(Default)]
 pub struct Rebuild {
-    partitions: HashMap<(u64, u64), Part>,
+    partitions: HashMap<(u64, u64), PartitionRebuild>,
     pub report: Report,
 }
 
-struct Part {
+struct PartitionRebuild {
     log: PartitionLog,
-    /// Records before this offset are missing: sound only if the log start is at or behind it.
+    /// Records before this offset are missing: correct only if the log start is at or after it.
     missing_before: Option<(u64, Damage)>,
     damage: Option<Damage>,
-    /// A damaged group may have held records of it: until a later record continues its chain.
+    /// A damaged group may have held records of the partition; a later record that continues its chain disproves it.
     suspicion: Option<Damage>,
 }
 
-/// One group in one file, as the functions below need it.
+/// The file of a group, and the visitor.
 struct Context<'a> {
     pin: &'a FilePin,
     visitor: &'a mut dyn Visitor,
 }
 
 impl Rebuild {
-    /// Take in the next group of the store.
-    pub fn group(&mut self, pin: &FilePin, found: &Found, visitor: &mut dyn Visitor) {
+    /// Add the next group of the store.
+    pub fn group(&mut self, pin: &FilePin, found: &ScannedGroup, visitor: &mut dyn Visitor) {
         let mut context = Context { pin, visitor };
         let mut seen: HashMap<(u64, u64), u32> = HashMap::new();
         let is_whole = found.is_whole();
-        let mut lost = Self::holes_for_anyone(found).into_iter().peekable();
-        for item in &found.items {
-            // In file order: only a record behind the hole can clear its partition of suspicion.
-            while let Some(hole) = lost.next_if(|hole| hole.start < item.position) {
+        let mut lost = Self::unattributed_holes(found).into_iter().peekable();
+        for record in &found.records {
+            // In file order: only a record after the hole can clear its partition of suspicion.
+            while let Some(hole) = lost.next_if(|hole| hole.start < record.position) {
                 self.suspect(pin, found.number, &hole);
             }
-            if item.header.kind == RecordKind::Pad as u8 {
+            if record.header.kind == RecordKind::Pad as u8 {
                 continue;
             }
             if !is_whole {
-                *seen.entry((item.header.topic, item.header.partition)).or_default() += 1;
+                *seen.entry((record.header.topic, record.header.partition)).or_default() += 1;
             }
-            self.item(&mut context, item, &found.bytes[item.kept.clone()]);
+            self.record(&mut context, record, &found.bytes[record.kept.clone()]);
         }
         for hole in lost {
             self.suspect(pin, found.number, &hole);
         }
         if !is_whole {
-            self.blame(pin, found, &seen);
+            self.attribute_damage(pin, found, &seen);
         }
     }
 
-    /// Ranges that may have held records of any partition: the directory that would tell is lost as well.
-    fn holes_for_anyone(found: &Found) -> Vec<std::ops::Range<u64>> {
+    /// Ranges that may have held records of any partition, because the directory is lost as well.
+    fn unattributed_holes(found: &ScannedGroup) -> Vec<std::ops::Range<u64>> {
         match (&found.ending, found.holes.is_empty()) {
             (Ending::Read(_), _) | (Ending::Unreadable, true) => Vec::new(),
             (Ending::Missing, true) => std::iter::once(found.end..found.end).collect(),
@@ -75,8 +75,8 @@ impl Rebuild {
         }
     }
 
-    fn part(&mut self, topic: u64, partition: u64) -> &mut Part {
-        self.partitions.entry((topic, partition)).or_insert_with(|| Part {
+    fn part(&mut self, topic: u64, partition: u64) -> &mut PartitionRebuild {
+        self.partitions.entry((topic, partition)).or_insert_with(|| PartitionRebuild {
             log: PartitionLog::new(topic, partition),
             missing_before: None,
             damage: None,
@@ -84,56 +84,56 @@ impl Rebuild {
         })
     }
 
-    fn item(&mut self, context: &mut Context<'_>, item: &Item, kept: &[u8]) {
-        let header = &item.header;
-        let at = |why: String| damage_at(context.pin, item.position, header, why);
+    fn record(&mut self, context: &mut Context<'_>, record: &ScannedRecord, kept: &[u8]) {
+        let header = &record.header;
+        let at = |why: String| damage_at(context.pin, record.position, header, why);
         self.report.records += u64::from(is_log(header.kind));
-        if !item.has_clean_padding {
+        if !record.has_clean_padding {
             let damage = at("the padding behind the record is not zero; the record itself is sound".to_owned());
             self.report.damage.push(damage);
         }
-        let bad_body = (!item.is_body_sound).then(|| at("the body is damaged".to_owned()));
+        let bad_body = (!record.is_body_sound).then(|| at("the body is damaged".to_owned()));
         self.report.damage.extend(bad_body.clone());
         if self.part(header.topic, header.partition).log.dropped {
-            // Nothing of a log follows its drop: the partition came back to this store, and begins anew.
-            self.begin_anew(header.topic, header.partition);
+            // No record of a log follows its drop: the partition was created again and a new log begins.
+            self.restart(header.topic, header.partition);
             self.report.damage.extend(bad_body.clone());
         }
         let part = self.part(header.topic, header.partition);
-        let position = Position::new(context.pin.number, item.position);
+        let position = Position::new(context.pin.number, record.position);
         let problem = if is_log(header.kind) {
             part.log_record(context, header, position, kept, bad_body.is_some())
         } else if bad_body.is_some() {
-            part.log.touch(context.pin, None);
+            part.log.use_file(context.pin, None);
             None
         } else {
             part.local_record(context, header, kept)
         };
-        let begins_anew = header.kind == RecordKind::State as u8 && bad_body.is_none() && part.log.anchored;
-        let problem = problem.map(|why| damage_at(context.pin, item.position, header, why));
-        // Of these kinds the header says all that is learned, unless there is a note.
+        let restarts = header.kind == RecordKind::State as u8 && bad_body.is_none() && part.log.anchored;
+        let problem = problem.map(|why| damage_at(context.pin, record.position, header, why));
+        // For these kinds the header says everything, unless the record has a note.
         let kinds = [RecordKind::Rows, RecordKind::Epoch, RecordKind::Producer].map(|kind| kind as u8);
         let is_told = kinds.contains(&header.kind) && header.extension_bytes == 0;
-        part.log.is_torn |= problem.is_some() || (bad_body.is_some() && !is_told);
+        part.log.has_recovery_gap |= problem.is_some() || (bad_body.is_some() && !is_told);
         if let (Some(damage), None) = (bad_body.or(problem.clone()), &part.damage) {
             part.damage = Some(damage);
         }
-        if begins_anew {
-            // Of what this store had before, files may be missing in the middle: it counts no more.
+        if restarts {
+            // Files of the old log may be missing in the middle; it no longer counts.
             forget_damage(&mut self.report, (header.topic, header.partition));
         }
         self.report.damage.extend(problem);
     }
 
-    /// A partition that was dropped has a record again: what was found before is of a log that counts no more.
-    fn begin_anew(&mut self, topic: u64, partition: u64) {
+    /// A record after the drop: the damage before it belongs to a log that no longer counts.
+    fn restart(&mut self, topic: u64, partition: u64) {
         forget_damage(&mut self.report, (topic, partition));
         let part = self.part(topic, partition);
-        part.log.begin_anew();
+        part.log.restart();
         (part.damage, part.missing_before, part.suspicion) = (None, None, None);
     }
 
-    /// The group's directory is lost and so are bytes of it: anyone known may have had a record there.
+    /// The group's directory and some of its bytes are lost: any known partition may have had a record there.
     fn suspect(&mut self, pin: &FilePin, group: u64, hole: &std::ops::Range<u64>) {
         let why = format!("{} bytes and the directory of group {group} are damaged", hole.end - hole.start);
         self.suspect_all(pin, hole.start, why);
@@ -149,15 +149,15 @@ impl Rebuild {
         self.report.damage.push(damage);
     }
 
-    /// Groups that the shard's next file proves to have been in this one are not there.
+    /// The shard's next file proves that this file held groups that are missing.
     pub fn missing_groups(&mut self, pin: &FilePin, position: u64, from: u64, until: u64) {
         self.suspect_all(pin, position, format!("groups {from} to {} are missing", until.saturating_sub(1)));
     }
 
-    /// A damaged group: its directory says whose records are missing.
-    fn blame(&mut self, pin: &FilePin, found: &Found, seen: &HashMap<(u64, u64), u32>) {
+    /// Attribute a group's damage to partitions by its directory.
+    fn attribute_damage(&mut self, pin: &FilePin, found: &ScannedGroup, seen: &HashMap<(u64, u64), u32>) {
         let file = segment_name(pin.number, pin.shard);
-        let nobody = |position, why: String| Damage {
+        let unattributed = |position, why: String| Damage {
             file: file.clone(),
             position,
             topic: 0,
@@ -166,8 +166,11 @@ impl Rebuild {
             why,
         };
         if found.is_end_header_damaged || found.ending == Ending::Unreadable {
-            let why = format!("the directory of group {} is damaged; its records are sound or named", found.number);
-            self.report.damage.push(nobody(found.directory_at, why));
+            let why = format!(
+                "the directory of group {} is damaged; its damaged records are reported by themselves",
+                found.number
+            );
+            self.report.damage.push(unattributed(found.directory_at, why));
         }
         let Some(directory) = found.directory() else { return };
         for entry in &directory.entries {
@@ -175,17 +178,19 @@ impl Rebuild {
             if present >= entry.records {
                 continue;
             }
-            let is_of = |item: &Item| (item.header.topic, item.header.partition) == (entry.topic, entry.partition);
-            if self.part(entry.topic, entry.partition).log.dropped && !found.items.iter().any(is_of) {
-                // It was dropped in an earlier group: what is lost here is of the log that it began anew.
-                self.begin_anew(entry.topic, entry.partition);
+            let is_of = |record: &ScannedRecord| {
+                (record.header.topic, record.header.partition) == (entry.topic, entry.partition)
+            };
+            if self.part(entry.topic, entry.partition).log.dropped && !found.records.iter().any(is_of) {
+                // The partition was dropped in an earlier group: the lost records belong to its new log.
+                self.restart(entry.topic, entry.partition);
             }
             let part = self.part(entry.topic, entry.partition);
             let damage = Damage {
                 topic: entry.topic,
                 partition: entry.partition,
-                record_number: Some(part.log.head.next_record.min(entry.next_record)),
-                ..nobody(
+                record_number: Some(part.log.end.next_record.min(entry.next_record)),
+                ..unattributed(
                     found.holes.first().map_or(found.begin, |hole| hole.start),
                     format!(
                         "{} of {} records of the partition in group {} are damaged",
@@ -195,18 +200,18 @@ impl Rebuild {
                     ),
                 )
             };
-            part.log.touch(pin, Some(part.log.head.next_offset));
-            part.log.is_torn = true;
+            part.log.use_file(pin, Some(part.log.end.next_offset));
+            part.log.has_recovery_gap = true;
             part.log.index.gap();
             part.damage.get_or_insert(damage.clone());
             self.report.damage.push(damage);
         }
     }
 
-    /// The damage that stands, and the partitions.
+    /// The final damage, and the partitions.
     pub fn finish(self) -> (Vec<PartitionLog>, Report) {
         let mut report = self.report;
-        // Equal stores give equal reports: not in the order of a map.
+        // Sorted, because equal stores must give equal reports.
         let mut parts: Vec<_> = self.partitions.into_iter().collect();
         parts.sort_unstable_by_key(|(key, _)| *key);
         let mut logs = Vec::with_capacity(parts.len());
@@ -218,7 +223,7 @@ impl Rebuild {
                 if let (None, Some(damage)) = (&part.damage, missing.clone().or(part.suspicion.clone())) {
                     report.damage.push(damage);
                 }
-                log.is_torn |= missing.is_some() || part.suspicion.is_some();
+                log.has_recovery_gap |= missing.is_some() || part.suspicion.is_some();
                 log.damage = part.damage.or(missing).or(part.suspicion).map(Box::new);
             }
             log.start_offset_durable = log.start_offset;
@@ -228,15 +233,15 @@ impl Rebuild {
         let dropped = |damage: &Damage| {
             logs.iter().any(|log| log.dropped && (log.topic, log.partition) == (damage.topic, damage.partition))
         };
-        // Holes where bodies of dropped partitions were.
+        // Holes in place of bodies of dropped partitions.
         report.damage.retain(|damage| damage.topic == 0 || !dropped(damage));
         report.partitions = logs.iter().filter(|log| !log.dropped).map(PartitionLog::report).collect();
         (logs, report)
     }
 }
 
-impl Part {
-    /// Take in a log record; why it is damage, if it is.
+impl PartitionRebuild {
+    /// Add a log record; returns the reason if it is damage.
     fn log_record(
         &mut self,
         context: &mut Context<'_>,
@@ -246,7 +251,7 @@ impl Part {
         is_body_bad: bool,
     ) -> Option<String> {
         let log = &mut self.log;
-        log.touch(context.pin, Some(header.first_offset + offsets_of(header)));
+        log.use_file(context.pin, Some(header.first_offset + offsets_of(header)));
         let mut problem = None;
         let accepted = log.accept(header);
         log.anchored = false;
@@ -257,27 +262,30 @@ impl Part {
         match accepted {
             // A record that continues the chain proves that nothing of this log was lost before it.
             Ok(()) => self.suspicion = None,
-            Err(_) if header.record_number > log.head.next_record => {
-                let why = format!("records {} to {} are missing", log.head.next_record, header.record_number - 1);
+            Err(_) if header.record_number > log.end.next_record => {
+                let why = format!("records {} to {} are missing", log.end.next_record, header.record_number - 1);
                 self.missing_before =
                     Some((header.first_offset, damage_at(context.pin, position.bytes(), header, why)));
                 log.index.gap();
             }
             Err(mismatch) => {
                 problem = Some(mismatch.to_string());
-                if header.record_number < log.head.next_record {
+                if header.record_number < log.end.next_record {
                     return problem;
                 }
             }
         }
-        log.head = PartitionHead::after(header, position);
+        log.end = LogEnd::after(header, position);
         log.see_staged(header);
         if is_body_bad {
             log.index.gap();
         } else {
-            let listed =
-                if header.kind == RecordKind::Publish as u8 { crate::staged::listed(kept) } else { Vec::new() };
-            let rows_bytes = log.rows_bytes(header, &listed);
+            let publish_list = if header.kind == RecordKind::Publish as u8 {
+                crate::staged_bytes::publish_list(kept)
+            } else {
+                Vec::new()
+            };
+            let rows_bytes = log.rows_bytes(header, &publish_list);
             log.index.add(header, position, rows_bytes);
         }
         context.visitor.record(header, if is_body_bad { &[] } else { kept });
@@ -286,42 +294,42 @@ impl Part {
 
     fn local_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
         let log = &mut self.log;
-        log.touch(context.pin, None);
+        log.use_file(context.pin, None);
         match RecordKind::from_number(header.kind) {
             Some(RecordKind::Fence) => log.fence = log.fence.max(header.owner_epoch),
             Some(RecordKind::Start) => log.start_at(header.first_offset),
             Some(RecordKind::Truncate) => {
-                let Some(head) = read_head(body) else { return Some("a truncate record without a head".to_owned()) };
-                if head.next_record > log.head.next_record {
-                    self.jump(context.pin, header, head);
+                let Some(end) = read_log_end(body) else { return Some("a truncate record without a end".to_owned()) };
+                if end.next_record > log.end.next_record {
+                    self.skip_to(context.pin, header, end);
                 } else {
-                    log.cut_to(head);
+                    log.cut_to(end);
                 }
                 let log = &self.log;
-                context.visitor.truncate(log.topic, log.partition, head.next_record);
+                context.visitor.truncate(log.topic, log.partition, end.next_record);
             }
             Some(RecordKind::State) => return self.state_record(context, header, body),
-            _ => return Some(format!("a record of kind {} where none belongs", header.kind)),
+            _ => return Some(format!("a record of kind {}, which no log holds", header.kind)),
         }
         None
     }
 
-    /// A local record says that the log has come further than any record that is here.
-    fn jump(&mut self, pin: &FilePin, header: &RecordHeader, to: PartitionHead) {
-        let why = format!("records {} to {} are missing", self.log.head.next_record, to.next_record - 1);
+    /// A local record says that the log was longer than the records that are here.
+    fn skip_to(&mut self, pin: &FilePin, header: &RecordHeader, to: LogEnd) {
+        let why = format!("records {} to {} are missing", self.log.end.next_record, to.next_record - 1);
         self.missing_before = Some((to.next_offset, damage_at(pin, 0, header, why)));
         self.log.index.gap();
-        self.log.head = to;
+        self.log.end = to;
     }
 
     fn state_record(&mut self, context: &mut Context<'_>, header: &RecordHeader, body: &[u8]) -> Option<String> {
         let log = &mut self.log;
         let Some(state) = LogState::read(body) else { return Some("a state record that cannot be read".to_owned()) };
-        log.states.clear();
-        log.states.push((0, context.pin.number));
+        log.state_records.clear();
+        log.state_records.push((0, context.pin.number));
         log.fence = log.fence.max(state.fence);
         if state.dropped {
-            log.head = state.head;
+            log.end = state.end;
             log.mark_dropped();
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
             context.visitor.dropped(log.topic, log.partition);
@@ -329,24 +337,24 @@ impl Part {
         }
         if state.anchored {
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
-            log.is_torn = false;
-            if !state.head.same_log(&log.head) {
-                log.anchor(state.head);
+            log.has_recovery_gap = false;
+            if !state.end.same_log(&log.end) {
+                log.anchor(state.end);
             }
             log.anchored = true;
         } else if state.released {
             (self.damage, self.missing_before, self.suspicion) = (None, None, None);
-            log.is_torn = false;
-            if !state.head.same_log(&log.head) {
+            log.has_recovery_gap = false;
+            if !state.end.same_log(&log.end) {
                 log.index.gap();
             }
-            log.head = state.head;
-        } else if state.head.next_record > log.head.next_record {
-            self.jump(context.pin, header, state.head);
-        } else if !state.head.same_log(&log.head) {
+            log.end = state.end;
+        } else if state.end.next_record > log.end.next_record {
+            self.skip_to(context.pin, header, state.end);
+        } else if !state.end.same_log(&log.end) {
             return Some(format!(
-                "a state record names the head {:?}, the log before it ends with {:?}",
-                state.head, log.head
+                "a state record names the end {:?}, the log before it ends with {:?}",
+                state.end, log.end
             ));
         }
         let log = &mut self.log;

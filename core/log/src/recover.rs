@@ -1,17 +1,17 @@
-//! Opening a store: from files to partitions.
+//! Open a store: recover partitions from files.
 //!
-//! 1. Take the lock: one process a store.
-//! 2. Read every segment's header. A newer format or another cluster's, history's or store's file ends it here:
-//!    nothing has been touched. So does a shard's newest segment that is missing: prepared files say which one stood
-//!    there last. A damaged header is reported; the file's records still speak for themselves.
-//! 3. Scan the files in the order of their numbers (L3), each byte once: groups (`scan.rs`), then partitions
-//!    (`rebuild.rs`). A record of a kind that this program does not know ends it here, too: nothing has been touched.
-//! 4. Cut the torn end of each shard's last file, write its last group once more, and sync before anything new is
-//!    written: from the next start on, all that a file of an earlier run holds counts as synced. Written once more,
-//!    because its sync may have failed: then it can be read as long as the cache holds it, and no later sync makes
-//!    it durable. Earlier groups were synced (L2).
-//! 5. Remove prepared files that no shard wants, prepare those that are missing.
-//! 6. Build the shards: each begins a new file with its first group, under numbers that were never used.
+//! 1. Take the lock: one process for each store.
+//! 2. Read every segment's header. Recovery stops, before it has changed anything, at a newer format or at a file of
+//!    another cluster, history or store. It also stops if a shard's newest segment is missing, which prepared files
+//!    name. A damaged header is only reported: the records of the file still count.
+//! 3. Scan the files in the order of their numbers (L3), reading each byte once: groups (`scan.rs`), then partitions
+//!    (`rebuild.rs`). A record of an unknown kind stops recovery too, before it has changed anything.
+//! 4. Cut the torn end of each shard's last file, write its last group again, and sync, all before anything new is
+//!    written. From the next start on, everything in a file of an earlier run counts as synced. The group is written
+//!    again because its sync may have failed: then it can be read from the cache, and no later sync makes it durable.
+//!    Earlier groups were synced (L2).
+//! 5. Remove prepared files that no shard needs, and prepare missing ones.
+//! 6. Build the shards: each begins a new file with its first group, under a number that was never used.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -19,44 +19,22 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use ringfence_wire::{BLOCK_ALIGN_BYTES, RecordHeader};
+use ringfence_wire::BLOCK_ALIGN_BYTES;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, FileHeaderError, Identity};
 use crate::files::{FilePin, FileToken};
+use crate::interface::Options;
 use crate::partition::PartitionLog;
 use crate::position::{parse_segment_name, segment_name};
 use crate::rebuild::Rebuild;
 use crate::report::{Damage, Report};
-use crate::scan::{Bounds, End, Scan};
+use crate::scan::{FileBounds, Scan, ScanEnd};
 use crate::shard::Shard;
 use crate::space::{Prepared, Space, is_prepared_name, parse_spare_name, reserve_name, spare_name};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
-use crate::terms::Options;
-
-/// Receives every partition's records in its order (partitions interleave).
-pub trait Visitor {
-    /// Everything known of the partition so far is replaced by this; `blob` is what the node gave to `append_state`.
-    fn state(&mut self, topic: u64, partition: u64, blob: &[u8]);
-    /// One log record. `bytes` is the extension of a rows or staged record, the whole body of any other kind; empty
-    /// when the body is damaged.
-    fn record(&mut self, header: &RecordHeader, bytes: &[u8]);
-    /// Records from this number on never were: forget what they said.
-    fn truncate(&mut self, topic: u64, partition: u64, next_record: u64);
-    /// The partition was dropped.
-    fn dropped(&mut self, topic: u64, partition: u64);
-}
-
-/// A visitor that looks at nothing.
-pub struct NoVisitor;
-
-impl Visitor for NoVisitor {
-    fn state(&mut self, _: u64, _: u64, _: &[u8]) {}
-    fn record(&mut self, _: &RecordHeader, _: &[u8]) {}
-    fn truncate(&mut self, _: u64, _: u64, _: u64) {}
-    fn dropped(&mut self, _: u64, _: u64) {}
-}
+use crate::visitor::{NoVisitor, Visitor};
 
 /// Why a store cannot be opened. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +45,10 @@ pub enum RecoverError {
     UnknownKind { file: String, position: u64, kind: u8 },
     /// A file belongs to another cluster, history or store.
     ForeignFile { file: String, what: &'static str },
-    /// The newest segment of a shard is gone, with records that may have been acknowledged: `spare` was made behind it.
+    /// The newest segment of a shard is missing, with records that may have been acknowledged: `spare` was made after
+    /// it.
     Missing { file: String, spare: String },
-    /// Another process has it open, or a call failed.
+    /// Another process has the store open, or a call failed.
     Storage(StorageError),
 }
 
@@ -85,7 +64,7 @@ impl std::fmt::Display for RecoverError {
             Self::NewerFormat { file, version } => {
                 write!(
                     out,
-                    "{file} has format {version}, this program knows {}; use a newer one",
+                    "{file} has format {version}, this program knows up to {}; use a newer program",
                     ringfence_wire::LOG_FORMAT_VERSION
                 )
             }
@@ -102,7 +81,7 @@ impl std::fmt::Display for RecoverError {
             Self::Missing { file, spare } => {
                 write!(
                     out,
-                    "{file} is missing or no regular file: {spare} was made behind it. Put it back; where its rows \
+                    "{file} is missing or no regular file: {spare} was made after it. Put it back; where its rows \
                      have replicas, an empty data directory may take this one's place; to go on without what was in \
                      it, remove {spare}"
                 )
@@ -117,17 +96,17 @@ impl std::error::Error for RecoverError {}
 /// An open store.
 pub struct Recovered {
     pub shards: Vec<Shard>,
-    /// Sorted by topic and partition; dropped ones included while anything of them is on disk.
+    /// Sorted by topic and partition. Dropped partitions are included while anything of them is on disk.
     pub partitions: Vec<PartitionLog>,
     pub report: Report,
-    /// Keeps other processes out until it is dropped.
+    /// Excludes other processes until it is dropped.
     pub lock: StoreLock,
 }
 
-/// Keeps other processes out of the store until it is dropped.
+/// Excludes other processes from the store until it is dropped.
 pub struct StoreLock(#[allow(dead_code)] Box<dyn Any + Send>);
 
-/// A segment file that stands in the directory.
+/// A segment file of the directory.
 struct Segment {
     pin: FilePin,
     bytes: u64,
@@ -137,7 +116,7 @@ struct Segment {
 /// Open the store: lock it, check every record, cut a torn end, build shards and partitions.
 ///
 /// # Errors
-/// [`RecoverError`]; the store was left as it was.
+/// [`RecoverError`]; the store is unchanged.
 pub fn recover<S: Storage>(
     storage: &S,
     options: &Options,
@@ -157,15 +136,15 @@ pub fn recover<S: Storage>(
     Ok(Recovered { shards, partitions, report, lock })
 }
 
-/// Read everything, change nothing: each damaged record by name. The store must not be open elsewhere.
+/// Check every record without changing anything, and report each damaged one. No other process may have the store open.
 ///
 /// # Errors
-/// [`RecoverError`], when it cannot be read at all.
+/// [`RecoverError`] if the store cannot be read at all.
 pub fn check<S: Storage>(storage: &S) -> Result<Report, RecoverError> {
     check_with(storage, &mut NoVisitor).map(|(_, report)| report)
 }
 
-/// As [`check`], with the partitions as they would be recovered; the visitor is told of their records.
+/// As [`check`], and return the partitions as recovery would build them. The visitor receives their records.
 ///
 /// # Errors
 /// As [`check`].
@@ -179,13 +158,13 @@ pub fn check_with<S: Storage>(
     let ends = scan_all(storage, &segments, &mut rebuild, visitor)?;
     rebuild.report.cut_bytes = ends.values().map(|end| end.torn_bytes).sum();
     for (file, spare) in missing(storage, &segments)? {
-        let why = format!("the file is missing or no regular file: {spare} was made behind it");
+        let why = format!("the file is missing or no regular file: {spare} was made after it");
         rebuild.report.damage.push(Damage { file, position: 0, topic: 0, partition: 0, record_number: None, why });
     }
     Ok(rebuild.finish())
 }
 
-/// Segments that must stand here and do not, each with the spare whose name says so.
+/// Segments that must exist and do not, each with the spare whose name says so.
 fn missing<S: Storage>(storage: &S, segments: &BTreeMap<u64, Segment>) -> Result<Vec<(String, String)>, RecoverError> {
     let is_there = |shard, behind| segments.range(behind..).any(|(_, segment)| segment.pin.shard == shard);
     let spares = storage.list()?.into_iter().filter_map(|(name, _)| Some((parse_spare_name(&name)?, name)));
@@ -200,7 +179,7 @@ fn segments<S: Storage>(
     report: &mut Report,
 ) -> Result<BTreeMap<u64, Segment>, RecoverError> {
     let mut segments = BTreeMap::new();
-    let mut block = Aligned::new(FILE_HEADER_BYTES);
+    let mut block = AlignedBuffer::new(FILE_HEADER_BYTES);
     let mut first = identity.copied();
     for (name, bytes) in storage.list()? {
         let Some((number, shard)) = parse_segment_name(&name) else { continue };
@@ -224,7 +203,7 @@ fn segments<S: Storage>(
                 topic: 0,
                 partition: 0,
                 record_number: None,
-                why: "the file header is damaged; its records are read all the same".to_owned(),
+                why: "the file header is damaged; its records are still read".to_owned(),
             });
         }
         report.files += 1;
@@ -239,13 +218,13 @@ fn scan_all<S: Storage>(
     segments: &BTreeMap<u64, Segment>,
     rebuild: &mut Rebuild,
     visitor: &mut dyn Visitor,
-) -> Result<BTreeMap<u64, End>, RecoverError> {
+) -> Result<BTreeMap<u64, ScanEnd>, RecoverError> {
     let mut stream = Stream::default();
     let mut ends = BTreeMap::new();
     for (number, segment) in segments {
         let file = storage.open(&segment_name(*number, segment.pin.shard))?;
         let next = next_in_run(segments, *number);
-        let bounds = Bounds {
+        let bounds = FileBounds {
             file_number: *number,
             first_group: segment.header.map_or(0, |header| header.first_group),
             bytes: segment.bytes,
@@ -267,18 +246,18 @@ fn scan_all<S: Storage>(
     Ok(ends)
 }
 
-/// The file of the same shard and run that was begun after this one.
+/// The next file of the same shard and run.
 fn next_in_run(segments: &BTreeMap<u64, Segment>, number: u64) -> Option<&Segment> {
     let this = &segments[&number];
     let run = this.header.map(|header| header.run);
     segments.range(number + 1..).map(|(_, segment)| segment).find(|segment| {
-        // Without a sound header the run is not known: any later file of the shard then counts as a proof.
+        // Without a valid header the run is unknown: any later file of the shard counts as a proof.
         let same_run = run.is_none() || segment.header.is_none_or(|header| Some(header.run) == run);
         segment.pin.shard == this.pin.shard && same_run
     })
 }
 
-/// True for files of the newest run. One with a damaged header is not: nothing is ever cut from it (L6).
+/// True for files of the newest run. A file with a damaged header does not count: nothing is ever cut from it (L6).
 fn is_last_run(segments: &BTreeMap<u64, Segment>, segment: &Segment) -> bool {
     let newest = segments.values().filter_map(|segment| segment.header).map(|header| header.run).max();
     segment.header.map(|header| header.run) == newest
@@ -288,7 +267,7 @@ fn is_last_run(segments: &BTreeMap<u64, Segment>, segment: &Segment) -> bool {
 fn settle_ends<S: Storage>(
     storage: &S,
     segments: &BTreeMap<u64, Segment>,
-    ends: &BTreeMap<u64, End>,
+    ends: &BTreeMap<u64, ScanEnd>,
     report: &mut Report,
 ) -> Result<(), RecoverError> {
     for (number, segment) in segments {
@@ -307,20 +286,21 @@ fn settle_ends<S: Storage>(
     Ok(())
 }
 
-/// Memory of [`write_again`].
+/// Buffer of [`write_again`].
 const COPY_BYTES: usize = 1 << 20;
 const ALIGN: u64 = BLOCK_ALIGN_BYTES as u64;
 
-/// The same bytes over themselves: a crash in the middle changes nothing that was durable. A whole group begins and
-/// ends at a block; of a damaged one, the blocks that hold it.
+/// Write the same bytes over themselves: a crash in the middle changes nothing that was durable. A whole group begins
+/// and ends at a block; of a damaged group, the blocks that hold it are written.
 fn write_again<S: Storage>(storage: &S, file: &S::File, begin: u64, end: u64) -> Result<(), StorageError> {
-    let mut scratch = Aligned::new(COPY_BYTES);
+    let mut scratch = AlignedBuffer::new(COPY_BYTES);
     let mut at = begin / ALIGN * ALIGN;
     while at < end {
         let wanted = (end - at).next_multiple_of(ALIGN).min(COPY_BYTES as u64);
         let wanted = usize::try_from(wanted).expect("at most COPY_BYTES");
         let read = storage.read(file, &mut scratch[..wanted], at)?;
-        // A file that an earlier start cut within a block ends in damage: that rest is not written again.
+        // A file that an earlier start cut within a block ends in damage: the rest after the last whole block is not
+        // written.
         let whole = read / BLOCK_ALIGN_BYTES * BLOCK_ALIGN_BYTES;
         if whole > 0 {
             storage.write(file, &[IoSlice::new(&scratch[..whole])], at)?;
@@ -338,13 +318,14 @@ fn shards<S: Storage>(
     storage: &S,
     options: &Options,
     segments: BTreeMap<u64, Segment>,
-    ends: &BTreeMap<u64, End>,
+    ends: &BTreeMap<u64, ScanEnd>,
     next_group: u64,
 ) -> Result<Vec<Shard>, RecoverError> {
     let segment_bytes = options.segment_bytes.next_multiple_of(4096);
     let mut left: Vec<String> = Vec::new();
     for (name, bytes) in storage.list()?.into_iter().filter(|(name, _)| is_prepared_name(name)) {
-        // Without a segment numbers begin anew: what a prepared file held before would pass for records (L4).
+        // Without a segment, file numbers start from 1 again: what a prepared file held before would pass for records
+        // (L4).
         if bytes == segment_bytes && !segments.is_empty() {
             left.push(name);
         } else {
@@ -355,11 +336,11 @@ fn shards<S: Storage>(
     let reserve_bytes = (options.reserve_bytes / u64::from(options.shards)).next_multiple_of(4096);
     let mut shards = Vec::new();
     for shard in 0..options.shards {
-        let whose = (options.identity, options.format);
-        let mut space = Space::new(shard, whose, numbers.clone(), segment_bytes, reserve_bytes);
-        // The reserve first: with a full disk it is what lets an operator move log starts up.
+        let identity_and_format = (options.identity, options.format);
+        let mut space = Space::new(shard, identity_and_format, numbers.clone(), segment_bytes, reserve_bytes);
+        // The reserve first: on a full disk it is what lets an operator move log starts.
         let reserve = match reserve_bytes {
-            0 => Prepared::No,
+            0 => Prepared::Missing,
             bytes => prepare(storage, &reserve_name(shard, 0), bytes)?,
         };
         let name = spare_name(shard, 0, 0);
@@ -385,7 +366,7 @@ fn shards<S: Storage>(
 fn prepare<S: Storage>(storage: &S, name: &str, bytes: u64) -> Result<Prepared, RecoverError> {
     match storage.allocate(name, bytes) {
         Ok(()) => Ok(Prepared::Ready { bytes, recycled: false }),
-        Err(StorageError::Full) => Ok(Prepared::No),
+        Err(StorageError::Full) => Ok(Prepared::Missing),
         Err(error) => Err(error.into()),
     }
 }

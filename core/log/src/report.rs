@@ -1,14 +1,14 @@
-//! What recovery and fsck say.
+//! Reports of recovery and fsck.
 
-/// One place that is not as it was written.
+/// A place whose bytes differ from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     pub file: String,
     pub position: u64,
-    /// 0 when it belongs to no partition (a group's directory, say).
+    /// 0 if the place belongs to no partition, for example to a group's directory.
     pub topic: u64,
     pub partition: u64,
-    /// As far as it is known.
+    /// `None` if it is unknown.
     pub record_number: Option<u64>,
     pub why: String,
 }
@@ -34,13 +34,13 @@ pub struct PartitionReport {
     pub quarantined: Option<Damage>,
 }
 
-/// What was read and found.
+/// The result of reading a whole store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub files: u64,
     pub bytes: u64,
     pub records: u64,
-    /// Bytes of torn last groups, cut because nothing in them was acknowledged.
+    /// Bytes of torn last groups; they were cut because none of their records was acknowledged.
     pub cut_bytes: u64,
     pub partitions: Vec<PartitionReport>,
     pub damage: Vec<Damage>,

@@ -1,43 +1,29 @@
-//! Which files may go, and which partitions owe a state record first.
+//! Choose segment files to delete, and partitions that must write a state record before that.
 //!
-//! A partition lets go of a file when the durable log start has passed every row of it there *and* a durable state
-//! record of it stands in a newer file. States are carried forward only out of files that hold nothing else any
-//! more. A quarantined partition lets go of nothing (L6). What takes records back, a drop or a truncate, stays
-//! until every older file with records of the partition is gone, so that they never come back to life.
+//! A partition releases a file under two conditions: the durable log start has passed all of its rows in the file, and
+//! a newer file has a durable state record of the partition. Partitions are asked for a new state record only where a
+//! file holds nothing else. A quarantined partition releases nothing (L6). A drop or truncate record stays until every
+//! older file with records of the partition is removed: otherwise a start would read the old records again.
 
 use std::collections::BTreeSet;
 
-use crate::partition::PartitionLog;
+use crate::partition::{PartitionLog, lower_floor};
 use crate::shard::Shard;
 
-/// How long rows are kept; 0 = no bound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
-    pub bytes_max: u64,
-    pub age_ms_max: u64,
-}
-
-impl Retention {
-    #[must_use]
-    pub(crate) fn doubled(self) -> Self {
-        Self { bytes_max: self.bytes_max.saturating_mul(2), age_ms_max: self.age_ms_max.saturating_mul(2) }
-    }
-}
-
-/// Partitions named by one call: each owes a state record, and a call comes every few seconds.
+/// Partitions returned by one call, which comes every few seconds.
 const STATES_MAX: usize = 1024;
 
-/// Give up pins that are no longer needed, hand free files to their shards, and name the partitions (topic,
-/// partition) whose state must be carried forward by `Shard::append_state` before more can go. Call after a
-/// rotation, a moved log start, and every few seconds. `partitions` are all partitions of the store: one that is
-/// left out keeps its files.
+/// Release pins that are no longer needed and give free files to their shards. Returns (topic, partition) of the
+/// partitions whose state must be written by `Shard::append_state` before more can be released. Call it after a
+/// rotation, after a log start has moved, and every few seconds. `partitions` must be all partitions of the store: the
+/// files of one that is left out are kept.
 pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut PartitionLog>) -> Vec<(u64, u64)> {
     let on_disk: BTreeSet<u64> = shards.iter().flat_map(|shard| shard.space.on_disk()).collect();
-    // It tells the next start which numbers were used (L3): it stays although nobody needs what it holds.
+    // It tells the next start which numbers were used (L3), so it stays even without holders.
     let newest = shards.iter().filter_map(|shard| shard.space.files.keys().next_back()).max().copied();
     let mut waiting = Vec::new();
     for log in partitions {
-        let shard = log.place.and_then(|place| shards.get(usize::from(place.shard)));
+        let shard = log.group_slot.and_then(|slot| shards.get(usize::from(slot.shard)));
         let durable_group = shard.map_or(0, Shard::durable_group);
         log.settle(durable_group, &on_disk);
         waiting.extend(log.waits_for_state(durable_group).map(|file| (log.topic, log.partition, file)));
@@ -63,70 +49,73 @@ pub fn retain<'a>(shards: &mut [Shard], partitions: impl Iterator<Item = &'a mut
 }
 
 impl PartitionLog {
-    /// Let go of what the groups up to `durable_group` (of its own shard) made superfluous. `on_disk`: files that a
-    /// start would find; one that nobody needs is there until it was renamed or removed.
+    /// Release what the groups up to `durable_group` of its shard have made unnecessary. `on_disk` are the files that a
+    /// start would find. A file without holders counts until it was durably renamed or removed: once a drop record went
+    /// before the files that it ends, and a power cut restored rows of the dropped partition.
     fn settle(&mut self, durable_group: u64, on_disk: &BTreeSet<u64>) {
-        while self.starts.first().is_some_and(|(group, ..)| *group <= durable_group) {
-            let (_, offset, floor) = self.starts.remove(0);
+        while self.pending_starts.first().is_some_and(|(group, ..)| *group <= durable_group) {
+            let (_, offset, floor) = self.pending_starts.remove(0);
             self.start_offset_durable = self.start_offset_durable.max(offset);
-            self.stage_floor_durable = floor.min(self.stage_floor);
+            self.stage_floor_durable = lower_floor(floor, self.stage_floor);
         }
-        if self.starts.is_empty() {
+        if self.pending_starts.is_empty() {
             self.stage_floor_durable = self.stage_floor;
         }
-        let durable = self.states.partition_point(|(group, _)| *group <= durable_group);
-        self.states.drain(..durable.saturating_sub(1));
-        // A state record on its way may say that all before it counts no more: until it is durable, that still counts.
+        let durable = self.state_records.partition_point(|(group, _)| *group <= durable_group);
+        self.state_records.drain(..durable.saturating_sub(1));
+        // A pending state record may say that everything before it no longer counts, and be lost: release nothing until
+        // it is durable.
         if self.damage.is_some() || self.is_state_pending(durable_group) {
             return;
         }
         let state_file = self.state_file(durable_group);
-        // A read from the log start begins at the index's first entry, which may lie in the file before: that one stays.
+        // A read from the log start begins at the index's first entry, so keep that entry's file, which may be the one
+        // before.
         self.index.trim(self.start_offset, self.stage_floor_durable);
         let first_file = self.index.first_file().unwrap_or(u64::MAX);
-        for touch in &mut self.touches {
-            // Staged rows have no offsets that the log start could pass: their files stay from the first one on.
-            if self.stage_floor_durable != u64::MAX && touch.pin.number >= first_file {
-                touch.live.get_or_insert_with(|| touch.pin.live());
-            } else if touch.end_offset <= self.start_offset_durable && touch.pin.number < first_file {
-                touch.live = None;
+        for file_use in &mut self.file_uses {
+            // Staged rows have no offsets that the log start could pass: keep their files from the first one on.
+            if self.stage_floor_durable.is_some() && file_use.pin.number >= first_file {
+                file_use.live.get_or_insert_with(|| file_use.pin.live());
+            } else if file_use.end_offset <= self.start_offset_durable && file_use.pin.number < first_file {
+                file_use.live = None;
             }
         }
-        self.buried.retain(|file| on_disk.contains(file));
-        let (buried, mut has_older) = (&mut self.buried, false);
-        self.touches.retain(|touch| {
-            let superseded = state_file.is_some_and(|file| file > touch.pin.number);
-            let is_last_word = touch.has_cut && (has_older || !buried.is_empty());
-            let is_kept = touch.live.is_some() || !superseded || is_last_word;
+        self.released_files.retain(|file| on_disk.contains(file));
+        let (released_files, mut has_older) = (&mut self.released_files, false);
+        self.file_uses.retain(|file_use| {
+            let superseded = state_file.is_some_and(|file| file > file_use.pin.number);
+            let is_last_word = file_use.has_truncation && (has_older || !released_files.is_empty());
+            let is_kept = file_use.live.is_some() || !superseded || is_last_word;
             has_older |= is_kept;
-            if !is_kept && on_disk.contains(&touch.pin.number) {
-                buried.push(touch.pin.number);
+            if !is_kept && on_disk.contains(&file_use.pin.number) {
+                released_files.push(file_use.pin.number);
             }
             is_kept
         });
-        // Nothing older is left that the drop record would have to outlive.
+        // No older file is left that the drop record would have to outlive.
         if self.dropped
-            && self.buried.is_empty()
-            && self.touches.iter().all(|touch| state_file == Some(touch.pin.number))
+            && self.released_files.is_empty()
+            && self.file_uses.iter().all(|file_use| state_file == Some(file_use.pin.number))
         {
-            self.touches.clear();
+            self.file_uses.clear();
         }
     }
 
     fn is_state_pending(&self, durable_group: u64) -> bool {
-        self.states.last().is_some_and(|(group, _)| *group > durable_group)
+        self.state_records.last().is_some_and(|(group, _)| *group > durable_group)
     }
 
-    /// Where the newest durable state record stands.
+    /// File of the newest durable state record.
     fn state_file(&self, durable_group: u64) -> Option<u64> {
-        self.states.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
+        self.state_records.iter().rev().find(|(group, _)| *group <= durable_group).map(|(_, file)| *file)
     }
 
-    /// Files that it holds only for want of a newer state record; none while one is on its way.
+    /// Files that the partition holds only until a newer state record is durable; none while one is pending.
     fn waits_for_state(&self, durable_group: u64) -> impl Iterator<Item = u64> + '_ {
         let none = self.is_state_pending(durable_group) || self.damage.is_some();
         let newest = self.state_file(durable_group).unwrap_or(0);
-        let waiting = self.touches.iter().filter(move |touch| !none && touch.live.is_none());
-        waiting.map(|touch| touch.pin.number).filter(move |file| newest <= *file)
+        let waiting = self.file_uses.iter().filter(move |file_use| !none && file_use.live.is_none());
+        waiting.map(|file_use| file_use.pin.number).filter(move |file| newest <= *file)
     }
 }

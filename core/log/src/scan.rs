@@ -1,9 +1,9 @@
-//! From the bytes of one segment file to commit groups: whole ones, damaged ones, and the torn one at the end.
+//! Scan one segment file into commit groups: whole ones, damaged ones, and the torn one at the end.
 //!
-//! A group is given on as soon as it is whole. One that is not waits for its proof: a sound header of a later group
-//! in this file, a later file of the same shard and run, or a later run. Proved, it is damage (L2); else it is torn
-//! and was never acknowledged. After a bad header the scan looks for the next sound one of this file at every
-//! multiple of 64.
+//! A whole group is emitted immediately. Any other group waits for proof that it was synced: a valid header of a later
+//! group in this file, a later file of the same shard and run, or a later run. With proof it is damaged (L2); without,
+//! it is torn and none of its records was acknowledged. After a bad header the scan looks for the file's next valid
+//! header at every multiple of 64.
 
 use std::ops::Range;
 
@@ -15,78 +15,78 @@ use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 
 /// One record of a group.
-pub struct Item {
+pub struct ScannedRecord {
     pub position: u64,
     pub header: RecordHeader,
-    /// In the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
+    /// Range in the group's `bytes`: the extension of rows and staged records, the whole body of any other kind.
     pub kept: Range<usize>,
     pub is_body_sound: bool,
     pub has_clean_padding: bool,
 }
 
-/// How a group ends.
+/// The state of a group's directory.
 #[derive(Default, PartialEq, Eq)]
 pub enum Ending {
-    /// No `group_end` record was found.
+    /// There is no `group_end` record.
     #[default]
     Missing,
-    /// Its header is sound, its body is not.
+    /// The header is valid, the body is not.
     Unreadable,
     Read(Directory),
 }
 
-/// What was found of one group.
+/// The contents of one group.
 #[derive(Default)]
-pub struct Found {
+pub struct ScannedGroup {
     pub number: u64,
     pub begin: u64,
-    /// Behind the last byte that belongs to it, as far as is known.
+    /// End of the last byte that is known to belong to the group.
     pub end: u64,
-    pub items: Vec<Item>,
+    pub records: Vec<ScannedRecord>,
     pub bytes: Vec<u8>,
     pub ending: Ending,
-    /// Where the directory's record begins; unless `ending` is `Missing`.
+    /// Position of the directory's record, unless `ending` is `Missing`.
     pub directory_at: u64,
-    /// The header of the directory's record is damaged, its content proves itself.
+    /// The header of the directory's record is damaged, but its contents agree with the group.
     pub is_end_header_damaged: bool,
-    /// Ranges without a sound header.
+    /// Ranges without a valid header.
     pub holes: Vec<Range<u64>>,
 }
 
-/// What a scan of one file says at its end.
+/// The end of a file's scan.
 #[derive(Default)]
-pub struct End {
-    /// Behind the last group that was given on.
+pub struct ScanEnd {
+    /// End of the last group that was emitted.
     pub position: u64,
-    /// Where that group begins.
+    /// Beginning of that group.
     pub last_begin: u64,
     /// The group after the last one.
     pub next_group: u64,
-    /// Bytes of a torn group behind `position`.
+    /// Bytes of a torn group after `position`.
     pub torn_bytes: u64,
-    /// Position and kind of a record that only a newer program can read: the scan stopped there.
+    /// Position and kind of a record that only a newer program can read; the scan stopped there.
     pub unknown: Option<(u64, u8)>,
     /// A damaged group was taken for the torn end.
     #[cfg(feature = "planted")]
     is_cut: bool,
 }
 
-/// What is known of a file before it is scanned.
+/// What is known about a file before the scan.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct FileBounds {
     pub file_number: u64,
     pub first_group: u64,
     pub bytes: u64,
-    /// A later file or run proves that every group in this one was synced.
+    /// A later file or run proves that every group in this file was synced.
     pub is_proved: bool,
 }
 
-impl Found {
-    /// Every byte is as it was written.
+impl ScannedGroup {
+    /// True if every byte is as it was written.
     pub fn is_whole(&self) -> bool {
         self.holes.is_empty()
             && !self.is_end_header_damaged
-            && self.items.iter().all(|item| item.is_body_sound && item.has_clean_padding)
+            && self.records.iter().all(|record| record.is_body_sound && record.has_clean_padding)
             && self.directory().is_some_and(|directory| self.fits(directory))
     }
 
@@ -100,33 +100,34 @@ impl Found {
     fn fits(&self, directory: &Directory) -> bool {
         directory.begin == self.begin
             && directory.bytes == self.directory_at - self.begin
-            && directory.records as usize == self.items.len()
+            && directory.records as usize == self.records.len()
     }
 }
 
-/// Scans one file.
+/// The scan of one file.
 pub struct Scan<'a, S: Storage> {
     storage: &'a S,
     file: &'a S::File,
     stream: &'a mut Stream,
-    bounds: Bounds,
-    group: Found,
-    /// Groups that wait for a proof, in order: at most the last two.
-    waiting: Vec<Found>,
+    bounds: FileBounds,
+    group: ScannedGroup,
+    /// Groups without proof, in order: at most the last two.
+    unproven: Vec<ScannedGroup>,
 }
 
 impl<'a, S: Storage> Scan<'a, S> {
-    pub fn new(storage: &'a S, file: &'a S::File, stream: &'a mut Stream, bounds: Bounds) -> Self {
+    pub fn new(storage: &'a S, file: &'a S::File, stream: &'a mut Stream, bounds: FileBounds) -> Self {
         stream.reset();
         let begin = FILE_HEADER_BYTES as u64;
-        let group = Found { number: bounds.first_group, begin, end: begin, ..Found::default() };
-        Self { storage, file, stream, bounds, group, waiting: Vec::new() }
+        let group = ScannedGroup { number: bounds.first_group, begin, end: begin, ..ScannedGroup::default() };
+        Self { storage, file, stream, bounds, group, unproven: Vec::new() }
     }
 
-    /// Give every group to `take`, in order.
-    pub fn run(mut self, take: &mut dyn FnMut(&Found)) -> Result<End, StorageError> {
+    /// Pass every group to `take`, in order.
+    pub fn run(mut self, take: &mut dyn FnMut(&ScannedGroup)) -> Result<ScanEnd, StorageError> {
         let mut position = self.group.begin;
-        let mut end = End { position, last_begin: position, next_group: self.bounds.first_group, ..End::default() };
+        let mut end =
+            ScanEnd { position, last_begin: position, next_group: self.bounds.first_group, ..ScanEnd::default() };
         while position < self.bounds.bytes {
             match self.sound_header(position)? {
                 Some(header) if !is_known(header.kind) => {
@@ -135,7 +136,7 @@ impl<'a, S: Storage> Scan<'a, S> {
                 }
                 Some(header) if header.group > self.group.number => self.begin_later(position, &header, take, &mut end),
                 Some(header) => position = self.record(position, &header, take, &mut end)?,
-                None if self.damaged_end(position)? => position = self.close(position, take, &mut end),
+                None if self.has_damaged_end(position)? => position = self.close(position, take, &mut end),
                 None => {
                     let next = self.next_sound(position + 64)?;
                     let Some(next) = next else { break };
@@ -148,7 +149,7 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(end)
     }
 
-    /// A header that can be the next one here: of this file, of this group or a later one, within the file.
+    /// A header that may come next here: of this file, of this group or a later one, and within the file.
     fn sound_header(&mut self, position: u64) -> Result<Option<RecordHeader>, StorageError> {
         let header = self.stream.header(self.storage, self.file, position)?;
         Ok(header.filter(|header| {
@@ -175,7 +176,7 @@ impl<'a, S: Storage> Scan<'a, S> {
             match (0..=last).step_by(64).find(|at| bytes[*at..at + 4] == magic) {
                 Some(at) => {
                     position += at as u64;
-                    // Behind damage only a kind that is known proves a record: a body may hold anything.
+                    // After damage only a known kind proves a record: a body may hold any bytes.
                     if self.sound_header(position)?.is_some_and(|header| is_known(header.kind)) {
                         return Ok(Some(position));
                     }
@@ -187,14 +188,20 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(None)
     }
 
-    /// The next sound record belongs to a later group: this one was synced, whatever is left of it.
-    fn begin_later(&mut self, position: u64, header: &RecordHeader, take: &mut dyn FnMut(&Found), end: &mut End) {
+    /// The next valid record belongs to a later group, so this one was synced, whatever is left of it.
+    fn begin_later(
+        &mut self,
+        position: u64,
+        header: &RecordHeader,
+        take: &mut dyn FnMut(&ScannedGroup),
+        end: &mut ScanEnd,
+    ) {
         self.prove(take, end);
-        let has_any = !self.group.items.is_empty() || !self.group.holes.is_empty() || self.group.begin < position;
+        let has_any = !self.group.records.is_empty() || !self.group.holes.is_empty() || self.group.begin < position;
         if has_any {
             self.group.end = position;
             let found = self.next_group(position);
-            give(&found, take, end);
+            emit(&found, take, end);
         }
         self.group.number = header.group;
     }
@@ -203,8 +210,8 @@ impl<'a, S: Storage> Scan<'a, S> {
         &mut self,
         position: u64,
         header: &RecordHeader,
-        take: &mut dyn FnMut(&Found),
-        end: &mut End,
+        take: &mut dyn FnMut(&ScannedGroup),
+        end: &mut ScanEnd,
     ) -> Result<u64, StorageError> {
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
         let keep = if is_rows { header.extension_bytes } else { header.body_bytes } as usize;
@@ -222,15 +229,15 @@ impl<'a, S: Storage> Scan<'a, S> {
         }
         let kept = from..self.group.bytes.len();
         let has_clean_padding = check.has_clean_padding;
-        self.group.items.push(Item { position, header: *header, kept, is_body_sound, has_clean_padding });
+        self.group.records.push(ScannedRecord { position, header: *header, kept, is_body_sound, has_clean_padding });
         Ok(next)
     }
 
-    /// True if what stands here is a `group_end` of this group with a damaged header: its content agrees with all
-    /// that was found before it.
-    fn damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
-        // A sound header that is not of this file is no damaged one: the file was recycled, and this is what it held
-        // before (L4). An empty group says nothing but where it began, so its content would agree.
+    /// True if a `group_end` of this group with a damaged header stands here: its contents agree with the records
+    /// before it.
+    fn has_damaged_end(&mut self, position: u64) -> Result<bool, StorageError> {
+        // A valid header of another file is not a damaged one: the file was recycled, and these are its old bytes (L4).
+        // An empty group's directory only says where the group began, so old contents could agree.
         if self.stream.header(self.storage, self.file, position)?.is_some() {
             return Ok(false);
         }
@@ -253,8 +260,8 @@ impl<'a, S: Storage> Scan<'a, S> {
         Ok(true)
     }
 
-    /// The group ends; `next` is where the next one begins. For a damaged end it is the next block after its record.
-    fn close(&mut self, next: u64, take: &mut dyn FnMut(&Found), end: &mut End) -> u64 {
+    /// End the group. `next` is where the next group begins; after a damaged end it is the next block after its record.
+    fn close(&mut self, next: u64, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) -> u64 {
         let next = match (&self.group.ending, self.group.is_end_header_damaged) {
             (Ending::Read(directory), true) => {
                 let bytes = RecordHeader::SIZE + directory::body_bytes(directory.entries.len());
@@ -266,50 +273,50 @@ impl<'a, S: Storage> Scan<'a, S> {
         let found = self.next_group(next);
         if found.is_whole() {
             self.prove(take, end);
-            give(&found, take, end);
+            emit(&found, take, end);
         } else {
-            // A record of this group proves the groups before it, if any waits.
+            // A record of this group proves the groups before it.
             self.prove(take, end);
-            self.waiting.push(found);
+            self.unproven.push(found);
         }
         next
     }
 
-    fn next_group(&mut self, begin: u64) -> Found {
+    fn next_group(&mut self, begin: u64) -> ScannedGroup {
         let number = self.group.number + 1;
-        std::mem::replace(&mut self.group, Found { number, begin, end: begin, ..Found::default() })
+        std::mem::replace(&mut self.group, ScannedGroup { number, begin, end: begin, ..ScannedGroup::default() })
     }
 
-    /// Everything that waits was synced: a later group has a sound record.
-    fn prove(&mut self, take: &mut dyn FnMut(&Found), end: &mut End) {
-        for found in self.waiting.drain(..) {
-            give(&found, take, end);
+    /// Emit all waiting groups: a later group has a valid record, so they were synced.
+    fn prove(&mut self, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
+        for found in self.unproven.drain(..) {
+            emit(&found, take, end);
         }
     }
 
-    fn finish(&mut self, position: u64, take: &mut dyn FnMut(&Found), end: &mut End) {
-        if !self.group.items.is_empty() || !self.group.holes.is_empty() {
+    fn finish(&mut self, position: u64, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
+        if !self.group.records.is_empty() || !self.group.holes.is_empty() {
             self.group.end = position;
             let found = self.next_group(position);
-            if !found.items.is_empty() {
+            if !found.records.is_empty() {
                 self.prove(take, end);
             }
-            self.waiting.push(found);
+            self.unproven.push(found);
         }
         if self.bounds.is_proved {
             self.prove(take, end);
         }
-        end.torn_bytes = self.waiting.last().map_or(0, |found| found.end - end.position);
-        self.waiting.clear();
+        end.torn_bytes = self.unproven.last().map_or(0, |found| found.end - end.position);
+        self.unproven.clear();
     }
 }
 
-/// True for kinds that this program writes or applies. `Table` has a number, and no program yet that writes it.
+/// True for kinds that this program writes or applies. `Table` has a number, but no program writes it yet.
 fn is_known(kind: u8) -> bool {
     RecordKind::from_number(kind).is_some_and(|kind| kind != RecordKind::Table)
 }
 
-fn give(found: &Found, take: &mut dyn FnMut(&Found), end: &mut End) {
+fn emit(found: &ScannedGroup, take: &mut dyn FnMut(&ScannedGroup), end: &mut ScanEnd) {
     #[cfg(feature = "planted")]
     if crate::planted::is_on(crate::planted::Bug::TornMiddle) && (end.is_cut || !found.is_whole()) {
         end.is_cut = true;

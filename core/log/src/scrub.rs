@@ -1,98 +1,99 @@
-//! Looks at what was written long ago: sealed files, a piece at a time, each byte once a round.
+//! Scrub sealed files: read back what was written long ago, one piece at a time, each byte once a round.
 //!
-//! The same rules as recovery's: every header, body, padding and directory, and each partition's chain from record to
-//! record. Where a sealed file ends is known, so nothing here is a torn tail: what is not sound is damage. Who owns it,
-//! and whether it still counts, is the engine's to say; putting it right is `mend.rs`.
+//! The rules are those of recovery: every header, body, padding and directory, and each partition's chain from record
+//! to record. The end of a sealed file is known, so a torn tail cannot occur, and every invalid byte is damage. The
+//! engine decides whose damage it is and whether it still counts; `repair.rs` repairs it. Scrubbing quarantines
+//! nothing: an owner continues to take rows while an old record is repaired.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use ringfence_wire::{RECORD_MAGIC, RecordHeader, RecordKind};
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::directory::{Directory, body_bytes};
 use crate::file_header::FILE_HEADER_BYTES;
 use crate::files::FilePin;
-use crate::head::{PartitionHead, is_log};
+use crate::log_end::{LogEnd, is_log};
 use crate::position::{Position, segment_name};
 use crate::report::Damage;
-use crate::state::{HEAD_BYTES, LogState, STATE_BYTES, read_head};
+use crate::state::{LOG_END_BYTES, LogState, STATE_BYTES, read_log_end};
 use crate::storage::{Storage, StorageError};
 use crate::stream::Stream;
 
-/// Read, compared and written at a time where a place is put right.
+/// Bytes that a repair reads, compares and writes at a time.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// Findings of one piece; then it ends early. A disk that loses more at a time is counted all the same.
-const FOUND_MAX: usize = 64;
-/// Lost records that wait for the one behind them, of one file.
-const LOST_MAX: usize = 64;
+/// Corruptions reported by one piece, which then ends early. The rest is found in the next piece.
+const CORRUPTIONS_MAX: usize = 64;
+/// Lost records of one file that wait for the record after them.
+const PENDING_MAX: usize = 64;
 
-/// What to look at next.
+/// The next piece to scrub.
 #[derive(Debug)]
 pub struct ScrubPlan {
     pub pin: FilePin,
-    /// Behind its last group.
+    /// End of the file's last group.
     pub end: u64,
-    /// Where to go on; 0 = at the beginning.
+    /// Position to continue at; 0 = the beginning.
     pub from: u64,
-    /// The piece ends behind the first record that passes this.
+    /// The piece ends after the first record that passes this.
     pub bytes_max: u64,
-    /// In a hurry, beside the round that goes on where it was.
+    /// Scrub immediately, apart from the round, which keeps its own position.
     pub is_urgent: bool,
 }
 
-/// What was found.
+/// The result of one piece.
 #[derive(Debug, Default)]
 pub struct ScrubDone {
     pub file: u64,
     pub is_urgent: bool,
-    /// Read from the disk.
+    /// Bytes read from disk.
     pub bytes: u64,
-    /// Where to go on; `None` at the file's end.
+    /// Position of the next piece; `None` at the end of the file.
     pub next: Option<u64>,
-    pub found: Vec<Rot>,
+    pub corruptions: Vec<Corruption>,
 }
 
-/// One damaged place.
+/// A damaged place.
 #[derive(Clone, Debug)]
-pub struct Rot {
+pub struct Corruption {
     pub file: u64,
-    /// Whose name the file has.
+    /// Shard in the file's name.
     pub shard: u16,
     pub position: u64,
-    /// Up to the next record.
+    /// Distance to the next record.
     pub span_bytes: u64,
-    /// 0 when it belongs to no partition, or to one that nobody can tell any more.
+    /// 0 if the place belongs to no partition, or the partition is unknown.
     pub topic: u64,
     pub partition: u64,
     pub record_number: Option<u64>,
-    pub cure: Cure,
+    pub proof: Proof,
     pub why: &'static str,
 }
 
-/// What another replica's record must be, to stand here.
+/// What proves that another replica's record belongs here.
 #[derive(Clone, Debug)]
-pub enum Cure {
-    /// The header is sound: that very record.
-    Same(Box<RecordHeader>),
-    /// Header and body are lost: the record that goes on behind `before`, and that `after` goes on behind.
-    Between { group: u64, before: PartitionHead, after: After },
-    /// Nobody else has it, or nobody can tell what stood here.
+pub enum Proof {
+    /// The header is valid: the record must have the same one.
+    Header(Box<RecordHeader>),
+    /// Header and body are lost: the record must continue `before`, and `after` must continue it.
+    Neighbours { group: u64, before: LogEnd, after: Successor },
+    /// No other replica has the record, or the lost record is unknown.
     None,
 }
 
-/// What proves a lost record from behind.
+/// What proves a lost record by what comes after it.
 #[derive(Clone, Debug)]
-pub enum After {
+pub enum Successor {
     Unknown,
     /// The partition's next record.
     Record(Box<RecordHeader>),
-    /// The log ends with it: its chain.
-    End(u64),
+    /// The log ends with the lost record: its chain.
+    LogEnd(u64),
 }
 
-impl Rot {
-    /// As recovery would tell it.
+impl Corruption {
+    /// The damage as recovery reports it.
     #[must_use]
     pub fn damage(&self) -> Damage {
         Damage {
@@ -106,40 +107,40 @@ impl Rot {
     }
 }
 
-/// One thread's state: scratch, and where it is.
+/// State of the scrubbing thread: buffers, and the position of each round.
 pub struct Scrubber<S: Storage> {
     pub(crate) storage: S,
     pub(crate) stream: Stream,
-    /// For what is written.
-    pub(crate) scratch: Aligned,
-    /// The file in the stream's window, 0 = none.
-    pub(crate) loaded: u64,
-    round: Walk,
-    urgent: Walk,
+    /// Buffer for blocks that a repair writes.
+    pub(crate) scratch: AlignedBuffer,
+    /// The file in the stream's window.
+    pub(crate) loaded: Option<u64>,
+    round: ScrubCursor,
+    urgent: ScrubCursor,
 }
 
 /// (topic, partition).
 type Key = (u64, u64);
 
 #[derive(Default)]
-struct Walk {
+struct ScrubCursor {
     file: u64,
     position: u64,
-    /// Number of the group that is read, 0 before the first record of a file.
+    /// Number of the current group; 0 before the first record of a file.
     group: u64,
-    /// Records of each partition in this group, and the one that is missing between two of them.
-    tally: HashMap<Key, Tally>,
+    /// Records of each partition in this group, and the gap between two of them.
+    counts: HashMap<Key, RecordCount>,
     holes: Vec<Range<u64>>,
-    /// Ends of the logs as far as they were read without a gap: one a partition.
-    heads: HashMap<Key, PartitionHead>,
-    /// Records that are lost with their headers, until the one behind them is seen.
-    lost: Vec<Rot>,
+    /// Ends of the logs up to which each partition was read without a gap.
+    ends: HashMap<Key, LogEnd>,
+    /// Records that are lost with their headers, until the record after them is read.
+    pending: Vec<Corruption>,
 }
 
 #[derive(Default)]
-struct Tally {
+struct RecordCount {
     records: u32,
-    gap: Option<(PartitionHead, Box<RecordHeader>)>,
+    gap: Option<(LogEnd, Box<RecordHeader>)>,
 }
 
 impl<S: Storage> Scrubber<S> {
@@ -148,54 +149,60 @@ impl<S: Storage> Scrubber<S> {
         Self {
             storage,
             stream: Stream::default(),
-            scratch: Aligned::new(SCRATCH_BYTES),
-            loaded: 0,
-            round: Walk::default(),
-            urgent: Walk::default(),
+            scratch: AlignedBuffer::new(SCRATCH_BYTES),
+            loaded: None,
+            round: ScrubCursor::default(),
+            urgent: ScrubCursor::default(),
         }
     }
 
     /// Read one piece of one file.
     ///
     /// # Errors
-    /// [`StorageError`]: nothing is known of the piece.
-    pub fn look(&mut self, plan: &ScrubPlan) -> Result<ScrubDone, StorageError> {
+    /// [`StorageError`]: the piece was not checked.
+    pub fn scrub(&mut self, plan: &ScrubPlan) -> Result<ScrubDone, StorageError> {
         let number = plan.pin.number;
         let file = self.storage.open(&segment_name(number, plan.pin.shard))?;
-        if self.loaded != number {
+        if self.loaded != Some(number) {
             self.stream.reset();
-            self.loaded = number;
+            self.loaded = Some(number);
         }
-        let walk = if plan.is_urgent { &mut self.urgent } else { &mut self.round };
-        if plan.from == 0 || walk.file != number || walk.position != plan.from {
-            walk.begin(number);
+        let cursor = if plan.is_urgent { &mut self.urgent } else { &mut self.round };
+        if plan.from == 0 || cursor.file != number || cursor.position != plan.from {
+            cursor.begin(number);
         }
         let before = self.stream.bytes;
-        let mut look = Look { storage: &self.storage, file: &file, stream: &mut self.stream, plan, found: Vec::new() };
-        let result = walk.piece(&mut look);
-        let found = look.found;
+        let mut reader = PieceReader {
+            storage: &self.storage,
+            file: &file,
+            stream: &mut self.stream,
+            plan,
+            corruptions: Vec::new(),
+        };
+        let result = cursor.piece(&mut reader);
+        let corruptions = reader.corruptions;
         if result.is_err() {
-            // The window may hold anything.
-            self.loaded = 0;
+            // The contents of the window are unknown.
+            self.loaded = None;
         }
         result?;
-        let next = (walk.position < plan.end).then_some(walk.position);
+        let next = (cursor.position < plan.end).then_some(cursor.position);
         let bytes = self.stream.bytes - before;
-        Ok(ScrubDone { file: number, is_urgent: plan.is_urgent, bytes, next, found })
+        Ok(ScrubDone { file: number, is_urgent: plan.is_urgent, bytes, next, corruptions })
     }
 }
 
-/// One piece while it is read.
-struct Look<'a, S: Storage> {
+/// The piece that is being read.
+struct PieceReader<'a, S: Storage> {
     storage: &'a S,
     file: &'a S::File,
     stream: &'a mut Stream,
     plan: &'a ScrubPlan,
-    found: Vec<Rot>,
+    corruptions: Vec<Corruption>,
 }
 
-impl<S: Storage> Look<'_, S> {
-    /// As recovery's: of this file, of this group or a later one, within the file.
+impl<S: Storage> PieceReader<'_, S> {
+    /// As in recovery: of this file, of this group or a later one, and within the file.
     fn sound_header(&mut self, position: u64, group: u64) -> Result<Option<RecordHeader>, StorageError> {
         let header = self.stream.header(self.storage, self.file, position)?;
         Ok(header.filter(|header| {
@@ -209,7 +216,7 @@ impl<S: Storage> Look<'_, S> {
         }))
     }
 
-    /// Where the next sound record begins, or the file's end.
+    /// Position of the next valid record, or the end of the file.
     fn next_sound(&mut self, from: u64, group: u64) -> Result<u64, StorageError> {
         let magic = RECORD_MAGIC.to_le_bytes();
         let mut position = from;
@@ -233,8 +240,14 @@ impl<S: Storage> Look<'_, S> {
         Ok(self.plan.end)
     }
 
-    fn rot(&self, place: Range<u64>, (topic, partition): Key, number: Option<u64>, why: &'static str) -> Rot {
-        Rot {
+    fn corruption(
+        &self,
+        place: Range<u64>,
+        (topic, partition): Key,
+        number: Option<u64>,
+        why: &'static str,
+    ) -> Corruption {
+        Corruption {
             file: self.plan.pin.number,
             shard: self.plan.pin.shard,
             position: place.start,
@@ -242,51 +255,54 @@ impl<S: Storage> Look<'_, S> {
             topic,
             partition,
             record_number: number,
-            cure: Cure::None,
+            proof: Proof::None,
             why,
         }
     }
 }
 
-impl Walk {
+impl ScrubCursor {
     fn begin(&mut self, file: u64) {
         if file != self.file + 1 {
-            // A file between them is not there: what was read before says nothing of what follows.
-            self.heads.clear();
-            self.lost.clear();
+            // A file in between is missing: the ends read before say nothing about what follows.
+            self.ends.clear();
+            self.pending.clear();
         }
         (self.file, self.position, self.group) = (file, FILE_HEADER_BYTES as u64, 0);
-        self.tally.clear();
+        self.counts.clear();
         self.holes.clear();
     }
 
-    fn piece<S: Storage>(&mut self, look: &mut Look<'_, S>) -> Result<(), StorageError> {
-        let (from, end) = (self.position, look.plan.end);
-        while self.position < end && self.position < from + look.plan.bytes_max && look.found.len() < FOUND_MAX {
+    fn piece<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>) -> Result<(), StorageError> {
+        let (from, end) = (self.position, reader.plan.end);
+        while self.position < end
+            && self.position < from + reader.plan.bytes_max
+            && reader.corruptions.len() < CORRUPTIONS_MAX
+        {
             let position = self.position;
-            if let Some(header) = look.sound_header(position, self.group)? {
+            if let Some(header) = reader.sound_header(position, self.group)? {
                 if header.group > self.group {
-                    self.end_group(look, None);
+                    self.end_group(reader, None);
                     self.group = header.group;
                 }
-                self.record(look, position, &header)?;
+                self.record(reader, position, &header)?;
                 self.position = position + u64::from(header.span_bytes);
             } else {
-                self.position = look.next_sound(position + 64, self.group)?;
+                self.position = reader.next_sound(position + 64, self.group)?;
                 self.holes.push(position..self.position);
             }
         }
         if self.position >= end {
-            self.end_group(look, None);
-            // Told now; what proves them is in the next file, and then they are told again.
-            look.found.extend(self.lost.iter().filter(|rot| rot.file == self.file).cloned());
+            self.end_group(reader, None);
+            // Report them now. The record that proves them is in the next file, and then they are reported again.
+            reader.corruptions.extend(self.pending.iter().filter(|corruption| corruption.file == self.file).cloned());
         }
         Ok(())
     }
 
     fn record<S: Storage>(
         &mut self,
-        look: &mut Look<'_, S>,
+        reader: &mut PieceReader<'_, S>,
         position: u64,
         header: &RecordHeader,
     ) -> Result<(), StorageError> {
@@ -294,22 +310,22 @@ impl Walk {
         let keep = match kind {
             Some(RecordKind::GroupEnd) => header.body_bytes as usize,
             Some(RecordKind::State) => STATE_BYTES,
-            Some(RecordKind::Truncate) => HEAD_BYTES,
+            Some(RecordKind::Truncate) => LOG_END_BYTES,
             _ => 0,
         };
         let mut kept = Vec::new();
-        // A directory is bounded; a length beyond that is damage, and is not read into memory.
+        // A directory is bounded: a greater length is damage and must not be read into memory.
         let keep = keep.min(body_bytes(crate::directory::ENTRIES_MAX));
-        let check = look.stream.body(look.storage, look.file, position, header, keep, &mut kept)?;
+        let check = reader.stream.body(reader.storage, reader.file, position, header, keep, &mut kept)?;
         let is_sound = check.crc == header.body_crc && check.has_clean_padding;
         let place = position..position + u64::from(header.span_bytes);
         if kind == Some(RecordKind::GroupEnd) {
             if !is_sound {
-                let rot = look.rot(place, (0, 0), None, "the directory of a group is damaged");
-                look.found.push(rot);
+                let corruption = reader.corruption(place, (0, 0), None, "the directory of a group is damaged");
+                reader.corruptions.push(corruption);
             }
             let directory = Directory::read(&kept).filter(|_| check.crc == header.body_crc);
-            self.end_group(look, directory.as_ref());
+            self.end_group(reader, directory.as_ref());
             self.group += 1;
             return Ok(());
         }
@@ -317,124 +333,126 @@ impl Walk {
             return Ok(());
         }
         let key = (header.topic, header.partition);
-        self.tally.entry(key).or_default().records += 1;
+        self.counts.entry(key).or_default().records += 1;
         if !is_sound {
             let why = if check.crc == header.body_crc { "the padding is not zero" } else { "the body is damaged" };
-            let mut rot = look.rot(place.clone(), key, Some(header.record_number), why);
+            let mut corruption = reader.corruption(place.clone(), key, Some(header.record_number), why);
             if is_log(header.kind) {
-                rot.cure = Cure::Same(Box::new(*header));
+                corruption.proof = Proof::Header(Box::new(*header));
             }
-            look.found.push(rot);
+            reader.corruptions.push(corruption);
         }
         if is_log(header.kind) {
-            self.chain(look, place, header);
+            self.chain(reader, place, header);
         } else if is_sound {
             self.local(key, header, &kept);
         } else {
-            self.heads.remove(&key);
+            self.ends.remove(&key);
         }
         Ok(())
     }
 
-    /// A log record goes on behind the one before.
-    fn chain<S: Storage>(&mut self, look: &mut Look<'_, S>, place: Range<u64>, header: &RecordHeader) {
+    /// Check that a log record continues the one before.
+    fn chain<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, place: Range<u64>, header: &RecordHeader) {
         let key = (header.topic, header.partition);
-        let position = Position::new(look.plan.pin.number, place.start);
-        self.find_lost(look, key, header);
-        if let Some(head) = self.heads.get(&key)
-            && head.accept(header).is_err()
+        let position = Position::new(reader.plan.pin.number, place.start);
+        self.match_pending(reader, key, header);
+        if let Some(end) = self.ends.get(&key)
+            && end.accept(header).is_err()
         {
-            let is_gap = header.record_number > head.next_record;
-            if is_gap && header.record_number == head.next_record + 1 && !self.holes.is_empty() {
-                let gap = (*head, Box::new(*header));
-                self.tally.entry(key).or_default().gap.get_or_insert(gap);
+            let is_gap = header.record_number > end.next_record;
+            if is_gap && header.record_number == end.next_record + 1 && !self.holes.is_empty() {
+                let gap = (*end, Box::new(*header));
+                self.counts.entry(key).or_default().gap.get_or_insert(gap);
             } else if !is_gap {
-                let rot = look.rot(place, key, Some(header.record_number), "the chain does not go on here");
-                look.found.push(rot);
+                let corruption =
+                    reader.corruption(place, key, Some(header.record_number), "the record does not continue the chain");
+                reader.corruptions.push(corruption);
             }
         }
-        self.heads.insert(key, PartitionHead::after(header, position));
+        self.ends.insert(key, LogEnd::after(header, position));
     }
 
-    /// The record behind a lost one: what is lost must lead to it.
-    fn find_lost<S: Storage>(&mut self, look: &mut Look<'_, S>, key: Key, header: &RecordHeader) {
-        while let Some(at) = self.lost.iter().position(|rot| (rot.topic, rot.partition) == key) {
-            let mut rot = self.lost.swap_remove(at);
-            if let Cure::Between { before, after, .. } = &mut rot.cure
+    /// A record after a lost one was read: complete the lost record's proof.
+    fn match_pending<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, key: Key, header: &RecordHeader) {
+        while let Some(at) = self.pending.iter().position(|corruption| (corruption.topic, corruption.partition) == key)
+        {
+            let mut corruption = self.pending.swap_remove(at);
+            if let Proof::Neighbours { before, after, .. } = &mut corruption.proof
                 && before.next_record + 1 == header.record_number
             {
-                *after = After::Record(Box::new(*header));
+                *after = Successor::Record(Box::new(*header));
             }
-            look.found.push(rot);
+            reader.corruptions.push(corruption);
         }
     }
 
-    /// What this store's own records say of where a log goes on.
+    /// Update a log's end by this store's local records.
     fn local(&mut self, key: Key, header: &RecordHeader, kept: &[u8]) {
         match RecordKind::from_number(header.kind) {
             Some(RecordKind::Truncate) => {
-                match read_head(kept) {
-                    Some(head) => self.heads.insert(key, head),
-                    None => self.heads.remove(&key),
+                match read_log_end(kept) {
+                    Some(end) => self.ends.insert(key, end),
+                    None => self.ends.remove(&key),
                 };
             }
             Some(RecordKind::State) => {
                 let state = LogState::read(kept);
                 if state.is_none_or(|state| state.dropped || state.released || state.anchored) {
                     // What follows may be another log.
-                    self.heads.remove(&key);
+                    self.ends.remove(&key);
                 }
             }
             _ => {}
         }
     }
 
-    /// The group is read: whose records are missing?
-    fn end_group<S: Storage>(&mut self, look: &mut Look<'_, S>, directory: Option<&Directory>) {
+    /// The group was read: find the partitions whose records are missing.
+    fn end_group<S: Storage>(&mut self, reader: &mut PieceReader<'_, S>, directory: Option<&Directory>) {
         let holes = std::mem::take(&mut self.holes);
-        let tally = std::mem::take(&mut self.tally);
+        let counts = std::mem::take(&mut self.counts);
         let Some(first) = holes.first().cloned() else { return };
-        let count = |key: &Key| tally.get(key).map_or(0, |tally| tally.records);
+        let count = |key: &Key| counts.get(key).map_or(0, |counts| counts.records);
         let entries = directory.map_or(&[][..], |directory| directory.entries.as_slice());
         let short = |entry: &&crate::directory::Entry| count(&(entry.topic, entry.partition)) < entry.records;
         let missing: Vec<_> = entries.iter().filter(short).collect();
         if missing.is_empty() {
-            look.found.extend(holes.into_iter().map(|hole| look.plan.lost(hole)));
+            reader.corruptions.extend(holes.into_iter().map(|hole| reader.plan.unattributed(hole)));
             return;
         }
         let total: u64 =
             missing.iter().map(|entry| u64::from(entry.records - count(&(entry.topic, entry.partition)))).sum();
-        for entry in missing.into_iter().take(FOUND_MAX) {
+        for entry in missing.into_iter().take(CORRUPTIONS_MAX) {
             let key = (entry.topic, entry.partition);
             let why = "records of a group are damaged with their headers";
-            let mut rot = look.rot(first.clone(), key, None, why);
-            let gap = tally.get(&key).and_then(|tally| tally.gap.clone());
-            let at_end = self.heads.get(&key).filter(|head| head.next_record + 1 == entry.next_record);
-            let between = gap.map(|(before, after)| (before, After::Record(after)));
-            let between = between.or_else(|| at_end.map(|head| (*head, After::Unknown)));
+            let mut corruption = reader.corruption(first.clone(), key, None, why);
+            let gap = counts.get(&key).and_then(|counts| counts.gap.clone());
+            let at_end = self.ends.get(&key).filter(|end| end.next_record + 1 == entry.next_record);
+            let between = gap.map(|(before, after)| (before, Successor::Record(after)));
+            let between = between.or_else(|| at_end.map(|end| (*end, Successor::Unknown)));
             let Some((before, after)) = between.filter(|_| total == 1 && holes.len() == 1) else {
-                self.heads.remove(&key);
-                look.found.push(rot);
+                self.ends.remove(&key);
+                reader.corruptions.push(corruption);
                 continue;
             };
-            rot.why = "the record header is damaged";
-            rot.record_number = Some(before.next_record);
-            let waits = matches!(after, After::Unknown) && self.lost.len() < LOST_MAX;
-            rot.cure = Cure::Between { group: self.group, before, after };
+            corruption.why = "the record header is damaged";
+            corruption.record_number = Some(before.next_record);
+            let waits = matches!(after, Successor::Unknown) && self.pending.len() < PENDING_MAX;
+            corruption.proof = Proof::Neighbours { group: self.group, before, after };
             if waits {
-                // What follows is checked against it once it is back.
-                self.heads.remove(&key);
-                self.lost.push(rot);
+                // Later records are checked against it after the repair.
+                self.ends.remove(&key);
+                self.pending.push(corruption);
             } else {
-                look.found.push(rot);
+                reader.corruptions.push(corruption);
             }
         }
     }
 }
 
 impl ScrubPlan {
-    fn lost(&self, hole: Range<u64>) -> Rot {
-        Rot {
+    fn unattributed(&self, hole: Range<u64>) -> Corruption {
+        Corruption {
             file: self.pin.number,
             shard: self.pin.shard,
             position: hole.start,
@@ -442,8 +460,8 @@ impl ScrubPlan {
             topic: 0,
             partition: 0,
             record_number: None,
-            cure: Cure::None,
-            why: "bytes of a group are damaged, and its directory does not say whose",
+            proof: Proof::None,
+            why: "bytes of a group are damaged, and its directory does not say of which partition",
         }
     }
 }

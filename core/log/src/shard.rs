@@ -1,8 +1,8 @@
-//! One shard: fills commit groups in memory, plans files, hands jobs to its writer. Pure; lives on the engine's
-//! thread.
+//! One shard: fills commit groups in memory, plans files, and makes jobs for its writer. It is pure and lives on the
+//! engine's thread.
 //!
-//! A group takes records until it or its file is full or the writer asks for it; then the next one opens. No timer is
-//! involved: while one group is written, the next one fills. `local.rs` appends what is this store's own.
+//! A group takes records until the group or its file is full, or the writer is idle; then the next group opens. There
+//! is no timer: while one group is written, the next one fills. `local_records.rs` appends local records.
 
 use std::collections::VecDeque;
 
@@ -11,15 +11,15 @@ use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 
 use crate::file_header::FILE_HEADER_BYTES;
 use crate::group::{COPY_BYTES_MAX, Group, STAGING_BYTES};
-use crate::head::{is_log, offsets_of};
+use crate::interface::{Body, Options, Placement, Refusal, RefusedAppend};
 use crate::job::Job;
-use crate::partition::{PartitionLog, Place};
+use crate::log_end::{is_log, offsets_of};
+use crate::partition::{GroupSlot, PartitionLog};
 use crate::position::Position;
 use crate::space::{NoRoom, Space};
-use crate::staged::listed;
-use crate::terms::{Body, Options, Placed, Refusal, Refused};
+use crate::staged_bytes::publish_list;
 
-/// One writer's files and groups.
+/// The files and groups of one writer.
 pub struct Shard {
     pub(crate) options: Options,
     pub(crate) space: Space,
@@ -29,9 +29,9 @@ pub struct Shard {
     pub(crate) next_group: u64,
     pub(crate) durable_group: u64,
     pub(crate) is_writing: bool,
-    /// A job that met a full disk before anything was synced.
+    /// A job that failed on a full disk before anything was synced, and the time of the next try.
     pub(crate) retry: Option<(Job, u64)>,
-    /// When the last group is to be proved synced.
+    /// Time at which the last group is to be proved synced by an empty one.
     pub(crate) close_at: Option<u64>,
     pub(crate) failed: Option<String>,
 }
@@ -53,43 +53,43 @@ impl Shard {
         }
     }
 
-    /// The format of files that are begun from now on; the open one keeps its own.
+    /// Set the format of files that are begun from now on; the open file keeps its own.
     pub fn set_format(&mut self, format: u16) {
         self.space.format = format;
     }
 
-    /// Number, chain and place one log record. `header` has everything but number, offset, chain and the physical
-    /// part; its `time_ms` is the wall clock and never stored less than the record before.
+    /// Number, chain and place one log record. `header` lacks only number, offset, chain and the physical part. Its
+    /// `time_ms` is the wall clock; the stored time is never less than the one before.
     ///
     /// # Errors
-    /// [`Refused`] with the body; nothing has changed.
+    /// [`RefusedAppend`] with the body; nothing has changed.
     pub fn append<'a>(
         &mut self,
         pool: &mut Pool,
         log: &mut PartitionLog,
         mut header: RecordHeader,
         body: Body<'a>,
-    ) -> Result<Placed, Refused<'a>> {
-        log.head.number(&mut header);
-        let least = log.fence.max(log.head.owner_epoch);
+    ) -> Result<Placement, RefusedAppend<'a>> {
+        log.end.number(&mut header);
+        let least = log.fence.max(log.end.owner_epoch);
         self.admit(pool, log, header, body, least)
     }
 
-    /// Place a log record that another replica numbered. It may be older than the fence: what is fenced is who sends
-    /// it, and a new owner sends its predecessors' records too.
+    /// Place a log record that another replica has numbered. Its epoch may be below the fence: the fence applies to the
+    /// sender, and a new owner also sends the records of its predecessors.
     ///
     /// # Errors
-    /// [`Refusal::Mismatch`] when it does not continue this log, else as [`Self::append`].
+    /// [`Refusal::Mismatch`] if the record does not continue this log, otherwise as [`Self::append`].
     pub fn append_numbered<'a>(
         &mut self,
         pool: &mut Pool,
         log: &mut PartitionLog,
         header: RecordHeader,
         body: Body<'a>,
-    ) -> Result<Placed, Refused<'a>> {
+    ) -> Result<Placement, RefusedAppend<'a>> {
         match log.accept(&header) {
             Ok(()) => self.admit(pool, log, header, body, 0),
-            Err(mismatch) => Err(Refused { refusal: Refusal::Mismatch(mismatch), body }),
+            Err(mismatch) => Err(RefusedAppend { refusal: Refusal::Mismatch(mismatch), body }),
         }
     }
 
@@ -100,7 +100,7 @@ impl Shard {
         mut header: RecordHeader,
         body: Body<'a>,
         least_epoch: u64,
-    ) -> Result<Placed, Refused<'a>> {
+    ) -> Result<Placement, RefusedAppend<'a>> {
         assert!(is_log(header.kind), "local kinds have functions of their own: kind {}", header.kind);
         let refusal = if log.dropped {
             Some(Refusal::Dropped)
@@ -112,19 +112,20 @@ impl Shard {
             None
         };
         if let Some(refusal) = refusal {
-            return Err(Refused { refusal, body });
+            return Err(RefusedAppend { refusal, body });
         }
         (header.topic, header.partition) = (log.topic, log.partition);
-        header.previous_position = log.head.last_position.0;
+        header.previous_position = log.end.last_position.0;
         let is_rows = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Staged as u8;
-        let listed = if header.kind == RecordKind::Publish as u8 { listed(&body.bytes()) } else { Vec::new() };
+        let publish_list =
+            if header.kind == RecordKind::Publish as u8 { publish_list(&body.bytes()) } else { Vec::new() };
         let position = self.put(pool, log, &mut header, body, is_rows)?;
-        let placed = self.placed(log, &header, position);
-        log.take(&header, placed.position, &listed);
-        Ok(placed)
+        let placement = self.register(log, &header, position);
+        log.take(&header, placement.position, &publish_list);
+        Ok(placement)
     }
 
-    /// Put the record into the open group, which is made when there is none; returns its position in the file.
+    /// Put the record into the open group, opening one if necessary; returns the position in the file.
     pub(crate) fn put<'a>(
         &mut self,
         pool: &mut Pool,
@@ -132,19 +133,19 @@ impl Shard {
         header: &mut RecordHeader,
         body: Body<'a>,
         is_rows: bool,
-    ) -> Result<u64, Refused<'a>> {
+    ) -> Result<u64, RefusedAppend<'a>> {
         let bytes = header.body_bytes as usize;
         let is_small = bytes <= COPY_BYTES_MAX;
         if let Err(refusal) = self.make_room(pool, bytes, is_small, is_rows) {
-            return Err(Refused { refusal, body });
+            return Err(RefusedAppend { refusal, body });
         }
-        let chain = (!log.anchored).then_some(log.head.chain);
+        let chain = (!log.anchored).then_some(log.end.chain);
         let group = self.open.as_mut().expect("make_room opened it");
         match body {
             Body::Copy(parts) if is_small => Ok(group.put_copy(header, chain, parts)),
             Body::Copy(parts) => {
                 let Some(mut block) = pool.take(RECORD_HEADER_BYTES + bytes) else {
-                    return Err(Refused { refusal: Refusal::Busy, body });
+                    return Err(RefusedAppend { refusal: Refusal::Busy, body });
                 };
                 let mut at = RECORD_HEADER_BYTES;
                 for part in parts {
@@ -165,19 +166,19 @@ impl Shard {
     }
 
     /// Count a placed record in the directory and pin its file.
-    pub(crate) fn placed(&mut self, log: &mut PartitionLog, header: &RecordHeader, position: u64) -> Placed {
+    pub(crate) fn register(&mut self, log: &mut PartitionLog, header: &RecordHeader, position: u64) -> Placement {
         let group = self.open.as_mut().expect("the record is in it");
-        let pin = &self.space.current.as_ref().expect("the group lies in it").pin;
+        let pin = &self.space.open_file.as_ref().expect("the group lies in it").pin;
         let logged = is_log(header.kind);
         let next_record = if logged { header.record_number + 1 } else { header.record_number };
-        let slot = log.place.filter(|place| place.group == group.number).map(|place| place.slot);
-        if let Some(place) = log.place {
-            assert_eq!(place.shard, self.space.shard, "a partition stays with its shard until a restart (L3)");
+        let slot = log.group_slot.filter(|slot| slot.group == group.number).map(|slot| slot.slot);
+        if let Some(slot) = log.group_slot {
+            assert_eq!(slot.shard, self.space.shard, "a partition stays with its shard until a restart (L3)");
         }
         let slot = group.count(slot, log.topic, log.partition, next_record);
-        log.place = Some(Place { shard: self.space.shard, group: group.number, slot });
-        log.touch(pin, logged.then(|| header.first_offset + offsets_of(header)));
-        Placed {
+        log.group_slot = Some(GroupSlot { shard: self.space.shard, group: group.number, slot });
+        log.use_file(pin, logged.then(|| header.first_offset + offsets_of(header)));
+        Placement {
             shard: self.space.shard,
             group: group.number,
             position: Position::new(group.file, position),
@@ -187,7 +188,7 @@ impl Shard {
         }
     }
 
-    /// Make sure that the open group takes a record of such a body.
+    /// Make sure that the open group has room for a record with this body.
     fn make_room(&mut self, pool: &mut Pool, bytes: usize, is_small: bool, is_rows: bool) -> Result<(), Refusal> {
         if let Some(why) = &self.failed {
             return Err(Refusal::Failed(why.clone()));
@@ -202,7 +203,7 @@ impl Shard {
             self.space.check_behind_reserve(alone).map_err(refusal_of)?;
         }
         if let Some(group) = &mut self.open {
-            let capacity = self.space.current.as_ref().map_or(0, |current| current.capacity);
+            let capacity = self.space.open_file.as_ref().map_or(0, |open_file| open_file.capacity);
             let with = group.bytes_with(bytes);
             let fits = with <= self.options.group_bytes_max && group.has_slots() && group.begin + with <= capacity;
             if fits && !is_behind {
@@ -218,7 +219,7 @@ impl Shard {
             }
             self.seal();
         }
-        self.space.room_for(alone, is_rows, self.next_group).map_err(refusal_of)?;
+        self.space.ensure_room(alone, is_rows, self.next_group).map_err(refusal_of)?;
         self.open_group(pool).ok_or(Refusal::Busy)
     }
 
@@ -231,13 +232,13 @@ impl Shard {
     }
 
     pub(crate) fn open_with(&mut self, block: Block) {
-        let current = self.space.current.as_mut().expect("room_for made it");
-        let (file, begin) = (current.pin.number, current.end);
-        self.open = Some(Group::new(self.next_group, file, begin, current.begin.take(), block));
+        let open_file = self.space.open_file.as_mut().expect("ensure_room made it");
+        let (file, begin) = (open_file.pin.number, open_file.end);
+        self.open = Some(Group::new(self.next_group, file, begin, open_file.new_file.take(), block));
         self.next_group += 1;
     }
 
-    /// Take the staging blocks that this shard needs to go on when requests hold all of the pool. Call at start.
+    /// Take the staging blocks with which the shard can continue when requests hold all of the pool. Call it at start.
     pub fn warm(&mut self, pool: &mut Pool) {
         // One for each group that may wait, and one for the group under way.
         if self.staging.is_empty() {
@@ -249,7 +250,7 @@ impl Shard {
 
 fn refusal_of(none: NoRoom) -> Refusal {
     match none {
-        NoRoom::Soon => Refusal::Busy,
+        NoRoom::Preparing => Refusal::Busy,
         NoRoom::DiskFull => Refusal::DiskFull,
     }
 }

@@ -1,8 +1,7 @@
-//! One shard's files: the open one, the prepared next one, the reserve, and those that may go.
+//! One shard's files: the open one, the prepared next one, the reserve, and those without holders.
 //!
-//! A rotation never allocates: the next file was prepared before, by an earlier job. When that fails for lack of
-//! space, rows are taken as long as the open file has room and refused after; control and local records go on into
-//! the reserve.
+//! A rotation never allocates: an earlier job has prepared the next file. If that failed for lack of space, rows are
+//! accepted while the open file has room, and refused after that. Control and local records continue into the reserve.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,99 +9,101 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::file_header::{FILE_HEADER_BYTES, FileHeader, Identity};
 use crate::files::{FilePin, FileToken};
-use crate::group::Begin;
-use crate::job::Step;
+use crate::group::NewFile;
+use crate::job::FileStep;
 use crate::position::{FILE_NUMBER_MAX, parse_segment_name, segment_name};
 use crate::storage::StorageError;
 
-/// How long to wait before a full disk is asked again: space comes back by an operator's hand or by retention.
+/// Time until a full disk is tried again. An operator or retention frees space.
 const RETRY_MS: u64 = 1000;
-/// Steps in one job: a group waits behind them.
+/// File steps in one job: the next group waits for them.
 const STEPS_MAX: usize = 16;
 
-/// Segments that nobody needs and that wait to become the next file. Retention frees one shortly after a rotation took
-/// the spare: removed at once, it would be allocated anew at the next rotation (36 ms to remove 256 MiB, and a sync
-/// that allocates costs twice one that overwrites).
-const KEPT_MAX: usize = 2;
-/// For so long: a log that rotates less often does not notice.
-const KEPT_MS: u64 = 5000;
+/// Free segments that are kept for the next rotations. Retention usually frees a segment shortly after a rotation took
+/// the spare. If it were removed then, the next rotation would allocate one again: removing 256 MiB takes 36 ms, and a
+/// sync that allocates costs twice one that overwrites.
+const FREE_SEGMENTS_MAX: usize = 2;
+/// How long free segments are kept; a log that rotates more rarely does not need them.
+const FREE_SEGMENT_MS: u64 = 5000;
 
 /// A prepared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
-    No,
-    /// A step for it is in the job under way or in the next one.
-    Asked,
+    Missing,
+    /// A step for it is in the job under way, or in the next one.
+    Requested,
     Ready {
         bytes: u64,
         recycled: bool,
     },
 }
 
-pub struct Current {
+pub struct OpenFile {
     pub pin: FilePin,
     pub capacity: u64,
-    /// Behind the last closed group.
+    /// End of the last closed group.
     pub end: u64,
-    /// Until the first group took it.
-    pub begin: Option<Begin>,
-    /// It was the reserve: rows would fill it, and the records that make space again would have no place.
+    /// Set until the first group has taken it.
+    pub new_file: Option<NewFile>,
+    /// The open file was the reserve. Rows may not use it: they would fill it, and the records that free space would
+    /// have no room.
     pub is_reserve: bool,
 }
 
 pub struct Space {
     pub shard: u16,
     pub identity: Identity,
-    /// Of the files that are begun from now on.
+    /// Format of files that are begun from now on.
     pub format: u16,
     pub run: u64,
     pub segment_bytes: u64,
     pub reserve_bytes: u64,
     /// Next file number of the store, shared by its shards (L3).
     numbers: Arc<AtomicU64>,
-    pub current: Option<Current>,
+    pub open_file: Option<OpenFile>,
     spare: Prepared,
     reserve: Prepared,
-    /// Numbers in the names of the spare and the reserve.
+    /// Serial numbers in the names of the spare and the reserve.
     spare_serial: u64,
     reserve_serial: u64,
-    /// Newest file whose first group is with the writer or durable, 0 = none in this run.
-    begun_file: u64,
-    /// What the spare's name says of it: `begun_file` when it was asked for.
-    spare_behind: u64,
-    /// Segments that this shard looks after, with their lengths; the open one included.
+    /// Newest file whose first group is with the writer or durable, in this run.
+    begun_file: Option<u64>,
+    /// Value of `begun_file` when the spare was requested; its name says so.
+    spare_behind: Option<u64>,
+    /// Segments of this shard with their lengths, the open one included.
     pub files: BTreeMap<u64, (FilePin, u64)>,
-    /// Where files end that take no group any more, and their last groups; 0 = of an earlier run.
+    /// (end, last group) of files that take no more groups; last group 0 = of an earlier run.
     pub sealed: BTreeMap<u64, (u64, u64)>,
-    /// Segments that nobody needs any more.
+    /// Segments without holders.
     free: Vec<FilePin>,
-    /// Numbers of those that a job is about to rename or remove: on disk until it is known that they are not.
-    going: Vec<u64>,
-    /// Until when free segments wait to be used again.
-    kept_until_ms: Option<u64>,
-    /// Set while the spare cannot be made; the time of the next try.
+    /// Numbers of free segments in a job that renames or removes them: they count as on disk until the job has
+    /// succeeded.
+    leaving: Vec<u64>,
+    /// Time until which free segments are kept.
+    keep_until_ms: Option<u64>,
+    /// Set while the spare cannot be made: the time of the next try.
     full_until_ms: Option<u64>,
     rows_refused: bool,
 }
 
-/// There is no room in the open file, and no next file.
+/// The open file has no room, and there is no next file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRoom {
     /// The next file is being prepared.
-    Soon,
+    Preparing,
     DiskFull,
 }
 
-/// Name of the prepared file with this number; each number is used once a run, because a spare keeps its name until
-/// the first group in it is written. `behind`: it was made after this segment of the shard had a durable group, and
-/// is used up before that one may go, so where it stands, this segment or a newer one must stand, too; 0 = it says
-/// nothing.
+/// Name of a prepared file. Each serial number is used once in a run, because a spare keeps its name until its first
+/// group is written. `behind` is the shard's newest segment with a durable group when the spare was made. The spare is
+/// used before that segment can be removed, so while the spare exists, that segment or a newer one must exist. 0 = it
+/// names no segment.
 #[must_use]
 pub fn spare_name(shard: u16, serial: u64, behind: u64) -> String {
     format!("spare-{shard:04x}-{serial:x}-{behind:x}.free")
 }
 
-/// The shard and the segment that a spare's name speaks of.
+/// The shard and the segment in a spare's name.
 #[must_use]
 pub fn parse_spare_name(name: &str) -> Option<(u16, u64)> {
     let mut parts = name.strip_prefix("spare-")?.strip_suffix(".free")?.split('-');
@@ -116,7 +117,7 @@ pub fn reserve_name(shard: u16, serial: u64) -> String {
     format!("reserve-{shard:04x}-{serial:x}.free")
 }
 
-/// True for files that hold nothing: they may be removed or used for anything.
+/// True for files without contents, which may be removed or used again.
 #[must_use]
 pub fn is_prepared_name(name: &str) -> bool {
     (name.starts_with("spare-") || name.starts_with("reserve-")) && name.strip_suffix(".free").is_some()
@@ -139,48 +140,48 @@ impl Space {
             segment_bytes,
             reserve_bytes,
             numbers,
-            current: None,
-            spare: Prepared::No,
-            reserve: Prepared::No,
+            open_file: None,
+            spare: Prepared::Missing,
+            reserve: Prepared::Missing,
             spare_serial: 0,
             reserve_serial: 0,
-            begun_file: 0,
-            spare_behind: 0,
+            begun_file: None,
+            spare_behind: None,
             files: BTreeMap::new(),
             sealed: BTreeMap::new(),
             free: Vec::new(),
-            going: Vec::new(),
-            kept_until_ms: None,
+            leaving: Vec::new(),
+            keep_until_ms: None,
             full_until_ms: None,
             rows_refused: false,
         }
     }
 
-    /// What recovery found or made.
+    /// Set the prepared files that recovery found or made.
     pub fn set_prepared(&mut self, spare: Prepared, reserve: Prepared) {
         (self.spare, self.reserve) = (spare, reserve);
-        if spare == Prepared::No {
+        if spare == Prepared::Missing {
             self.full_until_ms = Some(0);
         }
     }
 
-    /// Make sure that the open file has room for a group of `bytes`; `first_group` is the number that a new file
-    /// begins with.
-    pub fn room_for(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
-        let has_room = self.current.as_ref().is_some_and(|current| current.end + bytes <= current.capacity);
+    /// Make sure that the open file has room for a group of `bytes`. `first_group` is the number of the first group in
+    /// a new file.
+    pub fn ensure_room(&mut self, bytes: u64, is_rows: bool, first_group: u64) -> Result<(), NoRoom> {
+        let has_room = self.open_file.as_ref().is_some_and(|open_file| open_file.end + bytes <= open_file.capacity);
         if has_room && !(is_rows && self.is_in_reserve()) {
             return Ok(());
         }
         let needed = FILE_HEADER_BYTES as u64 + bytes;
         let (prepared, name, is_reserve) = match (self.spare, self.reserve) {
             (Prepared::Ready { bytes, recycled }, _) if bytes >= needed => {
-                self.spare = Prepared::No;
+                self.spare = Prepared::Missing;
                 ((bytes, recycled), self.spare_name(), false)
             }
-            (Prepared::No | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
+            (Prepared::Missing | Prepared::Ready { .. }, Prepared::Ready { bytes, recycled })
                 if !is_rows && self.full_until_ms.is_some() && bytes >= needed =>
             {
-                self.reserve = Prepared::No;
+                self.reserve = Prepared::Missing;
                 ((bytes, recycled), reserve_name(self.shard, self.reserve_serial), true)
             }
             _ => return Err(self.no_room(is_rows)),
@@ -191,20 +192,20 @@ impl Space {
 
     fn no_room(&mut self, is_rows: bool) -> NoRoom {
         if self.full_until_ms.is_none() {
-            return NoRoom::Soon;
+            return NoRoom::Preparing;
         }
         self.rows_refused |= is_rows;
         NoRoom::DiskFull
     }
 
     pub fn is_in_reserve(&self) -> bool {
-        self.current.as_ref().is_some_and(|current| current.is_reserve)
+        self.open_file.as_ref().is_some_and(|open_file| open_file.is_reserve)
     }
 
-    /// Whether rows may be appended although the open file was the reserve: only behind it, in the next one.
+    /// Check that rows have room in a next file, while the open one is the reserve.
     ///
     /// # Errors
-    /// There is no next one.
+    /// [`NoRoom`] if there is no next file.
     pub fn check_behind_reserve(&mut self, bytes: u64) -> Result<(), NoRoom> {
         let needed = FILE_HEADER_BYTES as u64 + bytes;
         match self.spare {
@@ -224,114 +225,117 @@ impl Space {
             run: self.run,
             first_group,
             bytes: capacity,
-            previous_file: self.current.as_ref().map_or(0, |current| current.pin.number),
+            previous_file: self.open_file.as_ref().map_or(0, |open_file| open_file.pin.number),
         };
-        if let Some(current) = &self.current {
-            self.sealed.insert(current.pin.number, (current.end, first_group - 1));
+        if let Some(open_file) = &self.open_file {
+            self.sealed.insert(open_file.pin.number, (open_file.end, first_group - 1));
         }
         let pin = FileToken::new(number, self.shard);
         self.files.insert(number, (pin.clone(), capacity));
-        let begin = Some(Begin { from, header, recycled });
-        self.current = Some(Current { pin, capacity, end: FILE_HEADER_BYTES as u64, begin, is_reserve });
+        let new_file = Some(NewFile { from, header, recycled });
+        self.open_file = Some(OpenFile { pin, capacity, end: FILE_HEADER_BYTES as u64, new_file, is_reserve });
     }
 
     fn spare_name(&self) -> String {
-        spare_name(self.shard, self.spare_serial, self.spare_behind)
+        spare_name(self.shard, self.spare_serial, self.spare_behind.unwrap_or(0))
     }
 
     /// L7.
     pub fn has_what_spare_names(&self) -> bool {
-        let is_there = self.spare_behind == 0 || self.files.range(self.spare_behind..).next().is_some();
-        is_there || self.spare == Prepared::No
+        let is_there = self.spare_behind.is_none_or(|behind| self.files.range(behind..).next().is_some());
+        is_there || self.spare == Prepared::Missing
     }
 
-    /// The next job writes the first group of this file, and does its steps when that is durable.
+    /// The next job writes the first group of this file, and does its file steps after that is durable.
     pub fn on_begin(&mut self, number: u64) {
-        assert!(number > self.begun_file, "a shard's files are begun in the order of their numbers (L3)");
-        self.begun_file = number;
+        assert!(
+            self.begun_file.is_none_or(|begun| number > begun),
+            "a shard's files are begun in the order of their numbers (L3)"
+        );
+        self.begun_file = Some(number);
     }
 
-    /// Steps for the next job: prepare what is missing, remove what nobody needs.
-    pub fn steps(&mut self, now_ms: u64) -> Vec<Step> {
+    /// File steps for the next job: prepare missing files, remove free segments.
+    pub fn steps(&mut self, now_ms: u64) -> Vec<FileStep> {
         let mut steps = Vec::new();
         let may_ask = self.full_until_ms.is_none_or(|until| now_ms >= until) || !self.free.is_empty();
-        if self.spare == Prepared::No && may_ask {
-            self.spare = Prepared::Asked;
+        if self.spare == Prepared::Missing && may_ask {
+            self.spare = Prepared::Requested;
             self.spare_serial += 1;
             self.spare_behind = self.begun_file;
             steps.push(self.prepare(self.spare_name(), self.segment_bytes));
         } else if self.wants_reserve() {
-            self.reserve = Prepared::Asked;
+            self.reserve = Prepared::Requested;
             self.reserve_serial += 1;
             let name = reserve_name(self.shard, self.reserve_serial);
-            steps.push(Step::Allocate { name, bytes: self.reserve_bytes });
+            steps.push(FileStep::Allocate { name, bytes: self.reserve_bytes });
         }
-        let kept = self.kept(now_ms);
+        let kept = self.free_segments_to_keep(now_ms);
         while steps.len() < STEPS_MAX && self.free.len() > kept {
             let Some(pin) = self.free.pop() else { break };
-            self.going.push(pin.number);
-            steps.push(Step::Remove { segment: segment_name(pin.number, pin.shard) });
+            self.leaving.push(pin.number);
+            steps.push(FileStep::Remove { segment: segment_name(pin.number, pin.shard) });
         }
         steps
     }
 
-    /// How many free segments stay for now.
-    fn kept(&mut self, now_ms: u64) -> usize {
+    /// Number of free segments to keep for now.
+    fn free_segments_to_keep(&mut self, now_ms: u64) -> usize {
         if self.free.is_empty() {
-            self.kept_until_ms = None;
+            self.keep_until_ms = None;
             return 0;
         }
-        let until = *self.kept_until_ms.get_or_insert(now_ms + KEPT_MS);
-        if self.full_until_ms.is_some() || now_ms >= until { 0 } else { KEPT_MAX }
+        let until = *self.keep_until_ms.get_or_insert(now_ms + FREE_SEGMENT_MS);
+        if self.full_until_ms.is_some() || now_ms >= until { 0 } else { FREE_SEGMENTS_MAX }
     }
 
-    fn prepare(&mut self, name: String, bytes: u64) -> Step {
+    fn prepare(&mut self, name: String, bytes: u64) -> FileStep {
         match self.free.pop() {
             Some(pin) => {
-                self.kept_until_ms = None;
-                self.going.push(pin.number);
-                Step::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
+                self.keep_until_ms = None;
+                self.leaving.push(pin.number);
+                FileStep::Recycle { segment: segment_name(pin.number, pin.shard), name, bytes }
             }
-            None => Step::Allocate { name, bytes },
+            None => FileStep::Allocate { name, bytes },
         }
     }
 
-    /// When `steps` has something to do; 0 = now.
-    pub fn steps_at(&self) -> Option<u64> {
-        let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { KEPT_MAX };
+    /// The time at which `steps` has something to do; 0 = now.
+    pub fn next_steps_ms(&self) -> Option<u64> {
+        let crowded = self.free.len() > if self.full_until_ms.is_some() { 0 } else { FREE_SEGMENTS_MAX };
         if crowded || self.wants_reserve() {
             return Some(0);
         }
-        let spare = (self.spare == Prepared::No).then(|| self.full_until_ms.unwrap_or(0));
-        let free = (!self.free.is_empty()).then(|| self.kept_until_ms.unwrap_or(0));
+        let spare = (self.spare == Prepared::Missing).then(|| self.full_until_ms.unwrap_or(0));
+        let free = (!self.free.is_empty()).then(|| self.keep_until_ms.unwrap_or(0));
         spare.into_iter().chain(free).min()
     }
 
     fn wants_reserve(&self) -> bool {
-        self.reserve == Prepared::No && self.reserve_bytes > 0 && self.full_until_ms.is_none()
+        self.reserve == Prepared::Missing && self.reserve_bytes > 0 && self.full_until_ms.is_none()
     }
 
-    /// Take the outcome of a step. An error that is not a full disk is given back.
+    /// Take the outcome of a step. Errors other than a full disk are returned.
     pub fn on_step(
         &mut self,
-        step: &Step,
+        step: &FileStep,
         outcome: &Result<(), StorageError>,
         now_ms: u64,
     ) -> Result<(), StorageError> {
-        if let (Step::Recycle { segment, .. } | Step::Remove { segment }, Ok(())) = (step, outcome) {
-            // Of one that failed nobody knows: it counts as there until the next start.
+        if let (FileStep::Recycle { segment, .. } | FileStep::Remove { segment }, Ok(())) = (step, outcome) {
+            // The outcome of a failed step is unknown: the file counts as on disk until the next start.
             let gone = parse_segment_name(segment).map(|(number, _)| number);
-            self.going.retain(|number| Some(*number) != gone);
+            self.leaving.retain(|number| Some(*number) != gone);
         }
         let (name, bytes, recycled) = match step {
-            Step::Allocate { name, bytes } => (name, *bytes, false),
-            Step::Recycle { name, bytes, .. } => (name, *bytes, true),
-            Step::Remove { .. } => return outcome.clone(),
+            FileStep::Allocate { name, bytes } => (name, *bytes, false),
+            FileStep::Recycle { name, bytes, .. } => (name, *bytes, true),
+            FileStep::Remove { .. } => return outcome.clone(),
         };
         let is_spare = *name == self.spare_name();
         let prepared = match outcome {
             Ok(()) => Prepared::Ready { bytes, recycled },
-            Err(StorageError::Full) => Prepared::No,
+            Err(StorageError::Full) => Prepared::Missing,
             Err(error) => return Err(error.clone()),
         };
         if is_spare {
@@ -340,20 +344,20 @@ impl Space {
             self.reserve = prepared;
         }
         match (prepared, is_spare) {
-            (Prepared::No, _) => self.full_until_ms = Some(now_ms + RETRY_MS),
+            (Prepared::Missing, _) => self.full_until_ms = Some(now_ms + RETRY_MS),
             (_, true) => (self.full_until_ms, self.rows_refused) = (None, false),
             _ => {}
         }
         Ok(())
     }
 
-    /// The disk told at a write that it is full.
+    /// A write found the disk full.
     pub fn on_full_write(&mut self, now_ms: u64) {
         self.full_until_ms = Some(now_ms + RETRY_MS);
         self.rows_refused = true;
     }
 
-    /// A write went through: with a next file at hand the disk is not full any more.
+    /// A write succeeded: with a prepared next file the disk is no longer full.
     pub fn on_write(&mut self) {
         if matches!(self.spare, Prepared::Ready { .. }) {
             (self.full_until_ms, self.rows_refused) = (None, false);
@@ -364,19 +368,19 @@ impl Space {
         self.full_until_ms.is_some() && self.rows_refused
     }
 
-    /// Closed segments whose groups are all durable, oldest first.
+    /// Closed segments, oldest first.
     pub fn closed(&self) -> impl Iterator<Item = &FilePin> {
-        let current = self.current.as_ref().map_or(u64::MAX, |current| current.pin.number);
-        self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != current)
+        let open_file = self.open_file.as_ref().map_or(u64::MAX, |open_file| open_file.pin.number);
+        self.files.values().map(|(pin, _)| pin).filter(move |pin| pin.number != open_file)
     }
 
-    /// Numbers of segments that a start would find, those that nobody needs any more included.
+    /// Numbers of segments that a start would find, free ones included.
     pub fn on_disk(&self) -> impl Iterator<Item = u64> + '_ {
         let free = self.free.iter().map(|pin| pin.number);
-        self.files.keys().copied().chain(free).chain(self.going.iter().copied())
+        self.files.keys().copied().chain(free).chain(self.leaving.iter().copied())
     }
 
-    /// Nobody but this shard needs the segment: its space may be used again.
+    /// The shard is the only holder of the segment: its space may be used again.
     pub fn release(&mut self, number: u64) {
         self.sealed.remove(&number);
         if let Some((pin, _)) = self.files.remove(&number) {
@@ -384,7 +388,7 @@ impl Space {
         }
     }
 
-    /// Bytes that segments and prepared files of this shard take.
+    /// Bytes of this shard's segments and prepared files.
     pub fn disk_bytes(&self) -> u64 {
         let prepared = [self.spare, self.reserve].map(|prepared| match prepared {
             Prepared::Ready { bytes, .. } => bytes,

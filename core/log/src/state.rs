@@ -1,31 +1,30 @@
 //! Bodies of the local kinds: what this store keeps of one partition besides its log records.
 //!
-//! A state record's body is [`LogState`], then the node's blob. A truncate record's body is the [`PartitionHead`]
-//! that the log ends at. Fence and start records carry all they say in their headers.
+//! The body of a state record is a [`LogState`] and the node's blob. The body of a truncate record is the [`LogEnd`] at
+//! which the log ends. Fence and start records have everything in their headers.
 
-use crate::head::PartitionHead;
-use crate::partition::PartitionLog;
+use crate::log_end::LogEnd;
 use crate::position::Position;
 
-/// All that the log itself needs to recover one partition from here on.
+/// What the log needs to recover one partition from this record on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
-    pub head: PartitionHead,
-    /// No append below this epoch.
+    pub end: LogEnd,
+    /// Appends below this epoch are refused.
     pub fence: u64,
     /// First offset that may be read.
     pub start_offset: u64,
-    /// The partition was dropped: nothing before this record counts.
+    /// The partition was dropped: records before this one do not count.
     pub dropped: bool,
-    /// An operator ended the quarantine: damage before this record is known and accepted.
+    /// An operator ended the quarantine: damage before this record is accepted.
     pub released: bool,
-    /// The log begins at the head with what another replica's log goes on with; nothing before this record counts. The
-    /// chain before is not known: the first record's own covers it.
+    /// The log was bootstrapped at `end` and continues with another replica's records; records before this one do not
+    /// count. The chain before it is unknown: the first record's own chain is accepted.
     pub anchored: bool,
 }
 
-/// Bytes of a head in a body.
-pub const HEAD_BYTES: usize = 48;
+/// Bytes of a log end in a body.
+pub const LOG_END_BYTES: usize = 48;
 /// Bytes of a [`LogState`] in a body, a multiple of 64.
 pub const STATE_BYTES: usize = 128;
 
@@ -33,12 +32,11 @@ const FLAG_DROPPED: u64 = 1;
 const FLAG_RELEASED: u64 = 2;
 const FLAG_ANCHORED: u64 = 4;
 
-/// The head as bytes, position included: it is this store's own, as the record is.
+/// The log end as bytes. The position is included: it is this store's own, as the record is.
 #[must_use]
-pub fn write_head(head: &PartitionHead) -> [u8; HEAD_BYTES] {
-    let words =
-        [head.next_record, head.next_offset, head.chain, head.last_time_ms, head.last_position.0, head.owner_epoch];
-    let mut bytes = [0; HEAD_BYTES];
+pub fn write_log_end(end: &LogEnd) -> [u8; LOG_END_BYTES] {
+    let words = [end.next_record, end.next_offset, end.chain, end.last_time_ms, end.last_position.0, end.owner_epoch];
+    let mut bytes = [0; LOG_END_BYTES];
     for (word, out) in words.into_iter().zip(bytes.chunks_exact_mut(8)) {
         out.copy_from_slice(&word.to_le_bytes());
     }
@@ -47,9 +45,9 @@ pub fn write_head(head: &PartitionHead) -> [u8; HEAD_BYTES] {
 
 /// `None` if there are too few bytes.
 #[must_use]
-pub fn read_head(bytes: &[u8]) -> Option<PartitionHead> {
+pub fn read_log_end(bytes: &[u8]) -> Option<LogEnd> {
     let word = |index: usize| Some(u64::from_le_bytes(bytes.get(index * 8..index * 8 + 8)?.try_into().ok()?));
-    Some(PartitionHead {
+    Some(LogEnd {
         next_record: word(0)?,
         next_offset: word(1)?,
         chain: word(2)?,
@@ -66,9 +64,9 @@ impl LogState {
             + u64::from(self.released) * FLAG_RELEASED
             + u64::from(self.anchored) * FLAG_ANCHORED;
         let mut bytes = [0; STATE_BYTES];
-        bytes[..HEAD_BYTES].copy_from_slice(&write_head(&self.head));
+        bytes[..LOG_END_BYTES].copy_from_slice(&write_log_end(&self.end));
         for (word, out) in
-            [self.fence, self.start_offset, flags].into_iter().zip(bytes[HEAD_BYTES..].chunks_exact_mut(8))
+            [self.fence, self.start_offset, flags].into_iter().zip(bytes[LOG_END_BYTES..].chunks_exact_mut(8))
         {
             out.copy_from_slice(&word.to_le_bytes());
         }
@@ -80,12 +78,12 @@ impl LogState {
     pub fn read(body: &[u8]) -> Option<Self> {
         let bytes = body.get(..STATE_BYTES)?;
         let word = |index: usize| {
-            let at = HEAD_BYTES + index * 8;
+            let at = LOG_END_BYTES + index * 8;
             Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
         };
         let flags = word(2)?;
         (flags & !(FLAG_DROPPED | FLAG_RELEASED | FLAG_ANCHORED) == 0).then_some(Self {
-            head: read_head(bytes)?,
+            end: read_log_end(bytes)?,
             fence: word(0)?,
             start_offset: word(1)?,
             dropped: flags & FLAG_DROPPED != 0,
@@ -95,23 +93,11 @@ impl LogState {
     }
 }
 
-/// What another replica begins with that lacks what is gone here: a state's bytes before the node's part.
+/// The end at which to bootstrap, and the node's part. `None` if the body is no such state.
 #[must_use]
-pub fn write_anchor(log: &PartitionLog) -> Vec<u8> {
-    let (next_record, next_offset) = log.first();
-    let head = if next_record == log.head().next_record {
-        PartitionHead { last_position: Position::NOWHERE, ..*log.head() }
-    } else {
-        PartitionHead { next_record, next_offset, ..PartitionHead::default() }
-    };
-    LogState { head, start_offset: next_offset, anchored: true, ..LogState::default() }.write().to_vec()
-}
-
-/// The head to begin at, and the node's part. `None` if it is no such state.
-#[must_use]
-pub fn read_anchor(body: &[u8]) -> Option<(PartitionHead, &[u8])> {
+pub fn read_anchor(body: &[u8]) -> Option<(LogEnd, &[u8])> {
     let state = LogState::read(body)?;
-    (state.anchored && !state.dropped && !state.released).then_some((state.head, &body[STATE_BYTES..]))
+    (state.anchored && !state.dropped && !state.released).then_some((state.end, &body[STATE_BYTES..]))
 }
 
 #[cfg(test)]
@@ -120,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_written_state_is_read_back() {
-        let head = PartitionHead {
+        let end = LogEnd {
             next_record: 1,
             next_offset: 2,
             chain: 3,
@@ -128,9 +114,9 @@ mod tests {
             last_position: Position::new(5, 64),
             owner_epoch: 6,
         };
-        let state = LogState { head, fence: 7, start_offset: 8, dropped: false, released: true, anchored: false };
+        let state = LogState { end, fence: 7, start_offset: 8, dropped: false, released: true, anchored: false };
         assert_eq!(LogState::read(&state.write()), Some(state));
-        assert_eq!(read_head(&write_head(&head)), Some(head));
+        assert_eq!(read_log_end(&write_log_end(&end)), Some(end));
         assert_eq!(LogState::read(&state.write()[..STATE_BYTES - 1]), None);
     }
 }

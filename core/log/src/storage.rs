@@ -1,8 +1,8 @@
-//! Files, as the log needs them: the only file of this crate that names the file system.
+//! The files of a store, as a trait and its implementation on disk. This is the only file of the crate that names the file system.
 //!
-//! Rules for an implementation, which `faulty.rs` breaks in every allowed way: what is written is durable only once
-//! `sync` of that file returned; a new name, a rename and a removal only once `sync_directory` returned; a write
-//! may be torn into blocks that reach the disk in any order.
+//! An implementation must keep three rules, and `faulty.rs` breaks everything else. Written bytes are durable only
+//! after `sync` of the file has returned. A new name, a rename or a removal is durable only after `sync_directory` has
+//! returned. A write may be torn into blocks that reach the disk in any order.
 
 use std::fmt;
 use std::fs::File;
@@ -23,9 +23,9 @@ pub enum StorageError {
     Full,
     /// Another process has this store open.
     Locked,
-    /// No file of that name.
+    /// There is no file of that name.
     Missing(String),
-    /// Anything else. After a failed sync nothing may be believed of what was written before it.
+    /// Any other error. After a failed sync nothing is known about what was written before it.
     Io { what: String, os_error: i32 },
 }
 
@@ -44,69 +44,68 @@ impl fmt::Display for StorageError {
 
 impl std::error::Error for StorageError {}
 
-/// Where segment files live. Names are plain file names of one directory. Calls block. Clones share the directory.
+/// The directory of the segment files. Names are plain file names. Calls block. Clones share the directory.
 pub trait Storage: Clone + Send {
-    /// An open file; closing is dropping it.
+    /// An open file; dropping it closes it.
     type File: Send;
 
-    /// Take the store for this process until the returned guard is dropped.
+    /// Lock the store for this process until the returned guard is dropped.
     ///
     /// # Errors
-    /// [`StorageError::Locked`] while another process has it.
+    /// [`StorageError::Locked`] while another process has the lock.
     fn lock(&self) -> Result<Box<dyn std::any::Any + Send>, StorageError>;
-    /// Names and lengths of all files, in no order.
+    /// Names and lengths of all files, unordered.
     ///
     /// # Errors
     /// [`StorageError::Io`].
     fn list(&self) -> Result<Vec<(String, u64)>, StorageError>;
-    /// Open a file that exists, for reading and writing.
+    /// Open an existing file for reading and writing.
     ///
     /// # Errors
     /// [`StorageError`].
     fn open(&self, name: &str) -> Result<Self::File, StorageError>;
-    /// Make a file, or take the one of that name, and give it space up to `bytes`. What it holds is undefined.
+    /// Create the file, or use the existing one, and allocate space up to `bytes`. Its contents are undefined.
     ///
     /// # Errors
-    /// [`StorageError::Full`] when there is no space; then the file is gone.
+    /// [`StorageError::Full`] if there is no space; the file is removed then.
     fn allocate(&self, name: &str, bytes: u64) -> Result<(), StorageError>;
-    /// Rename, replacing what has the new name.
+    /// Rename a file, replacing one of the new name.
     ///
     /// # Errors
     /// [`StorageError`].
     fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
-    /// Remove; a file that is not there is no error.
+    /// Remove a file; a missing one is not an error.
     ///
     /// # Errors
     /// [`StorageError`].
     fn remove(&self, name: &str) -> Result<(), StorageError>;
-    /// Make names durable.
+    /// Make creations, renames and removals durable.
     ///
     /// # Errors
     /// [`StorageError`].
     fn sync_directory(&self) -> Result<(), StorageError>;
-    /// Fill `buffer` from `position` on; fewer bytes only at the end of the file. Buffer, its length and position are
-    /// multiples of 4096.
+    /// Fill `buffer` from `position` on; fewer bytes are read only at the end of the file. The buffer's address, its
+    /// length and the position are multiples of 4096.
     ///
     /// # Errors
     /// [`StorageError`].
     fn read(&self, file: &Self::File, buffer: &mut [u8], position: u64) -> Result<usize, StorageError>;
-    /// Write all slices behind one another. Every address, length and the position are multiples of 4096.
+    /// Write all slices one after another. Every address, every length and the position are multiples of 4096.
     ///
     /// # Errors
-    /// [`StorageError`]; then any part of it may have been written.
+    /// [`StorageError`]; any part may have been written.
     fn write(&self, file: &Self::File, slices: &[IoSlice<'_>], position: u64) -> Result<(), StorageError>;
-    /// Make what was written to this file durable.
+    /// Make the bytes written to this file durable.
     ///
     /// # Errors
-    /// [`StorageError`]; then nothing is known of what was written since the last sync, also if a later sync
-    /// succeeds.
+    /// [`StorageError`]; nothing is known then about the writes since the last sync, even if a later sync succeeds.
     fn sync(&self, file: &Self::File) -> Result<(), StorageError>;
-    /// Give space back within a file: the bytes read as zeros from then on. Not durable before a sync.
+    /// Free space within a file: its bytes read as zeros from then on. It is not durable before a sync.
     ///
     /// # Errors
     /// [`StorageError`].
     fn punch(&self, file: &Self::File, position: u64, bytes: u64) -> Result<(), StorageError>;
-    /// Cut a file to this length.
+    /// Truncate a file to this length.
     ///
     /// # Errors
     /// [`StorageError`].
@@ -122,7 +121,7 @@ pub struct Disk {
 struct Directory {
     path: PathBuf,
     handle: OwnedFd,
-    /// Cleared at the first file for which the file system refuses `O_DIRECT`: pages are dropped behind writes then.
+    /// Cleared at the first file for which the file system refuses `O_DIRECT`. Pages are then dropped after each write.
     direct: AtomicBool,
 }
 
@@ -144,7 +143,7 @@ fn failed(what: &str, name: &str, error: Errno) -> StorageError {
 }
 
 impl Disk {
-    /// Open a directory, which is made if it is absent. `direct`: use `O_DIRECT` where the file system takes it.
+    /// Open a directory, creating it if it is missing. `direct`: use `O_DIRECT` where the file system supports it.
     ///
     /// # Errors
     /// [`StorageError::Io`].
@@ -178,7 +177,7 @@ impl Disk {
         Ok(DiskFile { file: file.into(), name: name.to_owned(), direct: false })
     }
 
-    /// For reading and writing; what is there and cannot be written (a backup that is checked) for reading.
+    /// Open for reading and writing; on a read-only file system (a backup that is checked) for reading.
     fn opened(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let open = |access: OFlags| {
             let flags = flags | access | OFlags::CLOEXEC;
@@ -271,7 +270,7 @@ impl Storage for Disk {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(failed("reading", &file.name, error)),
             }
-            // A direct read that ended at the file's end would not be aligned any more.
+            // After a short read at the end of the file the next direct read would not be aligned.
             if !filled.is_multiple_of(4096) {
                 break;
             }
@@ -302,8 +301,7 @@ impl Storage for Disk {
             }
         }
         if !file.direct {
-            // Hint: begin the write-back now, so that the sync has less to wait for; its outcome is the sync's to
-            // tell.
+            // A hint to begin the write-back now, so that the sync has less to wait for. The sync reports failures.
             let _ = rustix::fs::fadvise(&file.file, position, NonZeroU64::new(total as u64), Advice::DontNeed);
         }
         Ok(())
@@ -312,8 +310,7 @@ impl Storage for Disk {
     fn sync(&self, file: &DiskFile) -> Result<(), StorageError> {
         rustix::fs::fdatasync(&file.file).map_err(|error| failed("syncing", &file.name, error))?;
         if !file.direct {
-            // Drop behind: a grown page cache held a buffered log at a seventh of its speed. A refused hint costs
-            // only that.
+            // Drop the pages: a grown page cache slowed a buffered log to a seventh. A refused hint costs only that.
             let _ = rustix::fs::fadvise(&file.file, 0, None, Advice::DontNeed);
         }
         Ok(())
@@ -323,7 +320,7 @@ impl Storage for Disk {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match rustix::fs::fallocate(&file.file, flags, position, bytes) {
             Ok(()) => Ok(()),
-            // Space that cannot be given back early is given back with the file.
+            // Space that cannot be freed early is freed with the file.
             Err(error) if cannot_allocate(error) => Ok(()),
             Err(error) => Err(failed("punching", &file.name, error)),
         }

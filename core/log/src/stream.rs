@@ -1,24 +1,24 @@
-//! Sequential reads of one file for recovery: large, aligned, each byte once.
+//! Sequential reads of one file for recovery: large and aligned, each byte once.
 
 use ringfence_wire::RecordHeader;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::storage::{Storage, StorageError};
 
-/// One read: 2 MiB keep an `O_DIRECT` device streaming and stay in cache for the CRC behind it.
+/// Bytes of one read: 2 MiB keep an `O_DIRECT` device busy and stay in the cache for the CRC.
 const STREAM_BYTES: usize = 2 << 20;
 const ALIGN: u64 = 4096;
 
-/// The window that recovery slides over its files. One for all of them.
+/// The window that recovery moves over its files; one for all files.
 pub struct Stream {
-    scratch: Aligned,
+    scratch: AlignedBuffer,
     at: u64,
     valid: usize,
     /// Bytes read from storage so far.
     pub bytes: u64,
 }
 
-/// What a body was checked for.
+/// The result of checking a body.
 pub struct BodyCheck {
     pub crc: u32,
     /// The bytes between the body's end and the span's are zero.
@@ -27,12 +27,12 @@ pub struct BodyCheck {
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { scratch: Aligned::new(STREAM_BYTES), at: 0, valid: 0, bytes: 0 }
+        Self { scratch: AlignedBuffer::new(STREAM_BYTES), at: 0, valid: 0, bytes: 0 }
     }
 }
 
 impl Stream {
-    /// Begin another file.
+    /// Start another file.
     pub fn reset(&mut self) {
         self.valid = 0;
     }
@@ -56,7 +56,7 @@ impl Stream {
         Ok(&self.scratch[from..self.valid])
     }
 
-    /// The sound header at `position`, whatever file it names.
+    /// The valid header at `position`, whatever file it names.
     pub fn header<S: Storage>(
         &mut self,
         storage: &S,
@@ -67,7 +67,7 @@ impl Stream {
         Ok(bytes.first_chunk().and_then(|bytes| RecordHeader::open(bytes).ok()))
     }
 
-    /// Check the body behind a header; the first `keep` bytes of it are appended to `kept`.
+    /// Check the body after a header; its first `keep` bytes are appended to `kept`.
     pub fn body<S: Storage>(
         &mut self,
         storage: &S,

@@ -1,20 +1,20 @@
-//! The witness of a store: random numbers that say how new its log is, and the partitions that may lack records.
+//! The witness of a store: random numbers that tell how recent its log is, and the partitions that may lack records.
 //!
-//! The control plane draws a number, writes it here, and only then puts it into the metadata. A log directory that was
-//! restored from an older copy lacks the number that the metadata has last: its replicas may lack records that they
-//! have acknowledged, so that they are *doubted* until they have caught up.
+//! The control plane draws a number, writes it here, and only then adds it to the metadata. A log directory that was
+//! restored from an older copy lacks the metadata's last number. Its replicas may lack records that they have
+//! acknowledged, so they are *doubted* until they have caught up.
 //!
 //! ```text
 //! WITNESS: [magic u64, version u32, crc of what follows u32, numbers u32, partitions u32, number u64 ..., (topic u64,
-//!          partition u64) ...], filled up with zeros to blocks of 4,096 bytes
+//!          partition u64) ...], padded with zeros to blocks of 4,096 bytes
 //! ```
-//! It is replaced as a whole: written beside, synced, renamed.
+//! The file is replaced as a whole: a new one is written, synced and renamed.
 
 use std::io::IoSlice;
 
 use ringfence_wire::crc_of;
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::storage::{Storage, StorageError};
 
 const NAME: &str = "WITNESS";
@@ -24,12 +24,12 @@ const VERSION: u32 = 1;
 const BLOCK_BYTES: usize = 4096;
 const HEAD_BYTES: usize = 24;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Witness {
     /// Numbers that the metadata may have, oldest first.
     pub numbers: Vec<u64>,
-    /// (topic, partition) of replicas that may lack what they acknowledged.
+    /// (topic, partition) of replicas that may lack records that they have acknowledged.
     pub doubted: Vec<(u64, u64)>,
 }
 
@@ -68,13 +68,13 @@ impl Witness {
     }
 }
 
-/// The witness of the store; `None` if there is none, or if it cannot be read: both say nothing about the log's age.
+/// The witness of the store. `None` if there is none or it cannot be read: both say nothing about the log's age.
 ///
 /// # Errors
 /// [`StorageError`].
 pub fn read_witness<S: Storage>(storage: &S) -> Result<Option<Witness>, StorageError> {
     let Some((_, bytes)) = storage.list()?.into_iter().find(|(name, _)| name == NAME) else { return Ok(None) };
-    let mut block = Aligned::new(usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
+    let mut block = AlignedBuffer::new(usize::try_from(bytes).unwrap_or(usize::MAX).next_multiple_of(BLOCK_BYTES));
     let file = storage.open(NAME)?;
     let length = storage.read(&file, &mut block, 0)?;
     Ok(Witness::decode(&block[..length]))
@@ -83,10 +83,10 @@ pub fn read_witness<S: Storage>(storage: &S) -> Result<Option<Witness>, StorageE
 /// Replace the witness, durably.
 ///
 /// # Errors
-/// [`StorageError`]; the one before is still there.
+/// [`StorageError`]; the previous witness is still there.
 pub fn write_witness<S: Storage>(storage: &S, witness: &Witness) -> Result<(), StorageError> {
     let bytes = witness.encode();
-    let mut block = Aligned::new(bytes.len().next_multiple_of(BLOCK_BYTES));
+    let mut block = AlignedBuffer::new(bytes.len().next_multiple_of(BLOCK_BYTES));
     block[..bytes.len()].copy_from_slice(&bytes);
     block[bytes.len()..].fill(0);
     storage.remove(NAME_NEW)?;
@@ -101,11 +101,11 @@ pub fn write_witness<S: Storage>(storage: &S, witness: &Witness) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::faulty::Faulty;
+    use crate::faulty::FaultyDisk;
 
     #[test]
     fn a_witness_is_replaced_as_a_whole_and_survives_a_power_cut() {
-        let disk = Faulty::new(3);
+        let disk = FaultyDisk::new(3);
         assert_eq!(read_witness(&disk), Ok(None));
         let many = Witness { numbers: vec![7, u64::MAX], doubted: (0..1000).map(|at| (at / 10, at)).collect() };
         let few = Witness { numbers: vec![8], doubted: vec![] };
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_damaged_witness_is_none() {
-        let disk = Faulty::new(4);
+        let disk = FaultyDisk::new(4);
         write_witness(&disk, &Witness { numbers: vec![7], doubted: vec![(1, 2)] }).unwrap();
         for position in [0, 9, 13, 17, 30, 44] {
             disk.flip(NAME, position, 1);

@@ -1,38 +1,38 @@
-//! Does what a job says, on the shard's writer thread.
+//! Perform jobs on the shard's writer thread.
 //!
-//! A file gets its segment name only after its header and first group are synced under the name that it had before: a
-//! segment without a sound header is damage, never a crash. After a failed sync the writer touches nothing any more
+//! A file gets its segment name only after its header and first group are synced under its previous name. So a segment
+//! without a valid header is damage and never the result of a crash. After a failed sync the writer does nothing more
 //! (L1).
 
 use std::io::IoSlice;
 
 use ringfence_wire::{BLOCK_ALIGN_BYTES, align_up};
 
-use crate::aligned::Aligned;
+use crate::aligned::AlignedBuffer;
 use crate::file_header::FILE_HEADER_BYTES;
-use crate::job::{Job, JobDone, Step, Write};
+use crate::job::{FileStep, GroupWrite, Job, JobDone};
 use crate::storage::{Storage, StorageError};
 
-/// Zeros written ahead of small groups in a file whose blocks were never written: a sync that allocates costs twice
-/// one that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md), and this pays it once a
-/// MiB.
+/// Zeros written ahead of small groups in a file whose blocks were never written. A sync that allocates costs twice one
+/// that overwrites (0.15 against 0.07 ms at 4 KiB, benchmarks/record/bare-writer.md); with this it is paid once for
+/// each MiB.
 const AHEAD_BYTES: usize = 1 << 20;
-/// Above this the group itself is most of the cost, and writing ahead would only double it.
+/// For larger groups writing ahead would only double the cost.
 const AHEAD_GROUP_BYTES_MAX: u64 = 128 << 10;
 
-/// One shard's open file, and the storage it stands on.
+/// A shard's open file and its storage.
 pub struct Writer<S: Storage> {
     storage: S,
     open: Option<Open<S::File>>,
-    header: Aligned,
-    zeros: Aligned,
+    header: AlignedBuffer,
+    zeros: AlignedBuffer,
     failed: Option<StorageError>,
 }
 
 struct Open<F> {
     segment: String,
     file: F,
-    /// Blocks below this have been written before.
+    /// Blocks below this were written before.
     written_until: u64,
 }
 
@@ -42,13 +42,13 @@ impl<S: Storage> Writer<S> {
         Self {
             storage,
             open: None,
-            header: Aligned::new(FILE_HEADER_BYTES),
-            zeros: Aligned::new(AHEAD_BYTES),
+            header: AlignedBuffer::new(FILE_HEADER_BYTES),
+            zeros: AlignedBuffer::new(AHEAD_BYTES),
             failed: None,
         }
     }
 
-    /// Perform one job: blocks for as long as the disk takes.
+    /// Perform one job; it blocks for as long as the disk takes.
     pub fn perform(&mut self, job: Job) -> JobDone {
         let outcome = match (&self.failed, &job.write) {
             (Some(error), _) => Err(error.clone()),
@@ -62,20 +62,20 @@ impl<S: Storage> Writer<S> {
                     steps.push(self.step(step));
                 }
             }
-            // A full disk is told before anything was synced: the group can be tried again.
+            // A full disk is reported before anything was synced: the group can be tried again.
             Err(StorageError::Full) => {}
             Err(error) => self.failed = Some(error.clone()),
         }
         JobDone { shard: job.shard, group: job.group, job, outcome, steps }
     }
 
-    fn write(&mut self, write: &Write) -> Result<(), StorageError> {
-        if let Some(begin) = &write.begin {
+    fn write(&mut self, write: &GroupWrite) -> Result<(), StorageError> {
+        if let Some(new_file) = &write.new_file {
             self.open = None;
-            let file = self.storage.open(&begin.from)?;
-            begin.header.seal(&mut self.header);
+            let file = self.storage.open(&new_file.from)?;
+            new_file.header.seal(&mut self.header);
             self.storage.write(&file, &[IoSlice::new(&self.header)], 0)?;
-            let written_until = if begin.recycled { write.capacity } else { FILE_HEADER_BYTES as u64 };
+            let written_until = if new_file.recycled { write.capacity } else { FILE_HEADER_BYTES as u64 };
             self.open = Some(Open { segment: write.segment.clone(), file, written_until });
         }
         let open = self.open.as_mut().filter(|open| open.segment == write.segment);
@@ -93,30 +93,30 @@ impl<S: Storage> Writer<S> {
         self.storage.write(&open.file, &slices, write.position)?;
         self.storage.sync(&open.file)?;
         open.written_until = open.written_until.max(end + ahead as u64);
-        if let Some(begin) = &write.begin {
-            self.storage.rename(&begin.from, &write.segment)?;
+        if let Some(new_file) = &write.new_file {
+            self.storage.rename(&new_file.from, &write.segment)?;
             self.storage.sync_directory()?;
         }
         Ok(())
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), StorageError> {
+    fn step(&mut self, step: &FileStep) -> Result<(), StorageError> {
         match step {
-            Step::Allocate { name, bytes } => self.storage.allocate(name, *bytes)?,
-            Step::Recycle { segment, name, bytes } => {
+            FileStep::Allocate { name, bytes } => self.storage.allocate(name, *bytes)?,
+            FileStep::Recycle { segment, name, bytes } => {
                 self.storage.rename(segment, name)?;
-                // Durable before the file is written to: else old name and new bytes could meet after a crash.
+                // Durable before the file is written: otherwise a crash could combine the old name with new bytes.
                 self.storage.sync_directory()?;
                 self.storage.allocate(name, *bytes)?;
             }
-            Step::Remove { segment } => self.storage.remove(segment)?,
+            FileStep::Remove { segment } => self.storage.remove(segment)?,
         }
         self.storage.sync_directory()
     }
 }
 
-/// How many zeros to write behind the group.
-fn zeros_ahead(written_until: u64, end: u64, write: &Write) -> usize {
+/// Number of zeros to write after the group.
+fn zeros_ahead(written_until: u64, end: u64, write: &GroupWrite) -> usize {
     if end <= written_until || write.bytes > AHEAD_GROUP_BYTES_MAX {
         return 0;
     }

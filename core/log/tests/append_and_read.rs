@@ -1,12 +1,12 @@
-//! What is appended is durable in order, recovered as it was, and read back verbatim.
+//! Appended records are durable in order, recovered unchanged, and read back verbatim.
 
 use crate::support::{self, Store, body, small};
-use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{Disk, From, Reader, Storage};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
+use ringfence_log::{Disk, ReadFrom, Reader, Storage};
 
-/// Appends of mixed sizes to some partitions, then recovery, then reads in pieces.
+/// Appends of mixed sizes to several partitions, then recovery, then reads in pieces.
 fn round_trip<S: Storage>(storage: &S, seed: u64) {
-    let mut random = Seeded::new(seed);
+    let mut random = SeededRandom::new(seed);
     let mut store = Store::open(storage, &small());
     let mut expected: std::collections::BTreeMap<(u64, u64), Vec<Vec<u8>>> = std::collections::BTreeMap::new();
     for _ in 0..300 {
@@ -20,7 +20,7 @@ fn round_trip<S: Storage>(storage: &S, seed: u64) {
         }
     }
     store.settle();
-    let heads = store.crash_heads();
+    let ends = store.crash_heads();
     let before: Vec<_> = expected.keys().map(|key| store.read_all(key.0, key.1, 0, 1 << 18)).collect();
     drop(store);
 
@@ -28,11 +28,11 @@ fn round_trip<S: Storage>(storage: &S, seed: u64) {
     assert_eq!(store.report.damage, vec![], "seed {seed}");
     assert_eq!(store.report.cut_bytes, 0);
     for ((key, bodies), before) in expected.iter().zip(before) {
-        assert_eq!(store.logs[key].head(), &heads[key], "seed {seed}");
+        assert_eq!(store.logs[key].end(), &ends[key], "seed {seed}");
         let records = store.read_all(key.0, key.1, 0, 100_000);
         assert_eq!(records, before, "seed {seed}: what is read does not change at a restart");
         assert_eq!(records.iter().map(|(_, body)| body).collect::<Vec<_>>(), bodies.iter().collect::<Vec<_>>());
-        let middle = heads[key].next_offset / 2;
+        let middle = ends[key].next_offset / 2;
         let tail = store.read_all(key.0, key.1, middle, 1);
         let expected = records.iter().filter(|(header, _)| header.first_offset + u64::from(header.rows) > middle);
         assert_eq!(tail, expected.cloned().collect::<Vec<_>>(), "seed {seed}: from offset {middle}");
@@ -42,7 +42,7 @@ fn round_trip<S: Storage>(storage: &S, seed: u64) {
 #[test]
 fn what_is_appended_is_recovered_and_read_back() {
     for seed in 0..40 {
-        round_trip(&Faulty::new(seed), seed);
+        round_trip(&FaultyDisk::new(seed), seed);
     }
 }
 
@@ -55,13 +55,12 @@ fn what_is_appended_is_recovered_and_read_back_from_a_real_directory() {
     }
 }
 
-/// Found by a simulated cluster: a fetch of durable rows failed because the file of the row behind them was not there
-/// yet.
+/// Found by a simulated cluster: a fetch of durable rows failed because the file of the next row did not exist yet.
 #[test]
 fn what_is_below_the_mark_is_read_while_what_lies_behind_it_is_not_written() {
     for seed in 0..40 {
-        let mut random = Seeded::new(seed);
-        let storage = Faulty::new(seed);
+        let mut random = SeededRandom::new(seed);
+        let storage = FaultyDisk::new(seed);
         let mut store = Store::open(&storage, &small());
         let mut reader = Reader::new(storage.clone());
         let mut block = store.pool.take(1 << 20).unwrap();
@@ -76,7 +75,7 @@ fn what_is_below_the_mark_is_read_while_what_lies_behind_it_is_not_written() {
                 }
             }
             let offset = random.below(mark);
-            for from in [From::Offset(mark - 1), From::Offset(offset)] {
+            for from in [ReadFrom::Offset(mark - 1), ReadFrom::Offset(offset)] {
                 let plan = store.logs[&(1, 1)].plan(from, mark, 1 << 19, 0).unwrap();
                 let done = reader.read(&plan, &mut block);
                 let done =
@@ -84,7 +83,7 @@ fn what_is_below_the_mark_is_read_while_what_lies_behind_it_is_not_written() {
                 assert!(done.records > 0 && done.next_offset <= mark, "seed {seed}, round {round}: {done:?}");
             }
             let time_ms = store.now_ms + 1;
-            if let Ok(plan) = store.logs[&(1, 1)].plan(From::Time(time_ms), mark, 4096, 1) {
+            if let Ok(plan) = store.logs[&(1, 1)].plan(ReadFrom::Time(time_ms), mark, 4096, 1) {
                 assert_eq!(reader.read(&plan, &mut block).unwrap().records, 0, "no row is so new");
             }
             store.flush();
@@ -101,7 +100,7 @@ fn tempdir(name: &str) -> std::path::PathBuf {
 
 #[test]
 fn copies_by_record_number_and_by_time_begin_where_they_should() {
-    let storage = Faulty::new(1);
+    let storage = FaultyDisk::new(1);
     let mut store = Store::open(&storage, &small());
     for number in 0..200u64 {
         store.now_ms += 5;
@@ -111,13 +110,13 @@ fn copies_by_record_number_and_by_time_begin_where_they_should() {
     let mut reader = ringfence_log::Reader::new(storage.clone());
     let mut block = store.pool.take(1 << 20).unwrap();
     for number in [0u64, 1, 77, 150, 199] {
-        let done = reader.read(&store.plan(1, 1, From::Record(number)), &mut block).unwrap();
+        let done = reader.read(&store.plan(1, 1, ReadFrom::Record(number)), &mut block).unwrap();
         let records = support::split(&block, &done);
         assert_eq!(records[0].0.record_number, number);
         assert_eq!(done.next_record, 200);
         let time_ms = records[0].0.time_ms;
         for (asked, expected) in [(time_ms, number), (time_ms - 1, number)] {
-            let done = reader.read(&store.plan(1, 1, From::Time(asked)), &mut block).unwrap();
+            let done = reader.read(&store.plan(1, 1, ReadFrom::Time(asked)), &mut block).unwrap();
             assert_eq!((done.first_offset, done.first_time_ms), (expected * 2, time_ms));
         }
     }
@@ -126,12 +125,12 @@ fn copies_by_record_number_and_by_time_begin_where_they_should() {
 #[test]
 fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() {
     const PARTITIONS: u64 = 1500;
-    let storage = Faulty::new(2);
+    let storage = FaultyDisk::new(2);
     let options = ringfence_log::Options { segment_bytes: 2 << 20, ..small() };
     let mut store = Store::open(&storage, &options);
     for round in 0..60u64 {
         for partition in 0..PARTITIONS {
-            // The first one has large intervals, the others lie scattered between them.
+            // The first partition has large intervals; the records of the others lie scattered in them.
             let body = [&round.to_le_bytes()[..], &partition.to_le_bytes()[..]].concat();
             store.put(1, partition, 1, &body);
         }
@@ -148,17 +147,17 @@ fn thousands_of_interleaved_partitions_are_each_read_in_order_and_cost_little() 
         }
     }
     let most = store.logs.values_mut().map(|log| {
-        log.shrink();
+        log.trim_index();
         log.memory_bytes()
     });
     assert!(most.max().unwrap() <= 4096);
 }
 
-/// More files than a reader keeps open lie between two entries of an index that was thinned out.
+/// Between two entries of a thinned index lie more files than a reader keeps open.
 #[test]
 fn a_thin_index_leads_through_any_number_of_files() {
     const RECORDS: u64 = 600;
-    let storage = Faulty::new(3);
+    let storage = FaultyDisk::new(3);
     let options = ringfence_log::Options { segment_bytes: 32 << 10, group_bytes_max: 16 << 10, ..small() };
     let mut store = Store::open(&storage, &options);
     for number in 0..RECORDS {
@@ -168,8 +167,8 @@ fn a_thin_index_leads_through_any_number_of_files() {
     let log = store.logs.get_mut(&(1, 1)).unwrap();
     let files = log.files().count();
     assert!(files > 16 * 17, "{files} files");
-    log.rest();
-    log.shrink();
+    log.trim_memory();
+    log.trim_index();
     for from in [0, 1, 299, RECORDS - 1] {
         let rows = store.read_all(1, 1, from, 64 << 10);
         let numbers: Vec<u64> =

@@ -1,22 +1,23 @@
-//! Random appends, cuts, log starts, drops, returns and retention; then the power goes at a random moment, in the middle of
-//! a write or not. What was reported durable is there, exactly and in order; of the rest, whole groups or nothing.
+//! Random appends, truncations, log starts, drops, re-creations and retention, then a power cut at a random moment,
+//! also in the middle of a write. Everything reported durable is there, exactly and in order; of the rest, whole groups
+//! or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::{Store, body, small};
-use ringfence_log::faulty::{Faults, Faulty, Seeded};
-use ringfence_log::{Options, PartitionHead, PartitionLog, Placed, Reader, Refusal, Shard};
+use ringfence_log::faulty::{Faults, FaultyDisk, SeededRandom};
+use ringfence_log::{LogEnd, Options, PartitionLog, Placement, Reader, Refusal, Shard};
 use ringfence_wire::crc_of;
 
 type Key = (u64, u64);
 
-/// What one partition should hold.
+/// The expected contents of one partition.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Model {
-    /// (head behind the record, first offset, CRC of the body)
-    records: Vec<(PartitionHead, u64, u32)>,
-    /// What its first record follows.
-    begin: PartitionHead,
+    /// (log end after the record, first offset, CRC of the body)
+    records: Vec<(LogEnd, u64, u32)>,
+    /// The log end before the first record.
+    begin: LogEnd,
     start_offset: u64,
     fence: u64,
     is_dropped: bool,
@@ -24,24 +25,24 @@ struct Model {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Append(PartitionHead, u64, u32),
+    Append(LogEnd, u64, u32),
     Truncate(u64),
     Start(u64),
     Fence(u64),
     State,
     Drop,
-    /// It begins anew, behind this head.
-    Anchor(PartitionHead),
-    /// With whatever is appended first behind a drop.
+    /// The log is bootstrapped at this end.
+    Anchor(LogEnd),
+    /// A new log begins with the first append after a drop.
     Anew,
 }
 
 impl Model {
     fn apply(&mut self, op: &Op) {
         match op {
-            Op::Append(head, first_offset, crc) => self.records.push((*head, *first_offset, *crc)),
+            Op::Append(end, first_offset, crc) => self.records.push((*end, *first_offset, *crc)),
             Op::Truncate(next_record) => {
-                self.records.retain(|(head, _, _)| head.next_record <= *next_record);
+                self.records.retain(|(end, _, _)| end.next_record <= *next_record);
                 self.start_offset = self.start_offset.min(self.end_offset());
             }
             Op::Start(offset) => self.start_offset = self.start_offset.max(*offset),
@@ -55,48 +56,48 @@ impl Model {
         }
     }
 
-    fn head(&self) -> PartitionHead {
-        self.records.last().map_or(self.begin, |(head, _, _)| *head)
+    fn end(&self) -> LogEnd {
+        self.records.last().map_or(self.begin, |(end, _, _)| *end)
     }
 
     fn end_offset(&self) -> u64 {
-        self.head().next_offset
+        self.end().next_offset
     }
 
     /// Rows that a reader must find: first offset and CRC.
     fn readable(&self) -> Vec<(u64, u32)> {
-        let readable = self.records.iter().filter(|(head, _, _)| head.next_offset > self.start_offset);
+        let readable = self.records.iter().filter(|(end, _, _)| end.next_offset > self.start_offset);
         readable.map(|(_, offset, crc)| (*offset, *crc)).collect()
     }
 }
 
 struct Run {
-    random: Seeded,
-    storage: Faulty,
+    random: SeededRandom,
+    storage: FaultyDisk,
     faults: Faults,
     options: Options,
-    store: Store<Faulty>,
+    store: Store<FaultyDisk>,
     models: BTreeMap<Key, Model>,
     /// Per shard: operations by group that are not in `models` yet.
     open: Vec<Vec<(u64, Key, Op)>>,
     next_partition: u64,
     keys: Vec<Key>,
-    /// Came back; nothing was appended since.
+    /// Created again, and nothing appended since.
     anew: BTreeSet<Key>,
-    /// Came back since the last crash.
+    /// Created again since the last crash.
     revived: BTreeSet<Key>,
     came_back: u32,
 }
 
 impl Run {
     fn new(seed: u64, faults: Faults) -> Self {
-        let storage = Faulty::new(seed);
+        let storage = FaultyDisk::new(seed);
         storage.set_faults(faults);
         let options = small();
         let store = Store::open(&storage, &options);
         let keys = (0..5).map(|partition| (1 + partition % 2, partition)).collect();
         Self {
-            random: Seeded::new(seed ^ 0xfeed),
+            random: SeededRandom::new(seed ^ 0xfeed),
             storage,
             faults,
             options,
@@ -111,7 +112,7 @@ impl Run {
         }
     }
 
-    fn note(&mut self, key: Key, placed: Placed, op: Op) {
+    fn note(&mut self, key: Key, placed: Placement, op: Op) {
         if self.anew.remove(&key) {
             self.open[usize::from(placed.shard)].push((placed.group, key, Op::Anew));
             self.came_back += 1;
@@ -122,7 +123,7 @@ impl Run {
     fn local(
         &mut self,
         key: Key,
-        call: impl FnOnce(&mut Shard, &mut ringfence_buffer::Pool, &mut PartitionLog) -> Result<Placed, Refusal>,
+        call: impl FnOnce(&mut Shard, &mut ringfence_buffer::Pool, &mut PartitionLog) -> Result<Placement, Refusal>,
         op: Op,
     ) {
         let shard = self.store.shard_of(key.1);
@@ -152,7 +153,7 @@ impl Run {
             86..90 => self.move_start(key),
             90..93 => self.truncate(key),
             93 => self.drop_and_replace(at),
-            94..96 => self.revive(),
+            94..96 => self.recreate(),
             96..98 => self.anchor(key),
             _ => drop(self.store.retain()),
         }
@@ -160,7 +161,7 @@ impl Run {
 
     fn append(&mut self, key: Key) {
         if !self.store.logs.contains_key(&key) && self.models.get(&key).is_some_and(|model| model.is_dropped) {
-            // Nothing of it was left on disk: it is like one that never was.
+            // Nothing of it is left on disk: it equals a partition that never existed.
             self.models.remove(&key);
         }
         if self.store.logs.get(&key).is_some_and(PartitionLog::is_anchored) {
@@ -171,21 +172,21 @@ impl Run {
         let rows = 1 + u32::try_from(self.random.below(5)).unwrap();
         match self.store.append(key.0, key.1, rows, &body) {
             Ok(placed) => {
-                let head = *self.store.logs[&key].head();
-                self.note(key, placed, Op::Append(head, placed.first_offset, crc_of(&body)));
+                let end = *self.store.logs[&key].end();
+                self.note(key, placed, Op::Append(end, placed.first_offset, crc_of(&body)));
             }
             Err(Refusal::Busy | Refusal::Dropped) => {}
             Err(other) => panic!("refused: {other:?}"),
         }
     }
 
-    /// What stands behind an anchor comes from the owner, numbered, with a chain that nobody here can check.
+    /// Records after a bootstrap come from the owner, numbered, with a chain that this store cannot check.
     fn follow(&mut self, key: Key) {
         let (body, chain) = (body(&mut self.random, 3_000), self.random.below(u64::MAX));
         match self.store.append_numbered(key.0, key.1, &body, chain) {
             Ok(placed) => {
-                let head = *self.store.logs[&key].head();
-                self.note(key, placed, Op::Append(head, placed.first_offset, crc_of(&body)));
+                let end = *self.store.logs[&key].end();
+                self.note(key, placed, Op::Append(end, placed.first_offset, crc_of(&body)));
             }
             Err(Refusal::Busy | Refusal::Dropped) => {}
             Err(other) => panic!("refused: {other:?}"),
@@ -199,13 +200,13 @@ impl Run {
         self.local(key, |shard, pool, log| shard.append_start(pool, log, offset), Op::Start(offset));
     }
 
-    /// Cut to the end of a random record above the log start that is known.
+    /// Truncate to the end of a random record above the known log start.
     fn truncate(&mut self, key: Key) {
         let mut model = self.models.get(&key).cloned().unwrap_or_default();
         for (_, _, op) in self.open.iter().flatten().filter(|(_, open, _)| *open == key) {
             model.apply(op);
         }
-        let kept: Vec<_> = model.records.iter().filter(|(head, _, _)| head.next_offset > model.start_offset).collect();
+        let kept: Vec<_> = model.records.iter().filter(|(end, _, _)| end.next_offset > model.start_offset).collect();
         let is_here = self.store.logs.get(&key).is_some_and(|log| !log.is_dropped()) && !self.anew.contains(&key);
         if kept.is_empty() || !is_here {
             return;
@@ -214,18 +215,18 @@ impl Run {
         self.local(key, |shard, pool, log| shard.append_truncate(pool, log, to), Op::Truncate(to.next_record));
     }
 
-    /// What a replica does that lacks the beginning of its owner's log; one that follows another owner goes back by it.
+    /// As a replica that lacks the beginning of its owner's log; under another owner the bootstrap may go back.
     fn anchor(&mut self, key: Key) {
         let Some(log) = self.store.logs.get(&key) else { return };
-        let records = log.head().next_record;
+        let records = log.end().next_record;
         let next_record = self.random.below(records + 1) + if self.random.chance(2, 3) { records } else { 0 };
-        let begin = PartitionHead {
+        let begin = LogEnd {
             next_record,
             next_offset: next_record * 3,
             chain: self.random.below(u64::MAX),
             last_time_ms: self.store.now_ms,
-            owner_epoch: log.head().owner_epoch,
-            ..PartitionHead::default()
+            owner_epoch: log.end().owner_epoch,
+            ..LogEnd::default()
         };
         self.local(key, |shard, pool, log| shard.append_anchor(pool, log, begin, b"tables"), Op::Anchor(begin));
     }
@@ -242,8 +243,8 @@ impl Run {
         }
     }
 
-    /// A dropped partition is here again, its bodies punched before, after, or never.
-    fn revive(&mut self) {
+    /// Create a dropped partition again, with its bodies punched before, after, or never.
+    fn recreate(&mut self) {
         let dropped = self.store.logs.iter().filter(|(_, log)| log.is_dropped()).map(|(key, _)| *key);
         let dropped: Vec<Key> = dropped.collect();
         if dropped.is_empty() {
@@ -258,7 +259,7 @@ impl Run {
             reader.punch(plan).unwrap();
         }
         let log = self.store.logs.get_mut(&key).unwrap();
-        match self.store.shards[shard].revive(log) {
+        match self.store.shards[shard].recreate(log) {
             Ok(()) => {}
             Err(Refusal::Busy) => return,
             Err(other) => panic!("refused: {other:?}"),
@@ -292,7 +293,7 @@ impl Run {
         }
     }
 
-    /// The power goes, perhaps with a job of each shard under way; then everything is compared.
+    /// Cut the power, perhaps with a job of each shard under way, then compare everything.
     fn crash(&mut self, seed: u64) {
         let mut under_way = Vec::new();
         for shard in 0..self.store.shards.len() {
@@ -300,7 +301,7 @@ impl Run {
             if self.random.chance(2, 3) {
                 self.storage.set_faults(Faults { syncs_until_failure: Some(0), ..self.faults });
                 if let Some(job) = self.store.shards[shard].take_job(self.store.now_ms) {
-                    under_way[shard] = Some(job.group).filter(|group| *group > 0);
+                    under_way[shard] = job.group;
                     drop(self.store.writers[shard].perform(job));
                 }
             }
@@ -312,7 +313,7 @@ impl Run {
         let report = &self.store.report;
         assert_eq!(report.damage, vec![], "seed {seed}: a crash is not damage");
         for (shard, group) in under_way.into_iter().enumerate() {
-            // A group under way counts as a whole or not at all: the first partition that tells decides for all.
+            // A group under way counts as a whole or not at all: the first partition that shows it decides for all.
             if let Some(group) = group {
                 let mut with = self.models.clone();
                 for (_, key, op) in self.open[shard].iter().filter(|(of, _, _)| *of <= group) {
@@ -340,14 +341,14 @@ impl Run {
 
     fn equals(&self, key: Key, model: &Model) -> bool {
         match self.store.logs.get(&key) {
-            None => model.is_dropped || (model.head() == PartitionHead::default() && model.fence == 0),
-            // Empty: `retain` alone wrote a state of it since it came back.
+            None => model.is_dropped || (model.end() == LogEnd::default() && model.fence == 0),
+            // Empty: only `retain` has written a state of it since it was created again.
             Some(log) if model.is_dropped => {
-                let is_empty = log.head().next_record == 0 && log.end_offset() == 0;
+                let is_empty = log.end().next_record == 0 && log.end_offset() == 0;
                 log.is_dropped() || (is_empty && self.revived.contains(&key) && log.fence() == model.fence)
             }
             Some(log) => {
-                let is_same_log = log.head().same_log(&model.head()) && log.start_offset() == model.start_offset;
+                let is_same_log = log.end().same_log(&model.end()) && log.start_offset() == model.start_offset;
                 is_same_log && log.fence() == model.fence && !log.is_dropped()
             }
         }
@@ -358,7 +359,7 @@ impl Run {
         for key in keys {
             let model = self.models.get(&key).cloned().unwrap_or_default();
             let found = self.store.logs.get(&key).map(PartitionLog::report);
-            assert!(self.equals(key, &model), "seed {seed}: {key:?} is {found:?}, should be {:?}", model.head());
+            assert!(self.equals(key, &model), "seed {seed}: {key:?} is {found:?}, should be {:?}", model.end());
             if model.is_dropped || !self.store.logs.contains_key(&key) {
                 continue;
             }
@@ -369,7 +370,7 @@ impl Run {
     }
 }
 
-/// How often a partition came back.
+/// Returns how often a partition was created again.
 fn run(seed: u64, faults: Faults) -> u32 {
     let mut run = Run::new(seed, faults);
     for _ in 0..3 {
@@ -381,7 +382,7 @@ fn run(seed: u64, faults: Faults) -> u32 {
     run.came_back
 }
 
-/// Seeds from 0 on; `RINGFENCE_SEEDS` asks for more than the default.
+/// Seeds from 0 on; `RINGFENCE_SEEDS` sets their number.
 fn seeds() -> u64 {
     std::env::var("RINGFENCE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1000)
 }

@@ -1,10 +1,10 @@
-//! One flipped byte in a synced group: found, named, and confined to the partition whose record it hit.
+//! One flipped byte in a synced group is found, named, and confined to the partition of its record.
 
 use std::collections::BTreeMap;
 
 use crate::support::{self, Store, body, small};
-use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{From, NoVisitor, PartitionHead, PlanError, RecoverError, Storage, StorageError, check, recover};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
+use ringfence_log::{LogEnd, NoVisitor, PlanError, ReadFrom, RecoverError, Storage, StorageError, check, recover};
 use ringfence_wire::{RecordHeader, RecordKind};
 
 type Key = (u64, u64);
@@ -12,7 +12,7 @@ type Key = (u64, u64);
 /// One record on disk.
 struct Found {
     from: u64,
-    /// Behind header and body.
+    /// End of header and body.
     sound_until: u64,
     until: u64,
     header: RecordHeader,
@@ -32,9 +32,9 @@ fn records(content: &[u8]) -> Vec<Found> {
     found
 }
 
-fn filled(seed: u64) -> Faulty {
-    let storage = Faulty::new(seed);
-    let mut random = Seeded::new(seed);
+fn filled(seed: u64) -> FaultyDisk {
+    let storage = FaultyDisk::new(seed);
+    let mut random = SeededRandom::new(seed);
     let mut store = Store::open(&storage, &small());
     for number in 0..120u64 {
         let large = random.chance(1, 12);
@@ -55,34 +55,34 @@ fn filled(seed: u64) -> Faulty {
 }
 
 struct Sound {
-    heads: BTreeMap<Key, PartitionHead>,
+    ends: BTreeMap<Key, LogEnd>,
     rows: BTreeMap<Key, usize>,
 }
 
-fn sound(storage: &Faulty) -> Sound {
+fn sound(storage: &FaultyDisk) -> Sound {
     let mut store = Store::open(&storage.copy(), &small());
     assert_eq!(store.report.damage, vec![]);
     let keys: Vec<Key> = store.logs.keys().copied().collect();
     let rows = keys.iter().map(|key| (*key, store.read_all(key.0, key.1, 0, 1 << 18).len())).collect();
-    Sound { heads: store.crash_heads(), rows }
+    Sound { ends: store.crash_heads(), rows }
 }
 
-/// Flip one byte, open, and compare: `hit` is the partition whose record the byte belongs to.
-fn flip(storage: &Faulty, sound: &Sound, file: &str, position: u64, hit: Option<Key>) {
+/// Flip one byte, open, and compare: `hit` is the partition of the byte's record.
+fn flip(storage: &FaultyDisk, sound: &Sound, file: &str, position: u64, hit: Option<Key>) {
     let storage = storage.copy();
     storage.flip(file, usize::try_from(position).unwrap(), 0x20);
     let what = format!("{file} at {position}, which belongs to {hit:?}");
     let mut store = Store::open(&storage, &small());
     assert!(!store.report.damage.is_empty(), "{what}: not noticed");
-    for (key, head) in &sound.heads {
+    for (key, end) in &sound.ends {
         let log = &store.logs[key];
         if Some(*key) == hit {
             assert!(log.quarantine().is_some(), "{what}: not quarantined; {:?}", store.report.damage);
-            assert_eq!(log.plan(From::Offset(0), u64::MAX, 1000, 0).unwrap_err(), PlanError::Closed);
+            assert_eq!(log.plan(ReadFrom::Offset(0), u64::MAX, 1000, 0).unwrap_err(), PlanError::Closed);
             continue;
         }
         assert_eq!(log.quarantine(), None, "{what}: {key:?} is quarantined too");
-        assert_eq!(log.head(), head, "{what}");
+        assert_eq!(log.end(), end, "{what}");
         assert_eq!(store.read_all(key.0, key.1, 0, 1 << 18).len(), sound.rows[key], "{what}: {key:?}");
     }
     let named = store
@@ -99,7 +99,7 @@ fn each_flipped_byte_of_a_synced_group_is_found_and_confined() {
     for seed in 0..4 {
         let storage = filled(seed);
         let sound = sound(&storage);
-        let mut random = Seeded::new(seed + 100);
+        let mut random = SeededRandom::new(seed + 100);
         for (file, _) in storage.list().unwrap().into_iter().filter(|(name, _)| name.contains(".seg")) {
             flip(&storage, &sound, &file, random.below(4096), None);
             let found = records(&storage.content(&file).unwrap());
@@ -127,7 +127,7 @@ fn lost_sectors_never_pass_for_a_sound_partition() {
     for seed in 0..250 {
         let original = filled(seed % 5);
         let sound = sound(&original);
-        let mut random = Seeded::new(seed);
+        let mut random = SeededRandom::new(seed);
         let storage = original.copy();
         let files: Vec<_> = storage.list().unwrap().into_iter().filter(|(name, _)| name.contains(".seg")).collect();
         let (file, _) = &files[usize::try_from(random.below(files.len() as u64)).unwrap()];
@@ -137,16 +137,16 @@ fn lost_sectors_never_pass_for_a_sound_partition() {
         let until = found.iter().filter(|record| record.header.group < last_group).map(|record| record.until).max();
         let sectors = 1 + random.below(16);
         let from = (4096 + random.below(until.unwrap() - 4096)) / 512 * 512;
-        // Whole sectors read as zeros: headers, bodies and directories at once.
+        // Whole sectors read as zeros: headers, bodies and directories together.
         for position in from..(from + sectors * 512).min(until.unwrap()) {
             let at = usize::try_from(position).unwrap();
             storage.flip(file, at, content[at]);
         }
         let mut store = Store::open(&storage, &small());
-        for (key, head) in &sound.heads {
+        for (key, end) in &sound.ends {
             let Some(log) = store.logs.get(key) else { panic!("seed {seed}: {key:?} vanished") };
             if log.quarantine().is_none() {
-                assert_eq!(log.head(), head, "seed {seed}: {file} at {from}");
+                assert_eq!(log.end(), end, "seed {seed}: {file} at {from}");
                 let rows = store.read_all(key.0, key.1, 0, 1 << 18).len();
                 assert_eq!(rows, sound.rows[key], "seed {seed}: {file} at {from}: {key:?}");
             }
@@ -185,13 +185,13 @@ fn a_released_partition_goes_on_and_keeps_what_is_sound() {
     let mut store = Store::open(&storage, &small());
     let log = store.logs.get_mut(&(1, 1)).unwrap();
     assert!(log.quarantine().unwrap().why.contains("body"));
-    let head = *log.head();
+    let end = *log.end();
     store.shards[0].append_release(&mut store.pool, log, b"").unwrap();
     store.put(1, 1, 2, b"behind the damage");
     store.settle();
     for _ in 0..2 {
         let log = &store.logs[&(1, 1)];
-        assert_eq!((log.quarantine(), log.head().next_record), (None, head.next_record + 1));
+        assert_eq!((log.quarantine(), log.end().next_record), (None, end.next_record + 1));
         let before = store.read_all_until(1, 1, 0, hit.header.first_offset);
         assert_eq!(before.last().unwrap().0.record_number + 1, hit.header.record_number);
         let behind = store.read_all(1, 1, hit.header.first_offset + 2, 1 << 18);
@@ -243,7 +243,7 @@ fn a_foreign_or_newer_file_or_a_second_process_is_refused_and_nothing_is_touched
 
 #[test]
 fn a_record_of_an_unknown_kind_ends_a_start_and_nothing_is_touched() {
-    // 4 has its number reserved: skipped in silence, what it says of producers would be lost.
+    // 4 is a reserved number: skipped silently, what such a record says about producers would be lost.
     for kind in [4, 7, 38, 200] {
         let storage = filled(8);
         let segments: Vec<String> =
@@ -266,7 +266,7 @@ fn a_record_of_an_unknown_kind_ends_a_start_and_nothing_is_touched() {
 #[test]
 fn the_newest_file_that_is_gone_ends_a_start_and_fsck_names_it() {
     let storage = filled(7);
-    let segments = |storage: &Faulty| -> Vec<String> {
+    let segments = |storage: &FaultyDisk| -> Vec<String> {
         storage.list().unwrap().into_iter().map(|(name, _)| name).filter(|name| name.contains(".seg")).collect()
     };
     let newest = segments(&storage).pop().unwrap();

@@ -1,31 +1,31 @@
-//! How often the disk is asked: what a busy disk costs is how often a reader waits for it.
+//! The number of disk reads: on a busy disk the reader waits for each of them.
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Options, Reader};
 
 const MIB: usize = 1 << 20;
 
-fn store(storage: &Faulty) -> Store<Faulty> {
+fn store(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let options = Options { segment_bytes: 64 << 20, group_bytes_max: 8 << 20, reserve_bytes: 0, ..small() };
     Store::open(storage, &options)
 }
 
 /// Disk reads and records of one read of `bytes` from `record` on.
-fn read(storage: &Faulty, store: &mut Store<Faulty>, record: u64, bytes: usize) -> (u64, u32) {
+fn read(storage: &FaultyDisk, store: &mut Store<FaultyDisk>, record: u64, bytes: usize) -> (u64, u32) {
     let log = &store.logs[&(1, 1)];
-    let plan = log.plan_records(record, log.head().next_record, bytes).unwrap();
+    let plan = log.plan_records(record, log.end().next_record, bytes).unwrap();
     let mut block = store.pool.take(bytes).unwrap();
-    let before = storage.tally().reads;
+    let before = storage.counts().reads;
     let done = Reader::new(storage.clone()).read(&plan, &mut block).unwrap();
-    (storage.tally().reads - before, done.records)
+    (storage.counts().reads - before, done.records)
 }
 
-/// Bodies of a MiB are what producers send, and with its header such a record is above a MiB: its last bytes must not
-/// cost a second look. Then four of them are read at once.
+/// Producers often send bodies of a MiB, and with its header such a record is above a MiB: its last bytes must not cost
+/// a second read. Then four of them are read together.
 #[test]
 fn records_of_a_mib_are_read_in_one_go() {
-    let storage = Faulty::new(1);
+    let storage = FaultyDisk::new(1);
     let mut store = store(&storage);
     for number in 0..6 {
         store.put(1, 1, 1, &vec![number; MIB]);
@@ -35,10 +35,10 @@ fn records_of_a_mib_are_read_in_one_go() {
     assert_eq!(read(&storage, &mut store, 1, 4 * MIB + 4096), (1, 4));
 }
 
-/// Five other partitions write between: their bodies are not read, though only five times as long.
+/// Five other partitions write in between: their bodies are not read, although the stretch is only five times as long.
 #[test]
 fn what_lies_between_large_records_is_not_read() {
-    let storage = Faulty::new(2);
+    let storage = FaultyDisk::new(2);
     let mut store = store(&storage);
     for _ in 0..3 {
         for partition in 1..=6 {
@@ -49,10 +49,10 @@ fn what_lies_between_large_records_is_not_read() {
     assert_eq!(read(&storage, &mut store, 0, 3 * MIB + 1024), (3, 3));
 }
 
-/// Small ones close together are worth one look, whoever they are of.
+/// Small records close together are worth one read, whatever partition they belong to.
 #[test]
 fn small_records_among_others_are_read_together() {
-    let storage = Faulty::new(3);
+    let storage = FaultyDisk::new(3);
     let mut store = store(&storage);
     for _ in 0..200 {
         for partition in 1..=3 {
@@ -64,11 +64,11 @@ fn small_records_among_others_are_read_together() {
     assert!(reads == 1 && records > 100, "{records} records in {reads} looks");
 }
 
-/// The index knows the first of several records; the next ones are found on a walk over what others wrote between: in one
-/// look, though most of it is theirs.
+/// The index has the first of several records. A walk finds the next ones among records of other partitions in one
+/// read, although most of it is theirs.
 #[test]
 fn a_walk_to_the_next_record_is_one_look() {
-    let storage = Faulty::new(4);
+    let storage = FaultyDisk::new(4);
     let mut store = store(&storage);
     for _ in 0..8 {
         store.put(1, 1, 1, &vec![7; 20_000]);
@@ -77,7 +77,7 @@ fn a_walk_to_the_next_record_is_one_look() {
         }
         store.settle();
     }
-    // Of the last records the index knows each.
+    // The index has each of the last records.
     for _ in 0..60 {
         store.put(1, 1, 1, &[7; 100]);
     }

@@ -1,14 +1,14 @@
-//! A sync failed and the process started again without losing its memory: the cache still shows the group, the disk
-//! may never have it. What recovery believes must be durable all the same. Found by simulation.
+//! A sync fails and the process starts again on the same machine: the cache still shows the group, but the disk may
+//! never have it. Recovery must make durable what it accepts. Found by simulation.
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::{Faults, Faulty};
+use ringfence_log::faulty::{Faults, FaultyDisk};
 
 #[test]
 fn what_a_start_found_in_the_cache_behind_a_failed_sync_survives_the_power() {
     let mut believed = 0;
     for seed in 0..32 {
-        let disk = Faulty::new(seed);
+        let disk = FaultyDisk::new(seed);
         let options = small();
         let mut store = Store::open(&disk, &options);
         store.put(1, 1, 1, b"synced");
@@ -21,13 +21,13 @@ fn what_a_start_found_in_the_cache_behind_a_failed_sync_survives_the_power() {
         disk.set_faults(Faults::default());
 
         let store = Store::open(&disk, &options);
-        let found = store.logs[&(1, 1)].head().next_record;
+        let found = store.logs[&(1, 1)].end().next_record;
         drop(store);
         disk.crash();
         let mut store = Store::open(&disk, &options);
         let log = &store.logs[&(1, 1)];
         assert!(log.quarantine().is_none(), "seed {seed}: {:?}", log.quarantine());
-        assert_eq!(log.head().next_record, found, "seed {seed}: recovery believed what was not durable");
+        assert_eq!(log.end().next_record, found, "seed {seed}: recovery believed what was not durable");
         assert_eq!(store.read_all(1, 1, 0, 1 << 20).len() as u64, found);
         believed += u64::from(found == 2);
     }
@@ -37,13 +37,13 @@ fn what_a_start_found_in_the_cache_behind_a_failed_sync_survives_the_power() {
 #[test]
 fn a_start_that_fails_at_its_sync_is_not_believed_by_the_next() {
     for seed in 0..32 {
-        let disk = Faulty::new(seed);
+        let disk = FaultyDisk::new(seed);
         let options = small();
         let mut store = Store::open(&disk, &options);
         store.put(1, 1, 1, b"synced");
         store.flush();
         disk.set_faults(Faults { syncs_until_failure: Some(0), ..Faults::default() });
-        // Over many sectors, so that it can be torn.
+        // Spread over many sectors, so that it can be torn.
         store.put(1, 1, 1, &[7; 3000]);
         store.flush();
         drop(store);
@@ -55,12 +55,12 @@ fn a_start_that_fails_at_its_sync_is_not_believed_by_the_next() {
         let mut store = Store::open(&disk, &options);
         store.put(1, 1, 1, b"of a later run");
         store.flush();
-        let found = store.logs[&(1, 1)].head().next_record;
+        let found = store.logs[&(1, 1)].end().next_record;
         drop(store);
         disk.crash();
         let store = Store::open(&disk, &options);
         let log = &store.logs[&(1, 1)];
         assert!(log.quarantine().is_none(), "seed {seed}: {:?}", log.quarantine());
-        assert_eq!(log.head().next_record, found, "seed {seed}");
+        assert_eq!(log.end().next_record, found, "seed {seed}");
     }
 }

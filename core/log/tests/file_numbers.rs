@@ -1,12 +1,12 @@
-//! A file number is never used twice (L3), also when nothing is left of the files that had the highest ones: what a
-//! recycled file held before would else pass for records of the new one (L4).
+//! A file number is never used twice (L3), even if the files with the highest numbers are gone: otherwise the old
+//! contents of a recycled file would pass for records of the new one (L4).
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Options, Storage};
 
 /// Numbers of the segments, ascending.
-fn numbers(disk: &Faulty) -> Vec<u64> {
+fn numbers(disk: &FaultyDisk) -> Vec<u64> {
     let names = disk.list().unwrap().into_iter();
     let mut found: Vec<u64> =
         names.filter_map(|(name, _)| ringfence_log::parse_segment_name(&name)).map(|n| n.0).collect();
@@ -15,12 +15,12 @@ fn numbers(disk: &Faulty) -> Vec<u64> {
 }
 
 fn options() -> Options {
-    // Beyond the MiB of zeros that is written ahead, so that a recycled file shows what it held.
+    // More than the MiB of zeros that is written ahead, so that a recycled file shows its old contents.
     Options { segment_bytes: 3 << 20, reserve_bytes: 0, ..small() }
 }
 
-/// Small records, one a group, until the shard has begun file `number`; then everything up to here is given up.
-fn fill(store: &mut Store<Faulty>, disk: &Faulty, number: u64) {
+/// Small records, one in each group, until the shard has begun file `number`; then the log start moves to the end.
+fn fill(store: &mut Store<FaultyDisk>, disk: &FaultyDisk, number: u64) {
     while numbers(disk).last() < Some(&number) {
         store.put(1, 1, 1, b"former life");
         store.flush();
@@ -37,7 +37,7 @@ fn fill(store: &mut Store<Faulty>, disk: &Faulty, number: u64) {
 
 #[test]
 fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead() {
-    let disk = Faulty::new(1);
+    let disk = FaultyDisk::new(1);
     let mut store = Store::open(&disk, &options());
     for number in [2, 3] {
         fill(&mut store, &disk, number);
@@ -48,18 +48,18 @@ fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead()
     let newest = *numbers(&disk).last().unwrap();
     drop(store);
 
-    // Nothing is held any more: all that may go goes.
+    // No file has holders any more: every file that may be removed is removed.
     let mut store = Store::open(&disk, &options());
     for _ in 0..4 {
         store.now_ms += 6000;
-        // As a node does it: a dropped partition gets no further state.
+        // As a node does: a dropped partition gets no further state record.
         ringfence_log::retain(&mut store.shards, store.logs.values_mut());
         store.settle();
     }
     assert_eq!(numbers(&disk), [newest], "the number that was used last is remembered by its file");
     drop(store);
 
-    // A new partition, with groups larger than those of the former life, then a crash.
+    // A new partition with larger groups than the old one, then a crash.
     let mut store = Store::open(&disk, &options());
     for byte in 0..3 {
         store.put(2, 2, 1, &vec![byte; 40_000]);
@@ -69,19 +69,19 @@ fn numbers_go_on_when_every_partition_was_dropped_and_recycled_bytes_stay_dead()
     drop(store);
     let store = Store::open(&disk, &options());
     assert_eq!(store.report.damage, []);
-    assert_eq!(store.logs[&(2, 2)].head().next_record, 3);
+    assert_eq!(store.logs[&(2, 2)].end().next_record, 3);
     assert!(!store.logs.contains_key(&(1, 1)) || store.logs[&(1, 1)].is_dropped());
 }
 
 #[test]
 fn without_a_segment_that_tells_the_last_number_prepared_files_are_not_used_again() {
-    let disk = Faulty::new(2);
+    let disk = FaultyDisk::new(2);
     let mut store = Store::open(&disk, &options());
     for number in [2, 3] {
         fill(&mut store, &disk, number);
     }
     drop(store);
-    // As an earlier version left it, whose spares told nothing of segments.
+    // As an earlier version left it, whose spares named no segments.
     for (name, _) in disk.list().unwrap() {
         if name.contains(".seg") {
             disk.remove(&name).unwrap();

@@ -1,13 +1,13 @@
-//! One binary for the tests of the crate: what they share is compiled and linked once.
+//! One binary for the tests of the crate: shared code is compiled and linked once.
 
-mod anew;
 mod append_and_read;
-mod comes_back;
+mod bootstrap;
 mod crash;
 mod damage;
 mod disk_reads;
 mod failed_sync;
 mod file_numbers;
+mod recreate;
 mod recycled_end;
 mod retention;
 mod scrub;

@@ -1,16 +1,15 @@
-//! Behind the last group of a recycled file stands what it held before. An empty group of that former life, right at
-//! the end, names no partition and no content that could contradict: it must not pass for a damaged directory. Found
-//! by simulation.
+//! After the last group of a recycled file stand its old contents. An empty old group directly at that end names no
+//! partition and has no contents that could contradict: it must not pass for a damaged directory. Found by simulation.
 
 use std::io::IoSlice;
 
 use crate::support::{self, Store, small};
 use ringfence_log::Storage;
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 
 #[test]
 fn an_empty_group_of_a_former_life_is_no_damaged_end() {
-    let disk = Faulty::new(1);
+    let disk = FaultyDisk::new(1);
     let options = small();
     let segments = || {
         let names = disk.list().unwrap().into_iter().map(|(name, _)| name);
@@ -18,7 +17,7 @@ fn an_empty_group_of_a_former_life_is_no_damaged_end() {
         segments.sort();
         segments
     };
-    // A group of one block behind the file's header, then the empty one that proved it.
+    // A group of one block after the file header, then the empty one that proved it.
     let mut store = Store::open(&disk, &options);
     store.put(1, 1, 1, &[1; 3000]);
     store.settle();
@@ -40,5 +39,5 @@ fn an_empty_group_of_a_former_life_is_no_damaged_end() {
     let store = Store::open(&disk, &options);
     assert_eq!(store.report.damage, []);
     let log = &store.logs[&(1, 1)];
-    assert_eq!((log.quarantine(), log.head().next_record), (None, 3));
+    assert_eq!((log.quarantine(), log.end().next_record), (None, 3));
 }

@@ -1,5 +1,5 @@
-//! Sealed files are read back in the background: what is sound is left alone, what is damaged is found, and put right
-//! with the very bytes that stood there, or not at all.
+//! Sealed files are read back in the background: valid records stay untouched, and damaged ones are found and restored
+//! byte for byte, or not changed at all.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::support::{Store, body, small};
-use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{After, Cure, MendError, MendPlan, Rot, ScrubPlan, Scrubber, Sent, Storage, StorageError, check};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
+use ringfence_log::{
+    Corruption, Proof, RepairError, RepairPlan, ReplicaRecord, ScrubPlan, Scrubber, Storage, StorageError, Successor,
+    check,
+};
 use ringfence_wire::{RecordHeader, RecordKind};
 
-/// Sealed files, records of four partitions in them, states, fences, a cut and a drop.
-fn filled(storage: &Faulty, seed: u64) -> Store<Faulty> {
-    let mut random = Seeded::new(seed);
+/// Sealed files with records of four partitions, states, fences, a truncation and a drop.
+fn filled(storage: &FaultyDisk, seed: u64) -> Store<FaultyDisk> {
+    let mut random = SeededRandom::new(seed);
     let mut store = Store::open(storage, &small());
     for number in 0..160u64 {
         let large = random.chance(1, 12);
@@ -35,22 +38,22 @@ fn filled(storage: &Faulty, seed: u64) -> Store<Faulty> {
     store
 }
 
-/// All that is found in one round over the sealed files, in pieces of this size.
-fn look(store: &Store<Faulty>, bytes_max: u64) -> Vec<Rot> {
+/// Everything found in one round over the sealed files, in pieces of this size.
+fn look(store: &Store<FaultyDisk>, bytes_max: u64) -> Vec<Corruption> {
     let mut scrubber = Scrubber::new(store.storage.clone());
     look_with(store, &mut scrubber, bytes_max)
 }
 
-fn look_with<S: Storage>(store: &Store<Faulty>, scrubber: &mut Scrubber<S>, bytes_max: u64) -> Vec<Rot> {
+fn look_with<S: Storage>(store: &Store<FaultyDisk>, scrubber: &mut Scrubber<S>, bytes_max: u64) -> Vec<Corruption> {
     let (mut found, mut number) = (Vec::new(), 0);
-    while let Some((pin, end)) = store.shards[0].sealed_from(number) {
+    while let Some((pin, end)) = store.shards[0].next_sealed_file(number) {
         number = pin.number + 1;
         let mut from = Some(0);
         while let Some(at) = from {
             let plan = ScrubPlan { pin: pin.clone(), end, from: at, bytes_max, is_urgent: false };
-            let done = scrubber.look(&plan).unwrap();
+            let done = scrubber.scrub(&plan).unwrap();
             assert!(done.next.is_none_or(|next| next > at && next < end), "{done:?}");
-            found.extend(done.found);
+            found.extend(done.corruptions);
             from = done.next;
         }
     }
@@ -58,7 +61,7 @@ fn look_with<S: Storage>(store: &Store<Faulty>, scrubber: &mut Scrubber<S>, byte
 }
 
 /// Log records by (partition, number), as another replica would send them.
-fn records(storage: &Faulty) -> BTreeMap<(u64, u64), Vec<u8>> {
+fn records(storage: &FaultyDisk) -> BTreeMap<(u64, u64), Vec<u8>> {
     let mut found = BTreeMap::new();
     for (name, _) in storage.list().unwrap() {
         let content = storage.content(&name).unwrap();
@@ -81,27 +84,27 @@ fn records(storage: &Faulty) -> BTreeMap<(u64, u64), Vec<u8>> {
     found
 }
 
-fn plan(store: &Store<Faulty>, rot: &Rot, sent: &[u8]) -> MendPlan {
-    let (pin, _) = store.shards[0].sealed_from(rot.file).expect("it was looked at");
-    MendPlan { rot: rot.clone(), pin, sent: Sent::Small(sent.into()) }
+fn plan(store: &Store<FaultyDisk>, corruption: &Corruption, record: &[u8]) -> RepairPlan {
+    let (pin, _) = store.shards[0].next_sealed_file(corruption.file).expect("it was looked at");
+    RepairPlan { corruption: corruption.clone(), pin, record: ReplicaRecord::Small(record.into()) }
 }
 
 #[test]
 fn a_sound_store_has_nothing_to_find() {
     for seed in 1..6 {
-        let storage = Faulty::new(seed);
+        let storage = FaultyDisk::new(seed);
         let mut store = filled(&storage, seed);
-        let sealed = store.shards[0].sealed_from(0).expect("files that take no group any more").1;
+        let sealed = store.shards[0].next_sealed_file(0).expect("files that take no group any more").1;
         assert!(sealed > 4096);
         for bytes_max in [1, 5_000, 1 << 20] {
             assert!(look(&store, bytes_max).is_empty(), "seed {seed}, pieces of {bytes_max}");
         }
-        // A cut, a log that was dropped and began anew, and a start: none of them is damage.
+        // A truncation, a log that was dropped and created again, and a log start: none of them is damage.
         let log = store.logs.get_mut(&(1, 0)).unwrap();
         store.shards[0].append_drop(&mut store.pool, log).unwrap();
         store.settle();
         let log = store.logs.get_mut(&(1, 0)).unwrap();
-        store.shards[0].revive(log).unwrap();
+        store.shards[0].recreate(log).unwrap();
         for number in 0..60 {
             store.put(1, number % 4, 2, &[9; 7_000]);
         }
@@ -113,18 +116,18 @@ fn a_sound_store_has_nothing_to_find() {
     }
 }
 
-/// Every so many bytes one is flipped: recovery and scrub agree on whether that is damage, and what can be mended is as
-/// it was, byte for byte.
+/// At intervals one byte is flipped: recovery and scrub agree on whether that is damage, and a repair restores the
+/// exact bytes.
 #[test]
 fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_byte() {
-    let storage = Faulty::new(3);
+    let storage = FaultyDisk::new(3);
     drop(filled(&storage, 3));
     let store = Store::open(&storage, &small());
-    let sent = records(&storage);
+    let record = records(&storage);
     let files: Vec<(String, u64)> = {
         let mut files = Vec::new();
         let mut number = 0;
-        while let Some((pin, end)) = store.shards[0].sealed_from(number) {
+        while let Some((pin, end)) = store.shards[0].next_sealed_file(number) {
             number = pin.number + 1;
             files.push((format!("{:016x}-{:04x}.seg", pin.number, pin.shard), end));
         }
@@ -142,23 +145,23 @@ fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_by
             let mut scrubber = Scrubber::new(damaged.clone());
             let found = look_with(&store, &mut scrubber, 1 << 20);
             assert_eq!(found.is_empty(), !known, "{what}: {found:?}");
-            for rot in &found {
-                let key = (rot.partition, rot.record_number.unwrap_or(u64::MAX));
-                let Some(sent) = sent.get(&key).filter(|_| !matches!(rot.cure, Cure::None)) else {
+            for corruption in &found {
+                let key = (corruption.partition, corruption.record_number.unwrap_or(u64::MAX));
+                let Some(record) = record.get(&key).filter(|_| !matches!(corruption.proof, Proof::None)) else {
                     told += 1;
                     continue;
                 };
-                match scrubber.mend(&plan(&store, rot, sent)) {
+                match scrubber.repair(&plan(&store, corruption, record)) {
                     Ok(()) => {
                         assert_eq!(&damaged.content(name).unwrap(), &sound, "{what}");
                         assert!(look_with(&store, &mut scrubber, 1 << 20).is_empty(), "{what}: found again");
                         mended += 1;
                     }
-                    // The last record of its partition in this file: only the engine knows what is behind it.
+                    // The last record of its partition in this file: only the engine knows the next one.
                     Err(error) => {
                         assert!(
-                            matches!(rot.cure, Cure::Between { after: After::Unknown, .. }),
-                            "{what}: {error} for {rot:?}"
+                            matches!(corruption.proof, Proof::Neighbours { after: Successor::Unknown, .. }),
+                            "{what}: {error} for {corruption:?}"
                         );
                         told += 1;
                     }
@@ -169,9 +172,9 @@ fn what_recovery_calls_damage_is_found_and_a_log_record_is_put_right_byte_for_by
     assert!(mended > 3 * told, "{mended} mended, {told} told");
 }
 
-fn one_rot(storage: &Faulty, header_too: bool) -> (Store<Faulty>, Rot, String) {
+fn one_rot(storage: &FaultyDisk, header_too: bool) -> (Store<FaultyDisk>, Corruption, String) {
     let sound = Store::open(storage, &small());
-    let (pin, _) = sound.shards[0].sealed_from(0).unwrap();
+    let (pin, _) = sound.shards[0].next_sealed_file(0).unwrap();
     drop(sound);
     let name = format!("{:016x}-{:04x}.seg", pin.number, pin.shard);
     let content = storage.content(&name).unwrap();
@@ -196,11 +199,11 @@ fn one_rot(storage: &Faulty, header_too: bool) -> (Store<Faulty>, Rot, String) {
 #[test]
 fn what_is_not_the_record_that_stood_there_is_refused_and_changes_nothing() {
     for header_too in [false, true] {
-        let storage = Faulty::new(5);
+        let storage = FaultyDisk::new(5);
         drop(filled(&storage, 5));
-        let sent = records(&storage);
-        let (store, rot, name) = one_rot(&storage, header_too);
-        let right = sent[&(rot.partition, rot.record_number.unwrap())].clone();
+        let record = records(&storage);
+        let (store, corruption, name) = one_rot(&storage, header_too);
+        let right = record[&(corruption.partition, corruption.record_number.unwrap())].clone();
         let before = storage.content(&name).unwrap();
         let mut scrubber = Scrubber::new(storage.clone());
         let resealed = |change: &dyn Fn(&mut RecordHeader)| {
@@ -210,7 +213,7 @@ fn what_is_not_the_record_that_stood_there_is_refused_and_changes_nothing() {
         };
         let mut flipped = right.clone();
         *flipped.last_mut().unwrap() ^= 1;
-        let next = sent[&(rot.partition, rot.record_number.unwrap() + 1)].clone();
+        let next = record[&(corruption.partition, corruption.record_number.unwrap() + 1)].clone();
         let wrong = [
             flipped,
             right[..right.len() - 1].to_vec(),
@@ -222,19 +225,23 @@ fn what_is_not_the_record_that_stood_there_is_refused_and_changes_nothing() {
             resealed(&|header| header.owner_epoch += 1),
         ];
         for (number, wrong) in wrong.iter().enumerate() {
-            let refused = scrubber.mend(&plan(&store, &rot, wrong));
-            assert!(matches!(refused, Err(MendError::NotIt(_))), "wrong record {number}: {refused:?}");
+            let refused = scrubber.repair(&plan(&store, &corruption, wrong));
+            assert!(matches!(refused, Err(RepairError::WrongRecord(_))), "wrong record {number}: {refused:?}");
             assert_eq!(storage.content(&name).unwrap(), before, "wrong record {number}");
         }
-        scrubber.mend(&plan(&store, &rot, &right)).unwrap();
-        assert_eq!(scrubber.mend(&plan(&store, &rot, &right)).is_ok(), !header_too, "told of damage that is no more");
+        scrubber.repair(&plan(&store, &corruption, &right)).unwrap();
+        assert_eq!(
+            scrubber.repair(&plan(&store, &corruption, &right)).is_ok(),
+            !header_too,
+            "told of damage that is no more"
+        );
     }
 }
 
-/// A store whose power goes after so many calls.
+/// A store with a power cut after this many calls.
 #[derive(Clone)]
 struct Cut {
-    inner: Faulty,
+    inner: FaultyDisk,
     left: Arc<AtomicI64>,
 }
 
@@ -246,7 +253,7 @@ impl Cut {
 }
 
 impl Storage for Cut {
-    type File = <Faulty as Storage>::File;
+    type File = <FaultyDisk as Storage>::File;
     fn lock(&self) -> Result<Box<dyn Any + Send>, StorageError> {
         self.inner.lock()
     }
@@ -292,13 +299,13 @@ fn a_power_cut_at_any_step_of_a_repair_leaves_that_record_damaged_or_sound_and_n
     let mut ends = [0, 0];
     for seed in 0..40 {
         for (header_too, calls) in [(false, 0), (false, 1), (false, 2), (true, 0), (true, 1), (true, 2), (true, 3)] {
-            let storage = Faulty::new(seed);
+            let storage = FaultyDisk::new(seed);
             drop(filled(&storage, 5));
-            let sent = records(&storage);
-            let (store, rot, name) = one_rot(&storage, header_too);
-            let right = sent[&(rot.partition, rot.record_number.unwrap())].clone();
+            let record = records(&storage);
+            let (store, corruption, name) = one_rot(&storage, header_too);
+            let right = record[&(corruption.partition, corruption.record_number.unwrap())].clone();
             let cut = Cut { inner: storage.clone(), left: Arc::new(AtomicI64::new(calls)) };
-            let result = Scrubber::new(cut).mend(&plan(&store, &rot, &right));
+            let result = Scrubber::new(cut).repair(&plan(&store, &corruption, &right));
             drop(store);
             storage.crash();
             let store = Store::open(&storage, &small());
@@ -306,8 +313,12 @@ fn a_power_cut_at_any_step_of_a_repair_leaves_that_record_damaged_or_sound_and_n
             ends[found.len().min(1)] += 1;
             assert!(found.len() <= 1 && (result.is_err() || found.is_empty()), "{calls} calls: {result:?}, {found:?}");
             for left in &found {
-                assert_eq!((left.position, &left.record_number), (rot.position, &rot.record_number), "{calls} calls");
-                Scrubber::new(storage.clone()).mend(&plan(&store, left, &right)).unwrap();
+                assert_eq!(
+                    (left.position, &left.record_number),
+                    (corruption.position, &corruption.record_number),
+                    "{calls} calls"
+                );
+                Scrubber::new(storage.clone()).repair(&plan(&store, left, &right)).unwrap();
             }
             assert!(look(&store, 1 << 20).is_empty(), "{name} after {calls} calls");
         }

@@ -1,16 +1,16 @@
-//! A publish brings the bytes of the rows that it lists, and retention goes by what readers get.
+//! A publish counts the bytes of the rows that it lists, and retention decides by the rows that readers get.
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
-use ringfence_log::{Body, Placed, Refusal, Retention};
+use ringfence_log::faulty::FaultyDisk;
+use ringfence_log::{Body, Placement, Refusal, Retention};
 use ringfence_wire::{RecordHeader, RecordKind, crc_of};
 
 const KEY: (u64, u64) = (1, 1);
-/// A record of rows as it is sent and as it is staged: 3904 bytes of body behind 192 of header.
+/// A record of rows as sent and as staged: 3904 bytes of body after 192 of header.
 const BODY: [u8; 3904] = [5; 3904];
 const SPAN: u64 = 4096;
 
-fn put(store: &mut Store<Faulty>, kind: RecordKind, rows: u32, body: &[u8]) -> Placed {
+fn put(store: &mut Store<FaultyDisk>, kind: RecordKind, rows: u32, body: &[u8]) -> Placement {
     loop {
         let log = store.logs.entry(KEY).or_insert_with(|| ringfence_log::PartitionLog::new(KEY.0, KEY.1));
         let header = RecordHeader {
@@ -32,18 +32,18 @@ fn put(store: &mut Store<Faulty>, kind: RecordKind, rows: u32, body: &[u8]) -> P
     }
 }
 
-fn stage(store: &mut Store<Faulty>, count: u64) -> Vec<u64> {
+fn stage(store: &mut Store<FaultyDisk>, count: u64) -> Vec<u64> {
     (0..count).map(|_| put(store, RecordKind::Staged, 1, &BODY).record_number).collect()
 }
 
-fn send(store: &mut Store<Faulty>, count: u64) {
+fn send(store: &mut Store<FaultyDisk>, count: u64) {
     (0..count).for_each(|_| {
         put(store, RecordKind::Rows, 1, &BODY);
     });
 }
 
 /// Bytes of the publish record itself.
-fn publish(store: &mut Store<Faulty>, list: &[u64]) -> u64 {
+fn publish(store: &mut Store<FaultyDisk>, list: &[u64]) -> u64 {
     let mut words = vec![30, 1, list.len() as u64];
     words.extend(list.iter().flat_map(|record| [*record, 1]));
     let body: Vec<u8> = words.into_iter().flat_map(u64::to_le_bytes).collect();
@@ -51,17 +51,17 @@ fn publish(store: &mut Store<Faulty>, list: &[u64]) -> u64 {
     (192 + body.len() as u64).next_multiple_of(64)
 }
 
-fn bytes(store: &Store<Faulty>) -> u64 {
+fn bytes(store: &Store<FaultyDisk>) -> u64 {
     store.logs[&KEY].bytes()
 }
 
-fn kept_from(store: &Store<Faulty>, bytes_max: u64) -> Option<u64> {
+fn kept_from(store: &Store<FaultyDisk>, bytes_max: u64) -> Option<u64> {
     let log = &store.logs[&KEY];
     log.retention_start(Retention { bytes_max, age_ms_max: 0 }, store.now_ms, log.end_offset())
 }
 
-/// The figure of an equal store that was started anew.
-fn anew(store: Store<Faulty>) -> Store<Faulty> {
+/// The figure of an equal store after a restart.
+fn anew(store: Store<FaultyDisk>) -> Store<FaultyDisk> {
     let (storage, before) = (store.storage.clone(), bytes(&store));
     drop(store);
     let store = Store::open(&storage, &small());
@@ -71,7 +71,7 @@ fn anew(store: Store<Faulty>) -> Store<Faulty> {
 
 #[test]
 fn staged_rows_count_from_their_publish_on_and_given_up_ones_never() {
-    let mut store = Store::open(&Faulty::new(1), &small());
+    let mut store = Store::open(&FaultyDisk::new(1), &small());
     let (published, _dead) = (stage(&mut store, 50), stage(&mut store, 50));
     assert_eq!(bytes(&store), 0);
     let own = publish(&mut store, &published);
@@ -89,7 +89,7 @@ fn staged_rows_count_from_their_publish_on_and_given_up_ones_never() {
 
 #[test]
 fn retention_gives_up_no_row_that_fits_and_no_publish_before_it_must() {
-    let mut store = Store::open(&Faulty::new(2), &small());
+    let mut store = Store::open(&FaultyDisk::new(2), &small());
     send(&mut store, 50);
     let dead = stage(&mut store, 200);
     assert_eq!(kept_from(&store, 60 * SPAN), None, "rows that no reader gets push none out");
@@ -116,17 +116,17 @@ fn retention_gives_up_no_row_that_fits_and_no_publish_before_it_must() {
 
 #[test]
 fn a_publish_that_was_cut_off_counts_when_it_comes_again() {
-    let mut store = Store::open(&Faulty::new(3), &small());
+    let mut store = Store::open(&FaultyDisk::new(3), &small());
     send(&mut store, 2);
     let list = stage(&mut store, 100);
-    let head = *store.logs[&KEY].head();
+    let end = *store.logs[&KEY].end();
     let own = publish(&mut store, &list);
     assert_eq!(bytes(&store), 102 * SPAN + own);
     store.settle();
     let log = store.logs.get_mut(&KEY).unwrap();
-    // An idle partition: the end of its index is gone.
-    log.rest();
-    store.shards[0].append_truncate(&mut store.pool, log, head).unwrap();
+    // An idle partition: the dense tail of its index is freed.
+    log.trim_memory();
+    store.shards[0].append_truncate(&mut store.pool, log, end).unwrap();
     assert_eq!(bytes(&store), 2 * SPAN);
     publish(&mut store, &list);
     assert_eq!(bytes(&store), 102 * SPAN + own);
@@ -134,11 +134,11 @@ fn a_publish_that_was_cut_off_counts_when_it_comes_again() {
     anew(store);
 }
 
-/// Staged rows have no offsets: the file that they lie in goes by its first record that is needed, and a log start that
-/// is not on disk yet may be forgotten by a crash.
+/// Staged rows have no offsets: their file is kept by its first needed record. A crash may lose a log start that is not
+/// on disk yet.
 #[test]
 fn a_file_of_staged_rows_stays_until_the_log_start_behind_them_is_on_disk() {
-    let mut store = Store::open(&Faulty::new(8), &small());
+    let mut store = Store::open(&FaultyDisk::new(8), &small());
     let staged = stage(&mut store, 40);
     store.logs.get_mut(&KEY).unwrap().keep_from(Some(staged[0]));
     let oldest = store.logs[&KEY].files().next().unwrap();
@@ -152,7 +152,7 @@ fn a_file_of_staged_rows_stays_until_the_log_start_behind_them_is_on_disk() {
     let log = store.logs.get_mut(&KEY).unwrap();
     store.shards[0].append_start(&mut store.pool, log, 40).unwrap();
     log.keep_from(None);
-    let is_kept = |store: &Store<Faulty>| store.logs[&KEY].files().any(|file| file == oldest);
+    let is_kept = |store: &Store<FaultyDisk>| store.logs[&KEY].files().any(|file| file == oldest);
     store.retain();
     assert!(is_kept(&store), "a crash now takes the start back, and readers begin with these rows");
     store.settle();

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use ringfence_routing::IdMap;
-use ringfence_transport::{Connection, Standing};
+use ringfence_transport::{Connection, PeerRole};
 use ringfence_wire::{Code, Opcode, RequestHeader, Right};
 use sha2::{Digest, Sha256};
 
@@ -206,14 +206,14 @@ impl Engine {
     }
 
     /// What the transport may give to the connection.
-    pub(crate) fn standing(&self, of: Connection) -> Standing {
+    pub(crate) fn standing(&self, of: Connection) -> PeerRole {
         if !self.access.table.is_asked {
-            return Standing::Node;
+            return PeerRole::Node;
         }
         match self.connections.pass(of).rights {
-            0 => Standing::Stranger,
-            rights if rights & Right::Node as u8 != 0 => Standing::Node,
-            _ => Standing::Client,
+            0 => PeerRole::Unauthenticated,
+            rights if rights & Right::Node as u8 != 0 => PeerRole::Node,
+            _ => PeerRole::Client,
         }
     }
 

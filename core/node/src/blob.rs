@@ -25,7 +25,7 @@ pub struct Tables {
 /// `table_bytes_max`: the limit of a producer table, which a segment file has room for several times; what a truncation
 /// may take back of the table gets as much.
 pub fn write(partition: &Partition, level: u16, table_bytes_max: usize, out: &mut Vec<u8>) {
-    let known_upto = partition.known_upto.max(partition.log.head().next_record);
+    let known_upto = partition.known_upto.max(partition.log.end().next_record);
     let undo = (level > 0).then_some(table_bytes_max);
     put(&partition.epochs, &partition.producers, &partition.stages, known_upto, undo, out);
 }

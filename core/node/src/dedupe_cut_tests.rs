@@ -161,7 +161,7 @@ fn steps_are_bounded_and_end_with_the_mark() {
 fn a_table_is_always_the_one_that_its_log_gives() {
     let seeds = std::env::var("SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     for seed in 1..=seeds {
-        let mut random = ringfence_log::faulty::Seeded::new(seed);
+        let mut random = ringfence_log::faulty::SeededRandom::new(seed);
         let mut log = Log::new();
         let (mut epoch, notes) = (1, ["x", "yy", "zzz"]);
         for _ in 0..400 {

@@ -1,7 +1,7 @@
 //! What follows when a writer's job is done: answers, marks, waiting fetches, requests that waited for room.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{JobDone, Status};
+use ringfence_log::{JobDone, ShardStatus};
 use ringfence_transport::Outbound;
 use ringfence_wire::{AnswerHeader, Code, Opcode, Status as AnswerStatus};
 
@@ -18,11 +18,11 @@ use crate::sync::{Role, Waiting};
 impl Engine {
     pub(crate) fn job_done(&mut self, mut done: JobDone, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let shard = done.shard;
-        let written = if self.sync.streaming > 0 { done.take_written() } else { None };
+        let written = if self.sync.streaming > 0 { done.take_durable_group() } else { None };
         let at = usize::from(shard);
-        let had_group = done.group > 0;
+        let had_group = done.group.is_some();
         let progress = self.shards[at].on_done(done, now.mono_ms);
-        if let Status::Failed(why) = &progress.status {
+        if let ShardStatus::Failed(why) = &progress.status {
             let why = why.clone();
             self.shard_failed(shard, progress.durable_group, &why, effects);
         } else {
@@ -69,7 +69,7 @@ impl Engine {
     fn durable_here(&mut self, due: Due, Shared { end, epoch }: Shared, effects: &mut Effects) {
         let at = due.partition;
         let partition = &mut self.partitions[at];
-        let newest = partition.log.head().owner_epoch;
+        let newest = partition.log.end().owner_epoch;
         match &mut partition.role {
             Role::Owner(owner) if owner.epoch == epoch => {
                 owner.durable = owner.durable.max(end);
@@ -132,7 +132,7 @@ impl Engine {
     fn shard_failed(&mut self, shard: u16, durable_group: u64, why: &str, effects: &mut Effects) {
         self.groups_durable(shard, durable_group, effects);
         // First of all, so that who hears of an order's end knows why: what the order did is not known.
-        self.tell_status(shard, Status::Failed(why.to_owned()), effects);
+        self.tell_status(shard, ShardStatus::Failed(why.to_owned()), effects);
         for Due { partition, what, .. } in self.acks[usize::from(shard)].take_all() {
             match what {
                 What::Batch(batch) => {

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Shard, Status};
+use ringfence_log::{Shard, ShardStatus};
 use ringfence_routing::{IdMap, Tables};
 use ringfence_transport::Connection;
 
@@ -86,7 +86,7 @@ pub struct Engine {
     /// Sum of all producer tables.
     pub(crate) producers_bytes: usize,
     /// Last status told to the control plane, by shard.
-    pub(crate) told: Vec<Status>,
+    pub(crate) told: Vec<ShardStatus>,
     pub(crate) upkeep: crate::upkeep::Upkeep,
     /// Who may stage.
     pub(crate) scopes: crate::stage_scopes::Scopes,
@@ -213,7 +213,7 @@ impl Engine {
     /// whatever becomes of the wall clock).
     pub fn wants_settle_at(&self) -> Option<u64> {
         let shards = self.shards.iter().filter(|shard| !shard.is_writing());
-        shards.filter_map(Shard::wants_tick_at).chain(self.sync.repeats.next_ms()).min()
+        shards.filter_map(Shard::next_tick_ms).chain(self.sync.repeats.next_ms()).min()
     }
 
     /// No new requests; who waits for something that will not come is told.
@@ -237,15 +237,17 @@ impl Engine {
     }
 
     /// Tell the control plane when a shard's status differs from what it was told.
-    pub(crate) fn tell_status(&mut self, shard: u16, status: Status, effects: &mut Effects) {
+    pub(crate) fn tell_status(&mut self, shard: u16, status: ShardStatus, effects: &mut Effects) {
         let told = &mut self.told[usize::from(shard)];
         if *told == status {
             return;
         }
         match (&*told, &status) {
-            (_, Status::Failed(why)) => effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() }),
-            (_, Status::DiskFull) => effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
-            (Status::DiskFull, Status::Serving) => effects.outcomes.push(Outcome::DiskFull { shard, full: false }),
+            (_, ShardStatus::Failed(why)) => effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() }),
+            (_, ShardStatus::DiskFull) => effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
+            (ShardStatus::DiskFull, ShardStatus::Serving) => {
+                effects.outcomes.push(Outcome::DiskFull { shard, full: false })
+            }
             _ => {}
         }
         *told = status;

@@ -2,10 +2,10 @@
 
 use ringfence_buffer::Block;
 use ringfence_log::{
-    Job, JobDone, MendError, MendPlan, PunchPlan, ReadDone, ReadError, ReadPlan, Reader, ScrubDone, ScrubPlan,
+    Job, JobDone, PunchPlan, ReadDone, ReadError, ReadPlan, Reader, RepairError, RepairPlan, ScrubDone, ScrubPlan,
     Scrubber, Storage, StorageError,
 };
-use ringfence_transport::{Connection, Inbound, Outbound, Standing};
+use ringfence_transport::{Connection, Inbound, Outbound, PeerRole};
 use ringfence_wire::crc_of;
 
 use crate::access::AccessTable;
@@ -133,7 +133,7 @@ impl Sums {
 /// For the thread that looks at what was written long ago; one at a time.
 pub enum ScrubJob {
     Look(ScrubPlan),
-    Mend(MendPlan),
+    Mend(RepairPlan),
 }
 
 /// How a [`ScrubJob`] ended.
@@ -146,7 +146,7 @@ pub enum ScrubEnd {
     /// File and position of the damaged place.
     Mended {
         place: (u64, u64),
-        result: Result<(), MendError>,
+        result: Result<(), RepairError>,
     },
 }
 
@@ -155,12 +155,12 @@ impl ScrubJob {
     pub fn perform<S: Storage>(self, scrubber: &mut Scrubber<S>) -> ScrubEnd {
         match self {
             Self::Look(plan) => {
-                let result = scrubber.look(&plan);
+                let result = scrubber.scrub(&plan);
                 ScrubEnd::Looked { file: plan.pin.number, is_urgent: plan.is_urgent, result }
             }
             Self::Mend(plan) => {
-                let place = (plan.rot.file, plan.rot.position);
-                ScrubEnd::Mended { place, result: scrubber.mend(&plan) }
+                let place = (plan.corruption.file, plan.corruption.position);
+                ScrubEnd::Mended { place, result: scrubber.repair(&plan) }
             }
         }
     }
@@ -180,5 +180,5 @@ pub struct Effects {
     /// To other nodes, in order.
     pub peers: Vec<ToPeer>,
     /// Of connections whose rights changed although they sent nothing.
-    pub standings: Vec<(Connection, Standing)>,
+    pub standings: Vec<(Connection, PeerRole)>,
 }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Damage, From, PlanError, ReadDone, ReadError};
+use ringfence_log::{Damage, PlanError, ReadDone, ReadError, ReadFrom};
 use ringfence_routing::IdMap;
 use ringfence_transport::{Connection, Outbound};
 use ringfence_wire::{
@@ -40,7 +40,7 @@ pub struct Fetch {
     pub at: At,
     /// Of the partition when it was asked.
     pub life: u64,
-    pub from: From,
+    pub from: ReadFrom,
     /// Block to read into.
     pub bytes: usize,
     pub deadline_ms: u64,
@@ -150,7 +150,11 @@ impl Engine {
             header: *header,
             at,
             life: self.partitions[at].life,
-            from: if wants_staged(header) { From::Staged(header.sequence) } else { From::Offset(header.sequence) },
+            from: if wants_staged(header) {
+                ReadFrom::Staged(header.sequence)
+            } else {
+                ReadFrom::Offset(header.sequence)
+            },
             bytes: usize::try_from(wanted).map_or(self.read_bytes_max(), |bytes| bytes.min(self.read_bytes_max())),
             deadline_ms: now.mono_ms + u64::from(header.deadline_ms).min(DEADLINE_MS_MAX as u64),
             held_until_ms: 0,
@@ -168,7 +172,7 @@ impl Engine {
     ) {
         match self.readable(header) {
             Ok(at) => {
-                let (from_time, deadline_ms) = (From::Time(header.sequence), now.mono_ms);
+                let (from_time, deadline_ms) = (ReadFrom::Time(header.sequence), now.mono_ms);
                 let fetch = Fetch {
                     connection: from,
                     header: *header,
@@ -266,7 +270,7 @@ impl Engine {
     /// Read, wait for rows, or wait for a block.
     pub(crate) fn begin_read(&mut self, fetch: Fetch, now: Now, pool: &mut Pool, effects: &mut Effects) {
         let Some(partition) = self.read_partition(&fetch) else { return self.answer_dropped(&fetch, effects) };
-        let is_time = matches!(fetch.from, From::Time(_));
+        let is_time = matches!(fetch.from, ReadFrom::Time(_));
         let rows_max = if is_time { 1 } else { u64::from(fetch.header.rows) };
         let plan = match partition.log.plan(fetch.from, partition.mark, fetch.bytes, rows_max) {
             Ok(plan) => plan,
@@ -309,10 +313,10 @@ impl Engine {
         };
         answer.status = Status::Ok as u8;
         answer.first_offset = match fetch.from {
-            From::Offset(offset) => offset,
+            ReadFrom::Offset(offset) => offset,
             _ => answer.end_offset,
         };
-        if let (From::Time(_), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
+        if let (ReadFrom::Time(_), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
             answer.send = partition.epoch_before(answer.first_offset);
         }
         answer.owner_epoch = fetch.header.owner_epoch;
@@ -332,8 +336,8 @@ impl Engine {
             Ok(done) if done.records == 0 && self.goes_on(&fetch, done) => {
                 // A stretch without rows: the log says where the next one begins.
                 fetch.from = match fetch.from {
-                    From::Staged(_) => From::Staged(done.next_record),
-                    _ => From::Offset(done.next_offset),
+                    ReadFrom::Staged(_) => ReadFrom::Staged(done.next_record),
+                    _ => ReadFrom::Offset(done.next_offset),
                 };
                 self.begin_read(fetch, now, pool, effects);
             }
@@ -349,7 +353,7 @@ impl Engine {
             }
             Err(ReadError::Damaged { resume_offset, .. }) if self.is_released(fetch.at) => {
                 // An operator gave the damaged rows up: reading goes on behind them.
-                fetch.from = From::Offset(*resume_offset);
+                fetch.from = ReadFrom::Offset(*resume_offset);
                 self.begin_read(fetch, now, pool, effects);
             }
             Err(ReadError::Damaged { damage, .. }) => {
@@ -370,7 +374,7 @@ impl Engine {
         let mut answer = self.echo_at(fetch.at, &fetch.header);
         answer.status = Status::Ok as u8;
         answer.first_offset = done.first_offset;
-        if matches!(fetch.from, From::Time(_)) {
+        if matches!(fetch.from, ReadFrom::Time(_)) {
             let partition = &self.partitions[fetch.at];
             answer.first_offset = answer.first_offset.max(partition.start_offset());
             answer.send = partition.epoch_before(answer.first_offset);
@@ -388,12 +392,12 @@ impl Engine {
     }
 
     fn goes_on(&self, fetch: &Fetch, done: &ReadDone) -> bool {
-        if let (From::Staged(record), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
-            return done.next_record > record && done.next_record < partition.log.head().next_record;
+        if let (ReadFrom::Staged(record), Some(partition)) = (fetch.from, self.partitions.get(fetch.at)) {
+            return done.next_record > record && done.next_record < partition.log.end().next_record;
         }
-        let from = if let From::Offset(offset) = fetch.from { offset } else { 0 };
+        let from = if let ReadFrom::Offset(offset) = fetch.from { offset } else { 0 };
         let mark = self.partitions.get(fetch.at).map_or(0, |partition| partition.mark);
-        matches!(fetch.from, From::Offset(_)) && done.next_offset > from && done.next_offset < mark
+        matches!(fetch.from, ReadFrom::Offset(_)) && done.next_offset > from && done.next_offset < mark
     }
 
     fn is_released(&self, at: At) -> bool {

@@ -187,7 +187,7 @@ impl Engine {
     /// Full validation, with its panics counted.
     pub(crate) fn check_body(&mut self, at: At, header: &RequestHeader, bytes: &[u8]) -> Result<(), Refusal> {
         let checked = check_body(&self.partitions[at], header, bytes);
-        self.counters.inflated_bytes += ringfence_batch::take_inflated_bytes() as u64;
+        self.counters.inflated_bytes += ringfence_batch::take_decompressed_bytes() as u64;
         if matches!(&checked, Err(refusal) if refusal.code == Code::Internal) {
             self.counters.body_panics += 1;
         }
@@ -274,7 +274,7 @@ impl Engine {
             staged: false,
             deadline_ms: now.mono_ms + patience_ms(header),
         };
-        let head = partition.log.head();
+        let head = partition.log.end();
         let end = End { record: head.next_record, offset: head.next_offset };
         let shard = usize::from(partition.shard);
         if due.end_offset() <= partition.mark {
@@ -285,7 +285,7 @@ impl Engine {
             // On this disk, and not on enough others yet.
             owner.waiting.push_back(Waiting { end, what: What::Batch(due) });
             self.has_business(at);
-        } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("appended, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {

@@ -58,7 +58,7 @@ impl Engine {
             let plain = format!(
                 "{:?} {:?} {:?} {} {} {} {}",
                 partition.key(),
-                log.head(),
+                log.end(),
                 partition.gate,
                 log.start_offset(),
                 partition.mark,
@@ -74,7 +74,7 @@ impl Engine {
 
 fn check_partition(partition: &Partition) -> Result<(), String> {
     let (log, gate) = (&partition.log, &partition.gate);
-    let head = log.head();
+    let head = log.end();
     if gate.admits() && (head.owner_epoch != gate.open_epoch() || log.fence() > gate.open_epoch()) {
         return Err(format!(
             "I4: open under {}, the log is at epoch {} with a fence at {}",

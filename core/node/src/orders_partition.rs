@@ -1,7 +1,7 @@
 //! Orders about one partition. Those that change its log end when their record is durable.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{Body, PartitionLog, Placed, Status};
+use ringfence_log::{Body, PartitionLog, Placement, ShardStatus};
 use ringfence_wire::{NAME_BYTES_MAX, RecordHeader, RecordKind, crc_of};
 
 use crate::acks::{Due, Shared, Then, What};
@@ -33,7 +33,7 @@ impl Engine {
         &mut self,
         number: u64,
         at: At,
-        placed: &Placed,
+        placed: &Placement,
         finished: Finished,
         then: Then,
     ) -> Step {
@@ -46,7 +46,7 @@ impl Engine {
         shared: Option<Shared>,
         number: u64,
         at: At,
-        placed: &Placed,
+        placed: &Placement,
         finished: Finished,
         then: Then,
     ) -> Step {
@@ -105,11 +105,11 @@ impl Engine {
         let partition = &self.partitions[at];
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         match self.shards[shard].status() {
-            Status::Failed(why) => {
+            ShardStatus::Failed(why) => {
                 Err(format!("shard {shard} failed, what is asked for may be on disk or not: {why}").into())
             }
-            Status::DiskFull => Err(format!("shard {shard} finds no space for its last group; ask again").into()),
-            Status::Serving => {
+            ShardStatus::DiskFull => Err(format!("shard {shard} finds no space for its last group; ask again").into()),
+            ShardStatus::Serving => {
                 self.acks[shard].push(Due { group, partition: at, shared: upto, what });
                 Ok(Step::WhenDurable)
             }
@@ -118,7 +118,7 @@ impl Engine {
 
     /// Where the log ends now, if replicas share it.
     pub(crate) fn shared_end(&self, at: At) -> Option<Shared> {
-        let head = self.partitions[at].log.head();
+        let head = self.partitions[at].log.end();
         self.partitions[at].shared(End { record: head.next_record, offset: head.next_offset })
     }
 
@@ -153,7 +153,7 @@ impl Engine {
                 let partition = &mut self.partitions[at];
                 partition.plans = Some(plans);
                 partition.slots = slots;
-                let head = partition.log.head();
+                let head = partition.log.end();
                 let finished = Finished::Opened { records: head.next_record, end_offset: head.next_offset };
                 self.open_as(at, epoch, placed.record_number, replicas, quorum, effects);
                 // At once: a producer that waits for its new owner also waits for this owner's followers.
@@ -203,7 +203,7 @@ impl Engine {
         let partition = &mut self.partitions[at];
         let shard = &self.shards[usize::from(partition.shard)];
         let dropped = partition.log.punch_plan(shard.durable_group());
-        shard.revive(&mut partition.log)?;
+        shard.recreate(&mut partition.log)?;
         let (key, shard) = (partition.key(), partition.shard);
         let log = std::mem::replace(&mut partition.log, PartitionLog::new(key.0, key.1));
         let fresh = self.seen_in_table(Partition::new(log, shard));
@@ -214,7 +214,7 @@ impl Engine {
         Ok(())
     }
 
-    fn append_epoch(&mut self, at: At, epoch: u64, now: Now, pool: &mut Pool) -> Result<Placed, Halt> {
+    fn append_epoch(&mut self, at: At, epoch: u64, now: Now, pool: &mut Pool) -> Result<Placement, Halt> {
         let partition = &mut self.partitions[at];
         let id = partition.log.partition;
         if let Some(why) = partition.quarantine() {
@@ -228,7 +228,7 @@ impl Engine {
                 format!("partition {id}: nothing of its log is on this store yet, it cannot go on with it").into()
             );
         }
-        let newest = partition.log.head().owner_epoch.max(partition.opening);
+        let newest = partition.log.end().owner_epoch.max(partition.opening);
         if epoch <= newest {
             return Err(format!("partition {id}: epoch {epoch} is not above {newest}; draw a newer one").into());
         }
@@ -284,7 +284,7 @@ impl Engine {
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_fence(pool, &mut partition.log, epoch)?;
         partition.gate.set_fence(fence);
-        let head = partition.log.head();
+        let head = partition.log.end();
         let (records, end_offset, chain) = (head.next_record, head.next_offset, head.chain);
         let (last, cut) = (head.owner_epoch, partition.cut);
         let finished = Finished::Fenced { epoch: last, records, end_offset, chain, cut };
@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// Append the record that ends the partition; it is gone when that is durable.
-    pub(crate) fn bury(&mut self, key: Key, pool: &mut Pool, effects: &mut Effects) -> Result<Placed, Halt> {
+    pub(crate) fn bury(&mut self, key: Key, pool: &mut Pool, effects: &mut Effects) -> Result<Placement, Halt> {
         let at = self.hosted(key)?;
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
@@ -348,7 +348,7 @@ impl Engine {
     }
 
     /// Give up the rows below `to`.
-    pub(crate) fn move_start(&mut self, at: At, to: u64, pool: &mut Pool) -> Result<Placed, Halt> {
+    pub(crate) fn move_start(&mut self, at: At, to: u64, pool: &mut Pool) -> Result<Placement, Halt> {
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = shard.append_start(pool, &mut partition.log, to)?;

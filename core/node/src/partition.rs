@@ -85,7 +85,7 @@ pub enum Rest {
 impl Partition {
     /// A partition as recovery or OPEN finds it: nothing is open, everything in the log is durable.
     pub fn new(log: PartitionLog, shard: u16) -> Self {
-        let fence = Fence::at(log.fence().max(log.head().owner_epoch));
+        let fence = Fence::at(log.fence().max(log.end().owner_epoch));
         let mark = log.end_offset();
         Self {
             log,

@@ -54,7 +54,7 @@ impl Rebuild {
         let build = |log: PartitionLog| {
             let mut found = self.found.remove(&(log.topic, log.partition)).unwrap_or_default();
             found.cut(log.end_offset());
-            found.producers.forget(self.limits, log.head().last_time_ms);
+            found.producers.forget(self.limits, log.end().last_time_ms);
             let dropped = log.is_dropped();
             let shard = u16::try_from(log.partition % u64::from(shards)).expect("below shards");
             let mut partition = Partition::new(log, shard);

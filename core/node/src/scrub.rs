@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringfence_buffer::Pool;
-use ringfence_log::{After, Cure, Damage, Position, Rot, ScrubDone, ScrubPlan, Shard, parse_segment_name};
+use ringfence_log::{Corruption, Damage, Position, Proof, ScrubDone, ScrubPlan, Shard, Successor, parse_segment_name};
 
 use crate::engine::Engine;
 use crate::event::{Effects, Now, ScrubEnd, ScrubJob};
@@ -47,7 +47,7 @@ pub struct Scrubs {
 /// A damaged place.
 #[derive(Debug)]
 pub struct Known {
-    pub rot: Rot,
+    pub rot: Corruption,
     pub retry_at_ms: u64,
     pub tries: usize,
 }
@@ -171,7 +171,7 @@ impl Engine {
 
     /// The first file with this number or a later one that takes no group any more.
     pub(crate) fn sealed(&self, number: u64) -> Option<(ringfence_log::FilePin, u64)> {
-        self.shards.iter().filter_map(|shard: &Shard| shard.sealed_from(number)).min_by_key(|(pin, _)| pin.number)
+        self.shards.iter().filter_map(|shard: &Shard| shard.next_sealed_file(number)).min_by_key(|(pin, _)| pin.number)
     }
 
     pub(crate) fn scrubbed(&mut self, end: ScrubEnd, now: Now, pool: &mut Pool, effects: &mut Effects) {
@@ -196,7 +196,7 @@ impl Engine {
 
     fn looked(&mut self, done: ScrubDone, now: Now, effects: &mut Effects) {
         self.counters.scrubbed_bytes += done.bytes;
-        for rot in done.found {
+        for rot in done.corruptions {
             self.rotten(rot, done.is_urgent, effects);
         }
         if !done.is_urgent {
@@ -240,7 +240,7 @@ impl Engine {
         }
     }
 
-    fn rotten(&mut self, rot: Rot, is_urgent: bool, effects: &mut Effects) {
+    fn rotten(&mut self, rot: Corruption, is_urgent: bool, effects: &mut Effects) {
         let (key, place) = ((rot.topic, rot.partition), (rot.file, rot.position));
         if !self.counts(&rot) {
             return;
@@ -248,8 +248,9 @@ impl Engine {
         self.scrub.found[usize::from(is_urgent)].insert(place);
         if let Some(known) = self.scrub.rots.get_mut(&place) {
             // Further on more may be known of it.
-            let is_more = |cure: &Cure| !matches!(cure, Cure::None | Cure::Between { after: After::Unknown, .. });
-            if is_more(&rot.cure) && !is_more(&known.rot.cure) {
+            let is_more =
+                |cure: &Proof| !matches!(cure, Proof::None | Proof::Neighbours { after: Successor::Unknown, .. });
+            if is_more(&rot.proof) && !is_more(&known.rot.proof) {
                 *known = Known { rot, retry_at_ms: 0, tries: 0 };
             }
             return;
@@ -263,15 +264,15 @@ impl Engine {
     }
 
     /// Damage in what counts no more is none: bodies of a dropped partition are holes.
-    fn counts(&self, rot: &Rot) -> bool {
+    fn counts(&self, rot: &Corruption) -> bool {
         if rot.topic == 0 {
             return true;
         }
         let Some(at) = self.partitions.find(rot.topic, rot.partition) else { return false };
         let partition = &self.partitions[at];
-        match (&rot.cure, rot.record_number) {
+        match (&rot.proof, rot.record_number) {
             _ if partition.dropped => false,
-            (Cure::Same(_) | Cure::Between { .. }, Some(number)) if !partition.log.is_torn() => {
+            (Proof::Header(_) | Proof::Neighbours { .. }, Some(number)) if !partition.log.has_recovery_gap() => {
                 partition.log.holds(number, Position::new(rot.file, rot.position))
             }
             _ => true,

@@ -3,7 +3,7 @@
 use ringfence_buffer::Pool;
 #[cfg(feature = "planted")]
 use ringfence_log::planted::{Bug, is_on};
-use ringfence_log::{Body, Placed};
+use ringfence_log::{Body, Placement};
 use ringfence_transport::{Connection, Inbound, Payload};
 use ringfence_wire::{
     Code, ExtensionKind, RecordHeader, RecordKind, RequestHeader, SCOPE_EPOCH_MAX, Status, extension,
@@ -94,7 +94,7 @@ impl Engine {
         record: RecordHeader,
         body: &mut Option<Inbound<'_>>,
         pool: &mut Pool,
-    ) -> Result<Placed, Stop> {
+    ) -> Result<Placement, Stop> {
         let partition = &mut self.partitions[at];
         let shard = &mut self.shards[usize::from(partition.shard)];
         let placed = match body.take() {
@@ -147,7 +147,7 @@ impl Engine {
         {
             owner.waiting.push_back(Waiting { end, what });
             self.has_business(at);
-        } else if let ringfence_log::Status::Failed(why) = self.shards[shard].status() {
+        } else if let ringfence_log::ShardStatus::Failed(why) = self.shards[shard].status() {
             let refusal = Refusal::new(Code::UnknownOutcome, format!("staged, not known durable: {why}"));
             self.refuse(from, header, &refusal, effects);
         } else {

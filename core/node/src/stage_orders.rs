@@ -150,7 +150,7 @@ impl Engine {
                 return Ok(Step::Done(Finished::Done));
             }
             let (there, quorum) = (owner.there(), owner.quorum);
-            if owner.mark_record < partition.log.head().next_record && there < quorum {
+            if owner.mark_record < partition.log.end().next_record && there < quorum {
                 let (scope, epoch) = (order.scope, order.epoch);
                 let what = format!("scope {scope}: epoch {epoch} is appended; {there} of its replicas are there");
                 return Err(format!("partition {}, {what}, {quorum} must have it; ask again", order.partition).into());

@@ -12,12 +12,12 @@ impl Partition {
     /// ahead of the log, or the partition is damaged.
     pub fn producers_hash(&self) -> Option<u64> {
         let is_given = !self.is_incomplete() && !self.is_quarantined() && !self.dropped;
-        is_given.then(|| self.producers.hash(self.log.head().last_time_ms))
+        is_given.then(|| self.producers.hash(self.log.end().last_time_ms))
     }
 
     /// `durable_group`: of its shard.
     pub(crate) fn status(&self, durable_group: u64) -> PartitionStatus {
-        let head = self.log.head();
+        let head = self.log.end();
         PartitionStatus {
             topic: self.log.topic,
             partition: self.log.partition,
@@ -57,7 +57,7 @@ impl Engine {
     pub fn producer_tables(&self) -> Vec<(u64, u64, u64, u64)> {
         let of = |partition: &Partition| {
             let (topic, id) = partition.key();
-            Some((topic, id, partition.log.head().next_record, partition.producers_hash()?))
+            Some((topic, id, partition.log.end().next_record, partition.producers_hash()?))
         };
         let mut list: Vec<_> = self.partitions.iter().filter_map(of).collect();
         list.sort_unstable();
@@ -142,9 +142,9 @@ impl Engine {
     /// True while something is with writers or reader, or waits for them.
     pub fn is_busy(&self) -> bool {
         let orders = !self.upkeep.orders.is_empty()
-            && self.shards.iter().all(|shard| shard.status() == ringfence_log::Status::Serving);
+            && self.shards.iter().all(|shard| shard.status() == ringfence_log::ShardStatus::Serving);
         // A full disk may stay full and a failed one does not come back: nobody waits for either.
-        let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::Status::Serving;
+        let serves = |shard: &ringfence_log::Shard| shard.status() == ringfence_log::ShardStatus::Serving;
         let groups = self.shards.iter().any(|shard| shard.is_writing() || (shard.has_work() && serves(shard)));
         let replicas = self.sync.peers.unanswered_bytes() > 0;
         orders || groups || replicas || self.reads.under_way() > 0

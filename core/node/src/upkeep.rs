@@ -102,16 +102,16 @@ impl Engine {
     fn put_to_rest(&mut self, at: At, now: Now) {
         let is_short = self.upkeep.logs_bytes > self.settings.pool_bytes / 16;
         let partition = &mut self.partitions[at];
-        if now.unix_ms < partition.log.head().last_time_ms + IDLE_MS {
+        if now.unix_ms < partition.log.end().last_time_ms + IDLE_MS {
             return;
         }
         match partition.rest {
             Rest::Quiet => {
-                partition.log.rest();
+                partition.log.trim_memory();
                 partition.rest = Rest::Asleep;
             }
             Rest::Asleep if is_short => {
-                partition.log.shrink();
+                partition.log.trim_index();
                 partition.rest = Rest::Thin;
             }
             _ => {}
@@ -149,7 +149,7 @@ impl Engine {
     pub(crate) fn forget_producers(&mut self, at: At, limits: TableLimits) {
         let partition = &mut self.partitions[at];
         let before = partition.producers.bytes();
-        let newest_ms = partition.log.head().last_time_ms;
+        let newest_ms = partition.log.end().last_time_ms;
         self.counters.producers_forgotten += partition.producers.forget(limits, newest_ms) as u64;
         self.producers_bytes -= before - partition.producers.bytes();
     }

@@ -140,7 +140,7 @@ fn a_gap_names_the_expected_sequence_and_it_then_fits() {
 #[test]
 fn keys_of_another_partition_are_refused_in_keyed_topics_only() {
     let mut world =
-        World::open(ringfence_log::faulty::Faulty::new(1), Shape::default(), ringfence_node::Now::default());
+        World::open(ringfence_log::faulty::FaultyDisk::new(1), Shape::default(), ringfence_node::Now::default());
     world.ordered(install_topic(&[0])).unwrap();
     let half = |partition, lo, hi, epoch| ringfence_node::TablePartition { partition, lo, hi, owner: 1, epoch };
     let table = [half(PARTITION, 0, 32_767, 1), half(PARTITION + 1, 32_768, u16::MAX, 1)];

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::support::{PARTITION, Shape, TOPIC, World, body_of};
-use ringfence_log::faulty::Seeded;
+use ringfence_log::faulty::SeededRandom;
 use ringfence_node::Order;
 use ringfence_wire::{ANSWER_FLAG_REPEATED, Code, RequestHeader, Status};
 
@@ -23,7 +23,7 @@ struct Producer {
 
 struct Walk {
     world: World,
-    random: Seeded,
+    random: SeededRandom,
     producers: Vec<Producer>,
     next_id: i64,
     next_epoch: u64,
@@ -38,7 +38,7 @@ impl Walk {
         let shape = Shape { segment_bytes: 256 << 10, ..Shape::default() };
         let world = World::new(seed, shape);
         let producers = (0..PRODUCERS).map(|at| Producer { epoch: 5 + at, ..Producer::default() }).collect();
-        Self { world, random: Seeded::new(seed), producers, next_id: 1, next_epoch: 100, start_offset: 0, shape }
+        Self { world, random: SeededRandom::new(seed), producers, next_id: 1, next_epoch: 100, start_offset: 0, shape }
     }
 
     fn step(&mut self) {

@@ -1,7 +1,7 @@
-//! How fast requests of one size come in and answers of a header go out, over both transports.
+//! Measure the rate of requests of one size with header-only answers, over both transports.
 //!
 //! `cargo run --release -p ringfence-transport --example throughput -- [native|libzmq] [tcp|ipc] BODY_BYTES SECONDS
-//! [CONNECTIONS] [WINDOW]`. The sender is this file's own plain ZMTP client, one thread a connection.
+//! [CONNECTIONS] [WINDOW]`. The sender is a plain ZMTP client in this file, one thread for each connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Incoming, Limits, NativeTransport, Outbound, Taken, Transport, ZmqTransport};
+use ringfence_transport::{EventOutcome, Limits, NativeTransport, Outbound, Transport, TransportEvent, ZmqTransport};
 
 const LIMITS: Limits = Limits {
     message_bytes: 64 << 20,
@@ -79,7 +79,7 @@ fn send(address: &str, body_bytes: usize, window: usize, stop: &AtomicBool) {
 fn cpu_seconds() -> (f64, f64) {
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let stat = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
-    // Field 14, counted from behind the command's name in brackets.
+    // Field 14, counted from after the command's name in brackets.
     let ticks = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(11)).map(str::parse::<f64>);
     (Duration::try_from(cpu).expect("positive").as_secs_f64(), ticks.expect("14 fields").expect("a number") / 100.0)
 }
@@ -109,11 +109,11 @@ fn main() {
     let (mut messages, mut polls) = (0_u64, 0_u64);
     let (mut begin, mut cpu, mut is_warm) = (Instant::now(), cpu_seconds(), false);
     loop {
-        let mut take = |incoming: Incoming<'_>, _: &mut Pool| {
-            if let Incoming::Request { connection, header, .. } = incoming {
+        let mut take = |incoming: TransportEvent<'_>, _: &mut Pool| {
+            if let TransportEvent::Request { connection, header, .. } = incoming {
                 answers.push((connection, *header));
             }
-            Taken::default()
+            EventOutcome::default()
         };
         transport.poll(1000, &mut pool, &mut take).expect("poll");
         polls += 1;

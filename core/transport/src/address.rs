@@ -1,4 +1,4 @@
-//! Addresses and the sockets that listen on them: `tcp://HOST:PORT` and `ipc://PATH`.
+//! Listening addresses and their sockets: `tcp://HOST:PORT` and `ipc://PATH`.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -7,17 +7,17 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Connections that the kernel completes before we accept them: std asks for 128, and a flood of connections overflows
-/// that, which costs honest clients a second each. The kernel caps it at net.core.somaxconn.
+/// Connections that the kernel completes before the node accepts them. std asks for 128; a flood of connections
+/// overflows that and costs other clients a second each. The kernel's limit is net.core.somaxconn.
 const BACKLOG: i32 = 1024;
 
-/// A bound socket, not blocking.
+/// A bound, non-blocking socket.
 pub struct Listener {
     pub socket: OwnedFd,
     pub is_tcp: bool,
-    /// The address with the port that was drawn.
+    /// The address with its real port.
     pub address: String,
-    /// The socket file to remove at the end.
+    /// The socket file to remove on drop.
     path: Option<PathBuf>,
 }
 
@@ -44,7 +44,7 @@ impl Listener {
         Ok(Self { address: format!("tcp://{host}:{port}"), socket: listener.into(), is_tcp: true, path: None })
     }
 
-    /// A socket file that nobody listens on any more is replaced; anything else at the path is left alone.
+    /// A socket file without a listener is replaced; any other file at the path is kept.
     fn ipc(address: &str, path: &Path) -> Result<Self> {
         clear_stale(address, path)?;
         let listener = UnixListener::bind(path).map_err(|error| named(address, &error))?;
@@ -63,7 +63,7 @@ impl Drop for Listener {
     }
 }
 
-/// Remove a socket file that nobody listens on; anything else at the path is left alone, and an error.
+/// Remove a socket file without a listener. Any other file at the path is kept and is an error.
 pub fn clear_stale(address: &str, path: &Path) -> Result<()> {
     let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
@@ -75,7 +75,7 @@ pub fn clear_stale(address: &str, path: &Path) -> Result<()> {
     std::fs::remove_file(path)
 }
 
-/// It is neither kind of address.
+/// The error of an address of neither kind.
 pub fn malformed(address: &str) -> Error {
     bad(address, "it is neither tcp://HOST:PORT nor ipc://PATH")
 }

@@ -1,40 +1,44 @@
-//! Large bodies that are still arriving, each in the block that it will be written from: how much of the pool they may
-//! hold together, and for how long while others wait. No I/O.
+//! Limits of large bodies that are still arriving, each in the block from which it will be written: their share of the
+//! pool, and their time while others wait. No I/O.
+//!
+//! Without these limits six connections that announced 60 MiB each and sent 50 KB a second held four fifths of the
+//! pool, and no read found room.
 
 use crate::Limits;
 
-/// What holds for one round of reading one connection.
-pub struct Turns {
+/// Limits of one round of reading one connection.
+pub struct ReadLimits {
     pub message_bytes: usize,
     pub now_ms: u64,
-    /// In the blocks of bodies that are arriving on all other connections.
+    /// Bytes in the blocks of bodies that are arriving on all other connections.
     pub arriving_bytes: usize,
 }
 
-/// A body that has no block yet.
+/// The room that a body without a block needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BodyDemand {
     pub bytes: usize,
-    /// Between nodes: records of an owner, or what another node answers.
+    /// The body comes from another node: records of an owner, or an answer.
     pub is_of_node: bool,
 }
 
-impl Wanted {
-    /// A block is taken before the bytes are here, and the sender alone decides when they are. Half of the pool is what
-    /// producers may hold (docs/operations.md); what they send slowly must not keep copies back, which have an eighth
-    /// beside. The rest is there for reads. A body of half the pool would seldom find nobody else: few go beside it.
+impl BodyDemand {
+    /// A block is taken before the bytes have arrived, and only the sender decides when they do. Producers may hold
+    /// half of the pool (docs/operations.md). Copies between nodes have another eighth, so that slow producers do not
+    /// hold them up. The rest is for reads. A body of half the pool would rarely find the pool empty, so it may begin
+    /// beside a few small ones.
     pub fn may_begin(self, arriving_bytes: usize, pool_bytes: usize) -> bool {
         let share = pool_bytes / 2 + if self.is_of_node { pool_bytes / 8 } else { 0 };
         arriving_bytes + self.bytes <= share || arriving_bytes <= pool_bytes / 16
     }
 }
 
-/// A body may arrive more slowly only while nobody waits for its room: 8 Mbit/s, less than a link between machines has
-/// that is not shared by many. With `stalled_ms` of 30 s the largest body has a minute and a half.
+/// A slower body is allowed only while no other waits for its room. 8 Mbit/s is less than a link between machines
+/// usually has. With `stalled_ms` of 30 s the largest body has a minute and a half.
 const SLOWEST_BYTES_PER_S: u64 = 1 << 20;
 
-/// How long the body of `bytes` is overdue when it has been under way for `under_way_ms` in all. A connection whose
-/// bytes trickle in was never silent: only the whole time tells.
+/// Time by which a body of `bytes` is overdue after `under_way_ms`. A connection that sends single bytes is never
+/// silent: only the total time shows it.
 pub fn overdue_ms(bytes: usize, under_way_ms: u64, limits: &Limits) -> Option<u64> {
     let allowed_ms = limits.stalled_ms + bytes as u64 * 1000 / SLOWEST_BYTES_PER_S;
     under_way_ms.checked_sub(allowed_ms).filter(|late_ms| *late_ms > 0)
@@ -46,8 +50,8 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    fn client(bytes: usize) -> Wanted {
-        Wanted { bytes, is_of_node: false }
+    fn client(bytes: usize) -> BodyDemand {
+        BodyDemand { bytes, is_of_node: false }
     }
 
     #[test]
@@ -58,7 +62,7 @@ mod tests {
 
     #[test]
     fn records_of_other_nodes_have_an_eighth_beside() {
-        let records = Wanted { bytes: 8 * MIB, is_of_node: true };
+        let records = BodyDemand { bytes: 8 * MIB, is_of_node: true };
         assert!(records.may_begin(32 * MIB, 64 * MIB));
         assert!(!records.may_begin(32 * MIB + 1, 64 * MIB));
     }

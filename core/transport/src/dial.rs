@@ -1,4 +1,4 @@
-//! An outgoing connection, begun without waiting: `tcp://HOST:PORT` or `ipc://PATH`.
+//! Open an outgoing connection without waiting: `tcp://HOST:PORT` or `ipc://PATH`.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -7,11 +7,11 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt};
 
-/// A socket that connects in the background. Names are resolved here and now: the control plane gives numbers, which
-/// need no question to anybody.
+/// A socket that connects in the background. Names are resolved in this call; the control plane passes numeric
+/// addresses, which need no lookup.
 ///
 /// # Errors
-/// The address is malformed, or the kernel refuses at once (nobody listens at an `ipc` path).
+/// The address is malformed, or the kernel refuses immediately (an `ipc` path without a listener).
 pub fn dial(address: &str) -> Result<OwnedFd> {
     let failed = |error: Errno| named(address, &Error::from(error));
     if let Some(path) = address.strip_prefix("ipc://") {

@@ -1,17 +1,19 @@
-//! How requests reach the engine and answers leave it. START HERE: the trait [`Transport`].
+//! Receive requests for the engine and send its answers. START HERE: the trait [`Transport`].
 //!
-//! A transport owns the listening sockets and the connections. It speaks ZMTP 3.1 towards DEALER
-//! peers: each message is a header frame of 128 bytes and, unless the body is empty, a body frame.
-//! Anything else closes the connection. One thread owns a transport; [`Waker`] is the only part
-//! that others may touch.
+//! A transport owns the listening sockets and the connections. It speaks ZMTP 3.1 with DEALER peers: each message is a
+//! header frame of 128 bytes and, unless the body is empty, a body frame. Anything else closes the connection. One
+//! thread owns a transport; other threads may use only its [`Waker`].
 //!
-//! A node also connects to others, as a DEALER ([`Transport::connect`]): the same two frames, the other way round.
+//! A node also connects to other nodes, as a DEALER ([`Transport::connect`]), with the same two frames in both
+//! directions.
 //!
 //! Two implementations pass the same tests (tests/): [`NativeTransport`], our own ZMTP over epoll, and `ZmqTransport`,
-//! libzmq as the reference (feature `libzmq`). `zmtp`, `inbound`, `bodies` and `outbound` are values alone; `peer`, `slots`
-//! and `listeners` are sockets; `native` is the loop over them.
+//! the reference on libzmq (feature `libzmq`). libzmq allocates and copies every body, and holds 64 messages of each
+//! peer outside our budget. `zmtp`, `inbound`, `bodies` and `outbound` do no I/O; `peer`, `peer_table` and `listeners`
+//! own sockets; `native` is the loop over them.
 
-#![deny(unsafe_code)] // allowed in zmq_ffi alone; without the feature there is none
+// zmq_ffi alone may allow it; without its feature there is no unsafe code.
+#![deny(unsafe_code)]
 
 mod address;
 mod bodies;
@@ -21,8 +23,8 @@ mod listeners;
 mod native;
 mod outbound;
 mod peer;
-mod slots;
-mod standing;
+mod peer_role;
+mod peer_table;
 mod waker;
 #[cfg(feature = "libzmq")]
 mod zmq;
@@ -36,19 +38,19 @@ use ringfence_buffer::{Block, Pool};
 
 pub use inbound::{LARGE_BODY_BYTES, OPCODE_AT, RECORDS_BYTES, body_bytes_max};
 pub use native::NativeTransport;
-pub use standing::{HELLO_BODY_BYTES_MAX, HELLO_MS, Standing};
+pub use peer_role::{HELLO_BODY_BYTES_MAX, HELLO_MS, PeerRole};
 #[cfg(feature = "libzmq")]
 pub use zmq::ZmqTransport;
 
-/// A connection's number, never used twice by one transport.
+/// A connection's number; a transport uses each number once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Connection(pub u64);
 
 impl Connection {
-    /// Set in the numbers of connections that this side made.
+    /// Set in the numbers of connections that this side opened.
     pub(crate) const OUTGOING: u64 = 1 << 63;
 
-    /// True for a connection that this side made with [`Transport::connect`]: what it hands over are answers.
+    /// True for a connection that this side opened with [`Transport::connect`]; its messages are answers.
     #[must_use]
     pub const fn is_outgoing(self) -> bool {
         self.0 & Self::OUTGOING != 0
@@ -57,17 +59,18 @@ impl Connection {
 
 /// The body of a request.
 pub enum Inbound<'a> {
-    /// Small: still in the receive buffer, of any alignment; copy it to keep it.
+    /// A small body in the receive buffer, of any alignment; copy it to keep it.
     Small(&'a [u8]),
-    /// Large: received straight into a block of the pool at `RECORD_HEADER_BYTES`, so that a record
-    /// header can be written before it and the block be written to disk as it is.
+    /// A large body, received directly into a pool block at `RECORD_HEADER_BYTES`. A record header can be written
+    /// before it, and the block is written to disk as it is.
     Large(Payload),
 }
 
-/// A body in a block of its own, with room for a record header before it.
+/// A body in its own block, with room for a record header before it.
 pub struct Payload {
     pub block: Block,
-    /// The body is `block[at..at + bytes]`: `RECORD_HEADER_BYTES`, or 0 for records, which bring their headers.
+    /// The body is `block[at..at + bytes]`. `at` is `RECORD_HEADER_BYTES`, or 0 for records, which include their
+    /// headers.
     pub at: usize,
     pub bytes: usize,
 }
@@ -83,14 +86,14 @@ impl Payload {
 pub enum Outbound {
     Empty,
     Bytes(Box<[u8]>),
-    /// The first `bytes` of a block; it returns to the pool when sent or when the connection is gone.
+    /// The first `bytes` of a block. The block returns to the pool when it was sent, or when the connection is closed.
     Block {
         block: Block,
         bytes: usize,
     },
     /// Shared between connections (routing tables).
     Shared(std::sync::Arc<[u8]>),
-    /// `block[at..at + bytes]`; others share the block, which returns to the pool with the last of them.
+    /// `block[at..at + bytes]` of a shared block, which returns to the pool with its last holder.
     SharedBlock {
         block: std::sync::Arc<Block>,
         at: usize,
@@ -99,7 +102,7 @@ pub enum Outbound {
 }
 
 impl Outbound {
-    /// What goes out.
+    /// The bytes to send.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -112,112 +115,112 @@ impl Outbound {
     }
 }
 
-/// What happened on the sockets.
-pub enum Incoming<'a> {
+/// An event of a connection.
+pub enum TransportEvent<'a> {
     Opened(Connection),
     Request { connection: Connection, header: &'a [u8; 128], body: Inbound<'a> },
     Closed(Connection),
 }
 
-/// What came of something that happened.
+/// The result of handling an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Work that it made beyond its own bytes, in bytes.
+pub struct EventOutcome {
+    /// Work that the event caused beyond its own bytes, in bytes.
     pub work_bytes: usize,
-    /// Who the peer is from here on; `None`: as before.
-    pub standing: Option<Standing>,
+    /// The peer's role from now on; `None`: unchanged.
+    pub role: Option<PeerRole>,
 }
 
-impl From<usize> for Taken {
+impl From<usize> for EventOutcome {
     fn from(work_bytes: usize) -> Self {
-        Self { work_bytes, standing: None }
+        Self { work_bytes, role: None }
     }
 }
 
-/// Takes what happened.
-pub type Take<'a> = &'a mut dyn FnMut(Incoming<'_>, &mut Pool) -> Taken;
+/// The caller's handler of events.
+pub type EventHandler<'a> = &'a mut dyn FnMut(TransportEvent<'_>, &mut Pool) -> EventOutcome;
 
-/// Ends a `poll` from another thread; cheap, and never blocks.
+/// Ends a `poll` from another thread; it is cheap and never blocks.
 pub trait Waker: Send + Sync {
     fn wake(&self);
 }
 
-/// Bounds that hold before anything is parsed or allocated.
+/// Limits that apply before anything is parsed or allocated.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest body frame; a larger one closes the connection.
     pub message_bytes: usize,
-    /// More are closed at once.
+    /// Connections above this number are closed immediately.
     pub connections: usize,
-    /// Answers waiting on all connections, an equal share each (libzmq: on each one); a connection that passes its
-    /// share is no longer read, and closed after `stalled_ms` without progress (a client that never reads).
+    /// Unsent answers of all connections, with an equal share for each (libzmq: of each connection). A connection above
+    /// its share is no longer read. It is closed after `stalled_ms` without progress, because its client never reads.
     pub outbound_bytes: usize,
-    /// Also, beside a second for each MiB, how long a body may be on its way while others wait for its room.
+    /// A body may also take this long, and a second for each MiB, while other connections wait for its room.
     pub stalled_ms: u64,
-    /// A peer must finish ZMTP's handshake within this; [`HELLO_MS`] is for what comes after it.
+    /// A peer must finish ZMTP's handshake within this time; [`HELLO_MS`] limits what follows.
     pub handshake_ms: u64,
-    /// Silence after which a ZMTP PING is sent; a peer silent for three of them is closed.
+    /// Silence after which a ZMTP PING is sent. A peer that stays silent three times as long is closed.
     pub heartbeat_ms: u64,
 }
 
-/// Large bodies and the room that they have in the pool.
+/// Large bodies and their use of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bodies {
-    /// In the blocks of those that are still arriving.
+pub struct BodyStats {
+    /// Bytes in the blocks of bodies that are still arriving.
     pub arriving_bytes: usize,
     /// Connections whose next body waits for room.
     pub waiting: usize,
-    /// Connections that were ended because theirs was overdue while others waited.
+    /// Connections that were closed because their body was overdue while others waited.
     pub cut: u64,
 }
 
 pub trait Transport {
-    /// Listen on `tcp://HOST:PORT` or `ipc://PATH`; port 0 draws one. Returns the address with the real port.
+    /// Listen on `tcp://HOST:PORT` or `ipc://PATH`; port 0 chooses a free one. Returns the address with the real port.
     ///
     /// # Errors
-    /// The address is malformed or taken.
+    /// The address is malformed or in use.
     fn bind(&mut self, address: &str) -> std::io::Result<String>;
 
-    /// Connect to another node, as a DEALER to its ROUTER; does not wait. [`Incoming::Opened`] says that it stands,
-    /// [`Incoming::Closed`] that it does not or no more; from then on requests go out by [`Transport::send`], and
-    /// answers come in as [`Incoming::Request`].
+    /// Connect to another node as a DEALER, without waiting. [`TransportEvent::Opened`] reports success,
+    /// [`TransportEvent::Closed`] a failure or the end of the connection. Requests are sent by [`Transport::send`], and
+    /// answers arrive as [`TransportEvent::Request`].
     ///
     /// # Errors
-    /// The address is malformed, or the kernel refuses at once.
+    /// The address is malformed, or the kernel refuses immediately.
     fn connect(&mut self, address: &str) -> std::io::Result<Connection>;
 
-    /// Wait at most `timeout_ms` for something to do, then hand everything that is ready to `take`,
-    /// in the order of arrival within each connection. A pool without free blocks stops reading from
-    /// the sockets (TCP's own back-pressure), never an error. `take` returns what a message cost beyond its own
-    /// bytes: a connection that made much work of few bytes waits while the others have their turns.
+    /// Wait at most `timeout_ms` for events, then pass all of them to `handler`, in the order of arrival within each
+    /// connection. If the pool has no free block, sockets are not read (TCP's back-pressure); that is not an error.
+    /// `handler` returns the work that a message caused beyond its bytes: a connection that caused much work with few
+    /// bytes waits while the others have their turns.
     ///
     /// # Errors
-    /// Only what no single connection can cause.
-    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> std::io::Result<()>;
+    /// Only errors that no single connection can cause.
+    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, handler: EventHandler<'_>) -> std::io::Result<()>;
 
-    /// Queue an answer. To a connection that is gone: dropped, and that is no error.
+    /// Queue an answer. To a closed connection it is dropped, which is not an error.
     fn send(&mut self, connection: Connection, header: &[u8; 128], body: Outbound);
 
-    /// Write what is queued without waiting; `poll` does it too.
+    /// Write queued answers without waiting; `poll` does it too.
     fn flush(&mut self);
 
-    /// Close a connection after what is queued was written, or at once.
+    /// Close a connection: immediately, or after its queued answers were written.
     fn close(&mut self, connection: Connection, at_once: bool);
 
-    /// Who a peer is has changed although it sent nothing: tokens changed, or one expired.
-    fn set_standing(&mut self, connection: Connection, standing: Standing);
+    /// Change a peer's role without a message from it: tokens have changed, or one has expired.
+    fn set_role(&mut self, connection: Connection, role: PeerRole);
 
-    /// So many bytes of the pool are waited for outside of the transport (0: none), and bodies that are overdue give way
-    /// to it as they do to other bodies. Where messages are handed over whole, none is ever half arrived.
-    fn others_want(&mut self, _bytes: usize) {}
+    /// Set the number of pool bytes that are waited for outside the transport (0: none). Overdue bodies are closed for
+    /// them as for other bodies. A transport that receives whole messages has no partial bodies and ignores it.
+    fn set_external_demand(&mut self, _bytes: usize) {}
 
-    /// What stands in status.
-    fn bodies(&self) -> Bodies {
-        Bodies::default()
+    /// Figures for the node's status.
+    fn body_stats(&self) -> BodyStats {
+        BodyStats::default()
     }
 
     fn waker(&self) -> std::sync::Arc<dyn Waker>;
 
-    /// Stop listening and close everything; answers already queued get `linger_ms`.
+    /// Stop listening and close all connections; queued answers get `linger_ms`.
     fn shutdown(&mut self, linger_ms: u32);
 }

@@ -1,4 +1,4 @@
-//! The listening sockets of the native transport, and what a process without free descriptors does.
+//! The listening sockets of the native transport, with a pause when the process has no free descriptors.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,28 +10,29 @@ use rustix::net::{SocketFlags, accept_with, sockopt};
 
 use crate::address::Listener;
 
-/// Marks a listener's data in epoll; the low bits are its number.
+/// Marks a listener in epoll's data; the low bits are its number.
 pub const LISTENER: u64 = 1 << 63;
 
-/// Rest for the listeners when the process has no descriptor left.
-const NO_DESCRIPTOR_REST_MS: u64 = 100;
-/// Silence after which the kernel asks a TCP peer; it gives up 11 minutes later (its defaults of 9 times 75 s).
+/// Pause of the listeners when the process has no free descriptor.
+const NO_DESCRIPTOR_PAUSE_MS: u64 = 100;
+/// Silence after which the kernel probes a TCP peer; it closes the connection 11 minutes later (9 times 75 s by
+/// default).
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
-/// What one `accept` came to.
-pub enum Accepted {
+/// The result of one `accept`.
+pub enum AcceptOutcome {
     Socket(OwnedFd),
-    /// That one connection was gone again.
+    /// The connection was already closed.
     Lost,
-    /// No more for now.
-    Nothing,
+    /// No connection for now.
+    Empty,
 }
 
 #[derive(Default)]
 pub struct Listeners {
     list: Vec<Listener>,
-    /// 0: not resting.
-    rest_until_ms: u64,
+    /// Set during a pause.
+    paused_until_ms: Option<u64>,
 }
 
 impl Listeners {
@@ -45,34 +46,34 @@ impl Listeners {
         Ok(address)
     }
 
-    /// Take one connection from the listener that epoll named by `data`.
-    pub fn accept(&mut self, epoll: &OwnedFd, data: u64, now_ms: u64) -> Accepted {
+    /// Accept one connection from the listener in epoll's `data`.
+    pub fn accept(&mut self, epoll: &OwnedFd, data: u64, now_ms: u64) -> AcceptOutcome {
         let number = usize::try_from(data & !LISTENER).expect("few listeners");
-        let Some(listener) = self.list.get(number) else { return Accepted::Nothing };
+        let Some(listener) = self.list.get(number) else { return AcceptOutcome::Empty };
         let socket = match accept_with(&listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                // Without descriptors an accept fails for ever, and a level-triggered listener would spin.
-                self.rest_until_ms = now_ms + NO_DESCRIPTOR_REST_MS;
+                // Without free descriptors every accept fails, and a level-triggered listener would spin.
+                self.paused_until_ms = Some(now_ms + NO_DESCRIPTOR_PAUSE_MS);
                 self.watch(epoll, EventFlags::empty());
-                return Accepted::Nothing;
+                return AcceptOutcome::Empty;
             }
-            Err(Errno::AGAIN) => return Accepted::Nothing,
-            Err(_) => return Accepted::Lost,
+            Err(Errno::AGAIN) => return AcceptOutcome::Empty,
+            Err(_) => return AcceptOutcome::Lost,
         };
         if listener.is_tcp {
             let _only_slower = sockopt::set_tcp_nodelay(&socket, true);
-            // Peers of ZMTP 3.0 know no PING: the kernel finds out whether they are still there.
+            // Peers of ZMTP 3.0 have no PING: the kernel checks whether they are alive.
             let _found_out_later = sockopt::set_socket_keepalive(&socket, true)
                 .and_then(|()| sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE));
         }
-        Accepted::Socket(socket)
+        AcceptOutcome::Socket(socket)
     }
 
-    /// Time has passed: listen again after a rest.
+    /// Listen again after a pause.
     pub fn tick(&mut self, epoll: &OwnedFd, now_ms: u64) {
-        if self.rest_until_ms != 0 && now_ms >= self.rest_until_ms {
-            self.rest_until_ms = 0;
+        if self.paused_until_ms.is_some_and(|until_ms| now_ms >= until_ms) {
+            self.paused_until_ms = None;
             self.watch(epoll, EventFlags::IN);
         }
     }

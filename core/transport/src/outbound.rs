@@ -1,4 +1,5 @@
-//! What waits to be written to one connection: heads and small bodies joined into runs, large bodies as they are.
+//! The send queue of one connection: frame heads and small bodies are joined into runs, large bodies stay in their
+//! blocks.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,11 +9,11 @@ use ringfence_wire::HEADER_BYTES;
 use crate::Outbound;
 use crate::zmtp::write_frame_head;
 
-/// A run of joined bytes grows to this before the next one begins: one socket buffer's worth.
+/// Size at which a run is full: about one socket buffer.
 const RUN_BYTES_MAX: usize = 64 * 1024;
-/// Bodies up to this are copied into the run: cheaper than an `iovec` of their own.
+/// Smaller bodies are copied into the run: cheaper than an `iovec` of their own.
 const JOINED_BODY_BYTES_MAX: usize = 4096;
-/// Slices a `sendmsg`; more gain nothing.
+/// Slices for each `sendmsg`; more bring no gain.
 pub const SLICES_MAX: usize = 64;
 
 enum Segment {
@@ -31,14 +32,14 @@ impl Segment {
 
 /// A queue of bytes with a known length.
 #[derive(Default)]
-pub struct Queue {
+pub struct SendQueue {
     segments: VecDeque<Segment>,
-    /// Bytes of the first segment that were written.
+    /// Bytes of the first segment that are already written.
     sent: usize,
     waiting_bytes: usize,
 }
 
-impl Queue {
+impl SendQueue {
     pub const fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
@@ -62,7 +63,7 @@ impl Queue {
         }
     }
 
-    /// Queue bytes that are no message: greeting and commands.
+    /// Queue bytes that are not a message: greeting and commands.
     pub fn push_raw(&mut self, bytes: &[u8]) {
         self.waiting_bytes += bytes.len();
         self.run().extend_from_slice(bytes);
@@ -79,7 +80,7 @@ impl Queue {
         }
     }
 
-    /// The next bytes to write, at most `SLICES_MAX` pieces of them; returns how many.
+    /// The next bytes to write, in at most `SLICES_MAX` slices; returns their number.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>; SLICES_MAX]) -> usize {
         for (number, (segment, slice)) in self.segments.iter().zip(out.iter_mut()).enumerate() {
             let from = if number == 0 { self.sent } else { 0 };
@@ -88,14 +89,14 @@ impl Queue {
         self.segments.len().min(SLICES_MAX)
     }
 
-    /// Give memory back that an empty queue keeps for the next answers.
+    /// Free the memory that an empty queue keeps for the next answers.
     pub fn shrink(&mut self) {
         if self.waiting_bytes == 0 {
             self.segments = VecDeque::new();
         }
     }
 
-    /// `written` bytes of what `slices` gave are gone.
+    /// Remove `written` bytes of those from `slices`.
     pub fn advance(&mut self, mut written: usize) {
         self.waiting_bytes -= written;
         while let Some(first) = self.segments.front() {
@@ -108,7 +109,7 @@ impl Queue {
             self.sent = 0;
             let is_last = self.segments.len() == 1;
             if let (true, Some(Segment::Run(run))) = (is_last, self.segments.front_mut()) {
-                // The last run's memory is kept for the next answers, unless a burst made it large.
+                // Keep the last run's memory for the next answers, unless a burst made it large.
                 if run.capacity() <= 2 * RUN_BYTES_MAX {
                     run.clear();
                     return;
@@ -123,7 +124,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    fn drained(queue: &mut Queue, step: usize) -> Vec<u8> {
+    fn drained(queue: &mut SendQueue, step: usize) -> Vec<u8> {
         let mut out = Vec::new();
         while queue.waiting_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn bytes_leave_in_order_whatever_the_socket_takes_at_once() {
         for step in [1, 7, 131, 5_000, 1 << 20] {
-            let mut queue = Queue::default();
+            let mut queue = SendQueue::default();
             let mut expected = Vec::new();
             for size in [0usize, 10, 300, 5_000, 70_000, 0, 4_096] {
                 let body: Box<[u8]> = (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect();

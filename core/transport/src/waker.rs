@@ -1,4 +1,4 @@
-//! Ends a wait from another thread: an eventfd.
+//! Wake the transport's thread from another one, through an eventfd.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,7 +16,7 @@ impl EventWaker {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Take back all wakes so far.
+    /// Clear all wakes so far.
     pub fn drain(&self) {
         let _was_not_set = rustix::io::read(&self.0, &mut [0_u8; 8]);
     }
@@ -30,7 +30,7 @@ impl AsFd for EventWaker {
 
 impl Waker for EventWaker {
     fn wake(&self) {
-        // The counter cannot overflow before it is read; a failed write means that it is set already.
+        // The counter cannot overflow before it is read; a failed write means that it is already set.
         let _set_already = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }

@@ -1,17 +1,20 @@
 //! The reference transport: one libzmq ROUTER socket. START HERE: [`ZmqTransport::poll`].
 //!
-//! libzmq's I/O thread does greeting, handshake, heartbeats and framing; this thread takes whole messages off the
-//! socket and copies large bodies into blocks. With `ZMQ_ROUTER_NOTIFY` an empty frame tells that a peer came or went.
+//! libzmq's I/O thread does greeting, handshake, heartbeats and framing. This thread takes whole messages from the
+//! socket and copies large bodies into blocks. With `ZMQ_ROUTER_NOTIFY` an empty frame reports that a peer connected or
+//! disconnected.
 //!
-//! What differs from the native transport, because libzmq offers no more:
-//! - All peers share one queue: an exhausted pool stops reading all of them, as one peer cannot be left unread.
-//!   Therefore a peer whose answers pile up beyond `outbound_bytes` is cut at once, not after `stalled_ms`.
-//! - A peer is cut by shutting down libzmq's own socket, so answers in its pipe may be lost with it.
-//! - A peer that never sent a message cannot be cut: libzmq tells the socket of a peer with its first message only. Its
-//!   place is free for others, its descriptor stays until it goes. Peers within ZMTP's handshake are libzmq's alone.
-//! - A body is in libzmq's memory before this thread sees whose it is: bodies of strangers are held to HELLO's size when
-//!   they are whole, and take nothing of the pool. No address is known, so the oldest stranger of all gives way.
-//! - Bodies in its pipes are counted in messages: `RECEIVE_QUEUE_BYTES` a peer, whatever their size.
+//! libzmq causes these differences from the native transport:
+//! - All peers share one queue, so an exhausted pool stops reading all of them. A peer whose answers pile up beyond
+//!   `outbound_bytes` is therefore closed immediately, not after `stalled_ms`.
+//! - A peer is closed by shutting down libzmq's own socket, so answers in its pipe may be lost.
+//! - A peer that never sent a message cannot be closed, because libzmq names a peer's socket only with its first
+//!   message. Its place becomes free; its descriptor stays until the peer disconnects. Peers in ZMTP's handshake belong
+//!   to libzmq alone.
+//! - A body is in libzmq's memory before this thread knows its sender. Bodies of unauthenticated peers are checked
+//!   against HELLO's size when they are complete, and take nothing from the pool. Addresses are unknown, so the oldest
+//!   unauthenticated peer is closed first.
+//! - Bodies in pipes are counted in messages: `RECEIVE_QUEUE_BYTES` for each peer, whatever their size.
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
@@ -30,23 +33,24 @@ use crate::waker::EventWaker;
 use crate::zmq_ffi::{Message, Router, tune_malloc};
 use crate::zmq_peers::{InFlight, Peer, Peers, Phase};
 use crate::{
-    Connection, Inbound, Incoming, Limits, Outbound, Payload, Standing, Take, Taken, Transport, Waker, address,
+    Connection, EventHandler, EventOutcome, Inbound, Limits, Outbound, Payload, PeerRole, Transport, TransportEvent,
+    Waker, address,
 };
 
-/// What a peer's receive pipe should hold when all its messages are of the largest size.
+/// Bytes in a peer's receive pipe if all messages have the largest size.
 const RECEIVE_QUEUE_BYTES: usize = 256 << 20;
-/// Messages in one pipe: at least so many that the two threads do not wait for each other at each one (64 instead of 8:
-/// 250,000 instead of 80,000 small messages/s). A peer that ignores its credit can thus fill 64 of the largest.
+/// Messages in one pipe. With too few the two threads wait for each other at each message: 64 instead of 8 give 250,000
+/// instead of 80,000 small messages/s. A peer that ignores its credit can fill 64 of the largest.
 const QUEUE_MESSAGES: std::ops::RangeInclusive<usize> = 64..=1000;
-/// Messages taken in one round; then queued answers are sent.
+/// Messages received in one round; after it queued answers are sent.
 const ROUND_MESSAGES_MAX: usize = 1024;
-/// Larger bodies are sent from where they lie.
+/// Larger bodies are sent from their blocks.
 const COPIED_BODY_BYTES_MAX: usize = 4096;
-/// How long answers that libzmq has already taken get before their connection is cut.
+/// Time for answers that libzmq has already outcome, before their connection is closed.
 const CLOSING_MS: u64 = 200;
-/// How often time-outs are looked at.
+/// Interval of checking time-outs.
 const SWEEP_MS: u64 = 100;
-/// While answers or a body wait, how soon to try again: libzmq does not tell when a pipe has room.
+/// Interval of trying again while answers or a body wait: libzmq does not report room in a pipe.
 const RETRY_MS: u32 = 1;
 
 pub struct ZmqTransport {
@@ -55,17 +59,17 @@ pub struct ZmqTransport {
     limits: Limits,
     waker: Arc<EventWaker>,
     peers: Peers,
-    /// Socket files to remove at the end.
+    /// Socket files to remove at shutdown.
     paths: Vec<PathBuf>,
     /// A message whose body waits for a block.
-    held: Option<Held>,
+    pending: Option<PendingMessage>,
     /// Peers with queued answers.
     waiting: Vec<Connection>,
     started: Instant,
     swept_ms: u64,
 }
 
-struct Held {
+struct PendingMessage {
     connection: Connection,
     header: [u8; HEADER_BYTES],
     body: Message,
@@ -73,7 +77,7 @@ struct Held {
 
 impl ZmqTransport {
     /// # Errors
-    /// Too many open files, or limits beyond what libzmq's options hold.
+    /// Too many open files, or limits beyond libzmq's options.
     pub fn new(limits: Limits) -> io::Result<Self> {
         tune_malloc();
         let router = Router::new()?;
@@ -84,7 +88,7 @@ impl ZmqTransport {
             waker: Arc::new(EventWaker::new()?),
             peers: Peers::default(),
             paths: Vec::new(),
-            held: None,
+            pending: None,
             waiting: Vec::new(),
             started: Instant::now(),
             swept_ms: 0,
@@ -95,8 +99,8 @@ impl ZmqTransport {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Take one message off the socket. `false`: nothing there, or its body waits for a block.
-    fn receive(&mut self, pool: &mut Pool, take: Take<'_>) -> io::Result<bool> {
+    /// Receive one message. `false`: there is none, or its body waits for a block.
+    fn receive(&mut self, pool: &mut Pool, handler: EventHandler<'_>) -> io::Result<bool> {
         let Some(router) = &self.router else { return Ok(false) };
         let (mut id, mut first, mut body) = (Message::empty(), Message::empty(), Message::empty());
         if !router.receive(&mut id)? || !id.has_more() || !router.receive(&mut first)? {
@@ -112,38 +116,38 @@ impl ZmqTransport {
         let notice = whole && first.is_empty() && body.is_empty();
         match self.peers.find(&id) {
             Some(gone) if notice => self.peers.remove(gone),
-            Some(connection) => self.message(connection, &first, body, whole, pool, take),
+            Some(connection) => self.message(connection, &first, body, whole, pool, handler),
             None => {
-                let connection = self.opened(&id, pool, take);
+                let connection = self.opened(&id, pool, handler);
                 if !notice {
-                    self.message(connection, &first, body, whole, pool, take);
+                    self.message(connection, &first, body, whole, pool, handler);
                 }
             }
         }
-        Ok(self.held.is_none())
+        Ok(self.pending.is_none())
     }
 
-    fn opened(&mut self, id: &[u8], pool: &mut Pool, take: Take<'_>) -> Connection {
+    fn opened(&mut self, id: &[u8], pool: &mut Pool, handler: EventHandler<'_>) -> Connection {
         let (connection, accepted) = self.peers.add(id, self.limits.connections, self.now_ms());
         if accepted {
-            let taken = take(Incoming::Opened(connection), pool);
-            self.judged(connection, taken);
+            let outcome = handler(TransportEvent::Opened(connection), pool);
+            self.apply(connection, outcome);
         }
         connection
     }
 
-    /// libzmq takes one message of each peer in turn, whatever work it makes.
-    fn judged(&mut self, connection: Connection, taken: Taken) {
+    /// Apply the outcome's role. Its work is ignored: libzmq takes one message of each peer in turn.
+    fn apply(&mut self, connection: Connection, outcome: EventOutcome) {
         let now_ms = self.now_ms();
-        if let (Some(standing), Some(peer)) = (taken.standing, self.peers.get(connection)) {
-            peer.trust.set(standing, now_ms);
+        if let (Some(role), Some(peer)) = (outcome.role, self.peers.get(connection)) {
+            peer.trust.set(role, now_ms);
         }
     }
 
-    fn hand_out(&mut self, held: Held, pool: &mut Pool, take: Take<'_>) {
-        match deliver(&held, pool, take) {
-            Some(taken) => self.judged(held.connection, taken),
-            None => self.held = Some(held),
+    fn hand_out(&mut self, pending: PendingMessage, pool: &mut Pool, handler: EventHandler<'_>) {
+        match deliver(&pending, pool, handler) {
+            Some(outcome) => self.apply(pending.connection, outcome),
+            None => self.pending = Some(pending),
         }
     }
 
@@ -154,9 +158,9 @@ impl ZmqTransport {
         body: Message,
         whole: bool,
         pool: &mut Pool,
-        take: Take<'_>,
+        handler: EventHandler<'_>,
     ) {
-        // A body that the whole pool does not hold would wait for ever.
+        // A body larger than the pool would wait forever.
         let most_bytes = pool.budget_bytes() - RECORD_HEADER_BYTES;
         let message_bytes = self.limits.message_bytes;
         let Some(peer) = self.peers.get(connection) else { return };
@@ -165,16 +169,17 @@ impl ZmqTransport {
         }
         if peer.phase != Phase::Open {
             if peer.phase == Phase::Shut {
-                self.peers.shut(connection); // one too many: now its socket is known
+                // Above the limit: now its socket is known.
+                self.peers.shut(connection);
             }
             return;
         }
-        peer.has_spoken = true;
-        let standing = peer.trust.standing();
-        let allowed = |header| most_bytes.min(body_bytes_max(standing, header, message_bytes, pool.budget_bytes()));
+        peer.has_sent_message = true;
+        let role = peer.trust.role();
+        let allowed = |header| most_bytes.min(body_bytes_max(role, header, message_bytes, pool.budget_bytes()));
         match <&[u8; HEADER_BYTES]>::try_from(&**first) {
             Ok(header) if whole && body.len() <= allowed(header) => {
-                self.hand_out(Held { connection, header: *header, body }, pool, take);
+                self.hand_out(PendingMessage { connection, header: *header, body }, pool, handler);
             }
             _ => self.peers.shut(connection),
         }
@@ -192,18 +197,18 @@ impl ZmqTransport {
         }
     }
 
-    /// Send what is queued for one peer, as far as its pipe goes. `false` while something is left.
+    /// Send the queue of one peer as far as its pipe accepts it. `false` if something is left.
     fn send_queued(&mut self, connection: Connection) -> bool {
         let (Some(router), Some(peer)) = (&self.router, self.peers.get(connection)) else { return true };
         while let Some((header, body)) = peer.queue.pop_front() {
             let bytes = HEADER_BYTES + body.bytes().len();
             match send_one(router, peer, &header, body, self.limits.outbound_bytes) {
-                Sent::Yes => peer.waiting_bytes -= bytes,
-                Sent::Full(body) => {
+                SendOutcome::Sent => peer.waiting_bytes -= bytes,
+                SendOutcome::Full(body) => {
                     peer.queue.push_front((header, body));
                     return false;
                 }
-                Sent::Gone => {
+                SendOutcome::Gone => {
                     self.peers.shut(connection);
                     return true;
                 }
@@ -213,9 +218,9 @@ impl ZmqTransport {
     }
 }
 
-/// Hand out a message; `None` when its body needs a block and there is none.
-fn deliver(held: &Held, pool: &mut Pool, take: Take<'_>) -> Option<Taken> {
-    let Held { connection, header, body } = held;
+/// Pass on a message; `None` if its body needs a block and there is none.
+fn deliver(pending: &PendingMessage, pool: &mut Pool, handler: EventHandler<'_>) -> Option<EventOutcome> {
+    let PendingMessage { connection, header, body } = pending;
     let bytes = body.len();
     let inbound = if bytes < LARGE_BODY_BYTES {
         Inbound::Small(body)
@@ -224,30 +229,30 @@ fn deliver(held: &Held, pool: &mut Pool, take: Take<'_>) -> Option<Taken> {
         block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + bytes].copy_from_slice(body);
         Inbound::Large(Payload { block, at: RECORD_HEADER_BYTES, bytes })
     };
-    Some(take(Incoming::Request { connection: *connection, header, body: inbound }, pool))
+    Some(handler(TransportEvent::Request { connection: *connection, header, body: inbound }, pool))
 }
 
-enum Sent {
-    Yes,
+enum SendOutcome {
+    Sent,
     Full(Outbound),
     Gone,
 }
 
-fn send_one(router: &Router, peer: &Peer, header: &[u8; HEADER_BYTES], body: Outbound, limit: usize) -> Sent {
+fn send_one(router: &Router, peer: &Peer, header: &[u8; HEADER_BYTES], body: Outbound, limit: usize) -> SendOutcome {
     let bytes = body.bytes().len();
     let in_flight_bytes = peer.in_flight_bytes.load(std::sync::atomic::Ordering::Relaxed);
     if in_flight_bytes > 0 && in_flight_bytes + bytes > limit {
-        return Sent::Full(body);
+        return SendOutcome::Full(body);
     }
-    let Ok(mut id) = Message::copied(&peer.id) else { return Sent::Full(body) };
+    let Ok(mut id) = Message::copied(&peer.id) else { return SendOutcome::Full(body) };
     match router.send(&mut id, true) {
         Ok(()) => {}
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-            return Sent::Full(body);
+            return SendOutcome::Full(body);
         }
-        Err(_) => return Sent::Gone,
+        Err(_) => return SendOutcome::Gone,
     }
-    // From here on libzmq refuses nothing: a pipe that breaks meanwhile swallows the rest.
+    // From here on libzmq refuses nothing: a pipe that breaks drops the rest.
     let sent = Message::copied(header).and_then(|mut header| router.send(&mut header, bytes > 0)).and_then(|()| {
         let mut frame = match bytes {
             0 => return Ok(()),
@@ -256,7 +261,7 @@ fn send_one(router: &Router, peer: &Peer, header: &[u8; HEADER_BYTES], body: Out
         };
         router.send(&mut frame, false)
     });
-    if sent.is_ok() { Sent::Yes } else { Sent::Gone }
+    if sent.is_ok() { SendOutcome::Sent } else { SendOutcome::Gone }
 }
 
 fn configure(router: &Router, limits: &Limits) -> io::Result<()> {
@@ -273,7 +278,7 @@ fn configure(router: &Router, limits: &Limits) -> io::Result<()> {
     const HEARTBEAT_TIMEOUT: c_int = 77;
     const ROUTER_NOTIFY: c_int = 97;
     let int = |value: u64| c_int::try_from(value).unwrap_or(c_int::MAX);
-    // Of any opcode: which one it is, is seen when the message is whole.
+    // The limit of any opcode, because the opcode is known only when the message is complete.
     let most_bytes = limits.message_bytes.max(MESSAGE_BYTES_MAX) + RECORD_HEADER_BYTES;
     let queue_messages = (RECEIVE_QUEUE_BYTES / most_bytes).clamp(*QUEUE_MESSAGES.start(), *QUEUE_MESSAGES.end());
     let heartbeat_ms = limits.heartbeat_ms;
@@ -310,7 +315,7 @@ impl Transport for ZmqTransport {
             return Ok(bound);
         }
         let rest = address.strip_prefix("tcp://").ok_or_else(|| address::malformed(address))?;
-        // libzmq resolves no names when it binds.
+        // libzmq resolves no names in `bind`.
         let rest = rest.strip_prefix('*').map_or_else(|| rest.to_owned(), |port| format!("0.0.0.0{port}"));
         let found = rest.to_socket_addrs().map_err(named)?.next();
         let found = found.ok_or_else(|| named(ErrorKind::AddrNotAvailable.into()))?;
@@ -321,32 +326,32 @@ impl Transport for ZmqTransport {
     }
 
     fn connect(&mut self, address: &str) -> std::io::Result<Connection> {
-        // The reference serves clients only: replicas are reached by the native transport.
+        // The reference serves clients only; replicas use the native transport.
         let what =
             format!("{address}: the libzmq transport makes no connections; start the node with transport native");
         Err(std::io::Error::new(std::io::ErrorKind::Unsupported, what))
     }
 
-    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, take: Take<'_>) -> io::Result<()> {
+    fn poll(&mut self, timeout_ms: u32, pool: &mut Pool, handler: EventHandler<'_>) -> io::Result<()> {
         let Some(router) = &self.router else { return Ok(()) };
-        let retries = self.held.is_some() || !self.waiting.is_empty();
+        let retries = self.pending.is_some() || !self.waiting.is_empty();
         let longest_ms = if retries { RETRY_MS } else { u32::try_from(SWEEP_MS).expect("short") };
-        if self.held.is_none() {
+        if self.pending.is_none() {
             router
                 .wait(self.waker.as_fd(), if self.peers.ended.is_empty() { timeout_ms.min(longest_ms) } else { 0 })?;
         } else {
             std::thread::sleep(std::time::Duration::from_millis(u64::from(timeout_ms.min(RETRY_MS))));
         }
         self.waker.drain();
-        if let Some(held) = self.held.take() {
-            let open = self.peers.get(held.connection).is_some_and(|peer| peer.phase == Phase::Open);
+        if let Some(pending) = self.pending.take() {
+            let open = self.peers.get(pending.connection).is_some_and(|peer| peer.phase == Phase::Open);
             if open {
-                self.hand_out(held, pool, take);
+                self.hand_out(pending, pool, handler);
             }
         }
-        if self.held.is_none() {
+        if self.pending.is_none() {
             for _ in 0..ROUND_MESSAGES_MAX {
-                if !self.receive(pool, take)? {
+                if !self.receive(pool, handler)? {
                     break;
                 }
             }
@@ -354,7 +359,7 @@ impl Transport for ZmqTransport {
         self.sweep(self.now_ms());
         self.flush();
         for connection in std::mem::take(&mut self.peers.ended) {
-            let _nobody_to_charge = take(Incoming::Closed(connection), pool);
+            let _no_peer_to_charge = handler(TransportEvent::Closed(connection), pool);
         }
         Ok(())
     }
@@ -393,8 +398,8 @@ impl Transport for ZmqTransport {
         }
     }
 
-    fn set_standing(&mut self, connection: Connection, standing: Standing) {
-        self.judged(connection, Taken { work_bytes: 0, standing: Some(standing) });
+    fn set_role(&mut self, connection: Connection, role: PeerRole) {
+        self.apply(connection, EventOutcome { work_bytes: 0, role: Some(role) });
     }
 
     fn waker(&self) -> Arc<dyn Waker> {
@@ -412,7 +417,8 @@ impl Transport for ZmqTransport {
         let left_ms = until_ms.saturating_sub(self.now_ms());
         if let Some(router) = self.router.take() {
             let _at_once_then = router.set(LINGER, c_int::try_from(left_ms).unwrap_or(c_int::MAX));
-            drop(router); // waits so long for what is in its pipes
+            // Waits that long for the messages in its pipes.
+            drop(router);
         }
         for path in self.paths.drain(..) {
             let _gone_already = std::fs::remove_file(path);

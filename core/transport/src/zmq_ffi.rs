@@ -1,6 +1,6 @@
-//! libzmq 4.3.5 as far as one ROUTER socket needs it; the only `unsafe` of this crate.
+//! The part of libzmq 4.3.5 that one ROUTER socket needs; the only `unsafe` of this crate.
 //!
-//! Declarations follow zmq.h; draft options (`ZMQ_ROUTER_NOTIFY`) are compiled in by build.rs.
+//! Declarations follow zmq.h; build.rs compiles in draft options (`ZMQ_ROUTER_NOTIFY`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_long, c_short, c_void};
@@ -63,7 +63,7 @@ unsafe extern "C" {
     fn mallopt(parameter: c_int, value: c_int) -> c_int;
 }
 
-/// What was last reported on this thread, as an `io::Error`; numbers of libzmq's own become `Other`.
+/// The last error on this thread as an `io::Error`; libzmq's own numbers become `Other`.
 fn last_error() -> Error {
     // SAFETY: reads a thread-local number.
     Error::from_raw_os_error(unsafe { zmq_errno() })
@@ -73,8 +73,8 @@ fn checked(result: c_int) -> Result<()> {
     if result < 0 { Err(last_error()) } else { Ok(()) }
 }
 
-/// Let glibc keep the memory of large messages: returned to the kernel, each one is paid for again by page faults
-/// (measured: 0.85 -> 0.97 of the limit at 9 MB, 0.64 -> 0.92 at 137 kB). Acts on the whole process.
+/// Let glibc keep the memory of large messages. If it is returned to the kernel, each message pays for it again by page
+/// faults (measured: 0.85 -> 0.97 of the limit at 9 MB, 0.64 -> 0.92 at 137 kB). It affects the whole process.
 pub fn tune_malloc() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [(M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 512 << 20), (M_ARENA_MAX, 1)] {
@@ -87,7 +87,7 @@ pub fn tune_malloc() {
 pub struct Message(RawMessage);
 
 impl Message {
-    /// No bytes; what `Router::receive` fills.
+    /// An empty message for `Router::receive` to fill.
     pub fn empty() -> Self {
         let mut raw = RawMessage([0; 64]);
         // SAFETY: `raw` is large and aligned enough for a zmq_msg_t; this call never fails.
@@ -109,7 +109,7 @@ impl Message {
         Ok(Self(raw))
     }
 
-    /// `owner`'s bytes without a copy; it is dropped, on a thread of libzmq, when they were sent.
+    /// `owner`'s bytes without a copy. A libzmq thread drops it after they were sent.
     ///
     /// # Errors
     /// Out of memory; `owner` is dropped.
@@ -140,7 +140,7 @@ impl Message {
         unsafe { zmq_msg_more(&raw const self.0) != 0 }
     }
 
-    /// The socket that this frame came from; none for notices of libzmq itself.
+    /// The socket from which this frame came; `None` for libzmq's own notices.
     pub fn source(&self) -> Option<Source> {
         // SAFETY: as above; the property is looked up, not the socket.
         let fd = unsafe { zmq_msg_get(&raw const self.0, ZMQ_SRCFD) };
@@ -148,7 +148,7 @@ impl Message {
     }
 }
 
-/// A socket that libzmq owns. Its inode, unique among sockets, tells it from a later one with the same number.
+/// A socket of libzmq. Its inode, unique among sockets, distinguishes it from a later one with the same number.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     fd: c_int,
@@ -164,11 +164,11 @@ fn inode_of(fd: c_int) -> Option<u64> {
 }
 
 impl Source {
-    /// End the connection. libzmq has no call for it; its I/O thread sees the end of the stream and cleans up.
+    /// Close the connection. libzmq has no call for it: its I/O thread sees the end of the stream and cleans up.
     pub fn cut(self) {
         if inode_of(self.fd) == Some(self.inode) {
-            // SAFETY: borrowed for this one call; it is the socket of this connection, as the inode shows. Were it
-            // closed since that look, the call fails or ends another connection, whose client connects anew.
+            // SAFETY: borrowed for this one call; the inode shows that it is the socket of this connection. If it was
+            // closed since, the call fails, or closes another connection, whose client reconnects.
             let _gone_already =
                 rustix::net::shutdown(unsafe { BorrowedFd::borrow_raw(self.fd) }, rustix::net::Shutdown::Both);
         }
@@ -197,7 +197,7 @@ impl Drop for Message {
 // SAFETY: a message may be closed and read on any thread; its counted content is atomic inside libzmq.
 unsafe impl Send for Message {}
 
-/// A ROUTER socket in a context of its own.
+/// A ROUTER socket in its own context.
 pub struct Router {
     context: NonNull<c_void>,
     socket: NonNull<c_void>,
@@ -243,10 +243,10 @@ impl Router {
         checked(unsafe { zmq_setsockopt(self.socket.as_ptr(), option, value.as_ptr().cast(), value.len()) })
     }
 
-    /// Listen; returns the address with the port that was drawn.
+    /// Listen; returns the address with the real port.
     ///
     /// # Errors
-    /// The address is malformed or taken.
+    /// The address is malformed or in use.
     pub fn bind(&self, address: &str) -> Result<String> {
         let address = CString::new(address).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
         let mut endpoint = [0_u8; 512];
@@ -261,7 +261,7 @@ impl Router {
         String::from_utf8(text.to_vec()).map_err(|_| Error::from(ErrorKind::InvalidData))
     }
 
-    /// Wait for a message or for `other` to be readable. A signal ends it early.
+    /// Wait for a message, or for `other` to become readable. A signal ends it early.
     ///
     /// # Errors
     /// The context was terminated.
@@ -290,10 +290,10 @@ impl Router {
         }
     }
 
-    /// Hand over one frame; `message` is empty then.
+    /// Send one frame; `message` is empty after it.
     ///
     /// # Errors
-    /// `WouldBlock`: the peer's pipe is full; `HostUnreachable`: no such peer. Both only at the first frame.
+    /// `WouldBlock`: the peer's pipe is full; `HostUnreachable`: no such peer. Both occur only at the first frame.
     pub fn send(&self, message: &mut Message, more: bool) -> Result<()> {
         let flags = if more { ZMQ_DONTWAIT | ZMQ_SNDMORE } else { ZMQ_DONTWAIT };
         // SAFETY: an initialised message and a live socket; on success libzmq took the content and left it empty.
@@ -303,8 +303,8 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        // SAFETY: both live, closed in the order that libzmq asks for, and used no more. `zmq_ctx_term` waits
-        // for what is queued as long as ZMQ_LINGER says.
+        // SAFETY: both live, closed in the order that libzmq requires, and not used again. `zmq_ctx_term` waits for
+        // queued messages as long as ZMQ_LINGER says.
         unsafe {
             zmq_close(self.socket.as_ptr());
             while zmq_ctx_term(self.context.as_ptr()) < 0 && last_error().kind() == ErrorKind::Interrupted {}

@@ -1,4 +1,4 @@
-//! The peers of the libzmq transport: routing ids, answers that wait, and who is shut out.
+//! The peers of the libzmq transport: routing ids, queued answers, and closed peers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringfence_wire::HEADER_BYTES;
 
-use crate::standing::{Trust, strangers_max};
+use crate::peer_role::{RoleState, unauthenticated_max};
 use crate::zmq_ffi::Source;
 use crate::{Connection, Outbound};
 
-/// One peer, from libzmq's notice that it connected to the one that it is gone.
+/// One peer, from libzmq's connect notice to its disconnect notice.
 pub struct Peer {
     pub id: Box<[u8]>,
     pub source: Option<Source>,
     pub phase: Phase,
-    pub trust: Trust,
-    /// It has handed in a message.
-    pub has_spoken: bool,
+    pub trust: RoleState,
+    /// The peer has sent a message.
+    pub has_sent_message: bool,
     pub queue: VecDeque<([u8; HEADER_BYTES], Outbound)>,
     /// Bytes of `queue`.
     pub waiting_bytes: usize,
     /// Bytes of large bodies that libzmq has not sent yet.
     pub in_flight_bytes: Arc<AtomicUsize>,
-    /// When `outstanding_bytes` was last zero or less than at the look before.
+    /// Time at which `outstanding_bytes` was last zero, or less than at the check before.
     pub progress_ms: u64,
     pub looked_at_bytes: usize,
 }
@@ -31,21 +31,21 @@ pub struct Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     Open,
-    /// Takes no more requests; cut at this time, or once its large answers are out.
+    /// No more requests are taken; closed at this time, or once its large answers are sent.
     Closing {
         by_ms: u64,
     },
-    /// Broke the protocol, was closed, or is one too many: what it still sends is dropped until it is gone.
+    /// The peer broke the protocol, was closed, or exceeds the limit: its messages are dropped until it disconnects.
     Shut,
 }
 
 impl Peer {
-    /// Bytes of answers that have not left yet, as far as we know: small ones in libzmq's pipe are not counted.
+    /// Known bytes of answers that were not sent yet; small ones in libzmq's pipe are not counted.
     pub fn outstanding_bytes(&self) -> usize {
         self.waiting_bytes + self.in_flight_bytes.load(Ordering::Relaxed)
     }
 
-    /// Time has passed. `false`: the peer does not take its answers, or was closed and has them all.
+    /// Check the time-outs. `false`: the peer does not read its answers, or was closed and has all of them.
     pub fn tick(&mut self, stalled_ms: u64, now_ms: u64) -> bool {
         let outstanding_bytes = self.outstanding_bytes();
         if outstanding_bytes == 0 || outstanding_bytes < self.looked_at_bytes {
@@ -67,9 +67,9 @@ pub struct Peers {
     by_id: HashMap<Box<[u8]>, Connection>,
     by_number: HashMap<Connection, Peer>,
     opened: u64,
-    /// Opened and not yet told to be closed.
+    /// Opened and not yet reported as closed.
     pub open: usize,
-    /// To be told at the end of the round.
+    /// Closed connections to report at the end of the round.
     pub ended: Vec<Connection>,
 }
 
@@ -86,16 +86,16 @@ impl Peers {
         self.by_number.keys().copied().collect()
     }
 
-    /// A peer connected. Beyond `limit` the oldest stranger or silent peer gives way; without one the new peer is shut
-    /// out from the start.
+    /// A peer connected. Above `limit` the oldest unauthenticated or silent peer is closed; if there is none, the new
+    /// peer is shut from the start.
     pub fn add(&mut self, id: &[u8], limit: usize, now_ms: u64) -> (Connection, bool) {
-        if self.open >= strangers_max(limit) {
-            let strangers = self.oldest(|peer| peer.trust.is_stranger());
+        if self.open >= unauthenticated_max(limit) {
+            let unauthenticated = self.oldest(|peer| peer.trust.is_unauthenticated());
             let is_full = self.open >= limit;
-            match strangers {
-                (count, Some(oldest)) if is_full || count >= strangers_max(limit) => self.shut(oldest),
+            match unauthenticated {
+                (count, Some(oldest)) if is_full || count >= unauthenticated_max(limit) => self.shut(oldest),
                 _ if is_full => {
-                    if let (_, Some(oldest)) = self.oldest(|peer| !peer.has_spoken) {
+                    if let (_, Some(oldest)) = self.oldest(|peer| !peer.has_sent_message) {
                         self.shut(oldest);
                     }
                 }
@@ -110,8 +110,8 @@ impl Peers {
             id: id.into(),
             source: None,
             phase: if accepted { Phase::Open } else { Phase::Shut },
-            trust: Trust::default(),
-            has_spoken: false,
+            trust: RoleState::default(),
+            has_sent_message: false,
             queue: VecDeque::new(),
             waiting_bytes: 0,
             in_flight_bytes: Arc::default(),
@@ -123,7 +123,7 @@ impl Peers {
         (connection, accepted)
     }
 
-    /// How many open peers are such, and the oldest of them.
+    /// Number of such peers that are open, and the oldest of them.
     fn oldest(&self, what: impl Fn(&Peer) -> bool) -> (usize, Option<Connection>) {
         let found = self.by_number.iter().filter(|(_, peer)| peer.phase != Phase::Shut && what(peer));
         found.fold((0, None), |(count, oldest), (number, _)| {
@@ -131,7 +131,7 @@ impl Peers {
         })
     }
 
-    /// Shut a peer out and cut its connection; its answers are dropped.
+    /// Shut a peer and close its connection; its answers are dropped.
     pub fn shut(&mut self, connection: Connection) {
         let Some(peer) = self.by_number.get_mut(&connection) else { return };
         if let Some(source) = peer.source {
@@ -146,7 +146,7 @@ impl Peers {
         }
     }
 
-    /// libzmq says that the peer is gone.
+    /// libzmq reports that the peer has disconnected.
     pub fn remove(&mut self, connection: Connection) {
         let Some(peer) = self.by_number.remove(&connection) else { return };
         self.by_id.remove(&peer.id);
@@ -157,7 +157,7 @@ impl Peers {
     }
 }
 
-/// A large body on its way through libzmq, which drops it on its own thread when it was sent.
+/// A large body in libzmq, which drops it on its own thread after sending.
 pub struct InFlight {
     body: Outbound,
     bytes: Arc<AtomicUsize>,

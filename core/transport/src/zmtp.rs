@@ -1,22 +1,22 @@
 //! ZMTP 3.1 as bytes (<https://rfc.zeromq.org/spec/37/>): greeting, commands, frames. Pure.
 //!
-//! Only what a ROUTER needs towards DEALER peers, and a DEALER towards a ROUTER: the NULL mechanism, READY, PING, PONG, ERROR. Every length
-//! is checked before anything depends on it.
+//! It has only what a ROUTER needs towards DEALER peers, and a DEALER towards a ROUTER: the NULL mechanism, READY,
+//! PING, PONG, ERROR. Every length is checked before anything depends on it.
 
-/// Both sides open with this many bytes.
+/// Length of the greeting of both sides.
 pub const GREETING_BYTES: usize = 64;
-/// A command that we accept: READY with properties, PING, PONG, ERROR.
+/// Limit of an accepted command: READY with properties, PING, PONG, ERROR.
 pub const COMMAND_BYTES_MAX: usize = 512;
 
 const MORE: u8 = 1;
 const LONG: u8 = 2;
 const COMMAND: u8 = 4;
 
-/// Why a peer's bytes end its connection.
+/// The reason for closing a connection whose bytes are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken(pub &'static str);
+pub struct ProtocolError(pub &'static str);
 
-/// What we say first: signature, version 3.1, NULL mechanism.
+/// Our greeting: signature, version 3.1, NULL mechanism.
 #[must_use]
 pub fn greeting() -> [u8; GREETING_BYTES] {
     let mut bytes = [0; GREETING_BYTES];
@@ -28,23 +28,23 @@ pub fn greeting() -> [u8; GREETING_BYTES] {
     bytes
 }
 
-/// What is known of a greeting whose first bytes have arrived. `Ok(None)`: sound so far, more must come.
+/// The minor version in a greeting. `Ok(None)`: valid so far, but incomplete.
 ///
 /// # Errors
-/// [`Broken`] as soon as a byte shows that the peer speaks something else.
-pub fn read_greeting(bytes: &[u8]) -> Result<Option<u8>, Broken> {
+/// [`ProtocolError`] as soon as a byte shows another protocol.
+pub fn read_greeting(bytes: &[u8]) -> Result<Option<u8>, ProtocolError> {
     let expect = |at: usize, good: fn(u8) -> bool| bytes.get(at).is_none_or(|byte| good(*byte));
     if !expect(0, |byte| byte == 0xFF) || !expect(9, |byte| byte & 1 == 1) {
-        return Err(Broken("not a ZMTP greeting"));
+        return Err(ProtocolError("not a ZMTP greeting"));
     }
     if !expect(10, |byte| byte >= 3) {
-        return Err(Broken("ZMTP below 3.0"));
+        return Err(ProtocolError("ZMTP below 3.0"));
     }
     if bytes.len() < GREETING_BYTES {
         return Ok(None);
     }
     if &bytes[12..16] != b"NULL" || bytes[16..32].iter().any(|byte| *byte != 0) {
-        return Err(Broken("a security mechanism other than NULL"));
+        return Err(ProtocolError("a security mechanism other than NULL"));
     }
     Ok(Some(if bytes[10] > 3 { 1 } else { bytes[11] }))
 }
@@ -54,27 +54,27 @@ pub fn read_greeting(bytes: &[u8]) -> Result<Option<u8>, Broken> {
 pub struct Frame {
     pub more: bool,
     pub command: bool,
-    /// Bytes of the frame's own head: 2 or 9.
+    /// Bytes of the frame's head: 2 or 9.
     pub head: usize,
     pub bytes: usize,
 }
 
-/// The frame head at the front of `bytes`; `None` while it is not whole.
+/// The frame head at the beginning of `bytes`; `None` if it is incomplete.
 ///
 /// # Errors
-/// [`Broken`] on reserved flag bits, a command with MORE, or a length that is not a `usize`.
-pub fn read_frame(bytes: &[u8]) -> Result<Option<Frame>, Broken> {
+/// [`ProtocolError`] on reserved flag bits, a command with MORE, or a length that is not a `usize`.
+pub fn read_frame(bytes: &[u8]) -> Result<Option<Frame>, ProtocolError> {
     let Some(flags) = bytes.first() else { return Ok(None) };
     let (more, command) = (flags & MORE != 0, flags & COMMAND != 0);
     if flags & !(MORE | LONG | COMMAND) != 0 || (more && command) {
-        return Err(Broken("unknown frame flags"));
+        return Err(ProtocolError("unknown frame flags"));
     }
     if flags & LONG == 0 {
         return Ok(bytes.get(1).map(|size| Frame { more, command, head: 2, bytes: usize::from(*size) }));
     }
     let Some(size) = bytes.get(1..9) else { return Ok(None) };
     let size = u64::from_be_bytes(size.try_into().expect("8 bytes"));
-    let size = usize::try_from(size).map_err(|_| Broken("a frame length beyond the address space"))?;
+    let size = usize::try_from(size).map_err(|_| ProtocolError("a frame length beyond the address space"))?;
     Ok(Some(Frame { more, command, head: 9, bytes: size }))
 }
 
@@ -84,7 +84,7 @@ pub enum Command<'a> {
     Ready {
         socket_type: &'a [u8],
     },
-    /// The context must come back in a PONG.
+    /// The PONG must return the context.
     Ping(&'a [u8]),
     Pong,
     Other,
@@ -93,9 +93,9 @@ pub enum Command<'a> {
 /// Read the body of a command frame.
 ///
 /// # Errors
-/// [`Broken`] when a length in it leads beyond its end, or the peer reports an error.
-pub fn read_command(body: &[u8]) -> Result<Command<'_>, Broken> {
-    let broken = Broken("a malformed command");
+/// [`ProtocolError`] if a length in it exceeds its end, or the peer reports an error.
+pub fn read_command(body: &[u8]) -> Result<Command<'_>, ProtocolError> {
+    let broken = ProtocolError("a malformed command");
     let (size, rest) = body.split_first().ok_or(broken)?;
     let (name, rest) = rest.split_at_checked(usize::from(*size)).ok_or(broken)?;
     match name {
@@ -103,19 +103,19 @@ pub fn read_command(body: &[u8]) -> Result<Command<'_>, Broken> {
         b"PING" => {
             let context = rest.get(2..).ok_or(broken)?;
             if context.len() > 16 {
-                Err(Broken("a PING with a context above 16 bytes"))
+                Err(ProtocolError("a PING with a context above 16 bytes"))
             } else {
                 Ok(Command::Ping(context))
             }
         }
         b"PONG" => Ok(Command::Pong),
-        b"ERROR" => Err(Broken("the peer reported an error")),
+        b"ERROR" => Err(ProtocolError("the peer reported an error")),
         _ => Ok(Command::Other),
     }
 }
 
-fn socket_type(mut rest: &[u8]) -> Result<&[u8], Broken> {
-    let broken = Broken("malformed READY properties");
+fn socket_type(mut rest: &[u8]) -> Result<&[u8], ProtocolError> {
+    let broken = ProtocolError("malformed READY properties");
     let mut found: &[u8] = b"";
     while let Some((size, after)) = rest.split_first() {
         let (name, after) = after.split_at_checked(usize::from(*size)).ok_or(broken)?;
@@ -130,14 +130,14 @@ fn socket_type(mut rest: &[u8]) -> Result<&[u8], Broken> {
     Ok(found)
 }
 
-/// Which end of a connection a side is.
+/// The socket type of one side of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SocketType {
     Router,
     Dealer,
 }
 
-impl End {
+impl SocketType {
     pub const fn name(self) -> &'static [u8; 6] {
         match self {
             Self::Router => b"ROUTER",
@@ -146,9 +146,9 @@ impl End {
     }
 }
 
-/// Our READY command, as a whole frame.
+/// Our READY command as a whole frame.
 #[must_use]
-pub fn ready(own: End) -> Vec<u8> {
+pub fn ready(own: SocketType) -> Vec<u8> {
     let mut body = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06".to_vec();
     body.extend_from_slice(own.name());
     body.extend_from_slice(b"\x08Identity\x00\x00\x00\x00");
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn commands_never_lead_beyond_their_end() {
-        let ready = ready(End::Router);
+        let ready = ready(SocketType::Router);
         assert_eq!(read_command(&ready[2..]), Ok(Command::Ready { socket_type: b"ROUTER" }));
         for end in 2..ready.len() {
             let _no_panic = read_command(&ready[2..end]);

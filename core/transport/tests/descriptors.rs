@@ -1,5 +1,5 @@
-//! A process without free descriptors waits for one; it neither spins nor stops. Alone in its binary, because the limit
-//! is the process's.
+//! A process without free descriptors waits for one; it neither spins nor stops. It has a binary of its own, because
+//! the limit is the process's.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Incoming, NativeTransport, Taken, Transport};
+use ringfence_transport::{EventOutcome, NativeTransport, Transport, TransportEvent};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use support::client::Client;
@@ -42,7 +42,7 @@ fn without_descriptors_it_waits_and_then_goes_on() {
             let begin = std::time::Instant::now();
             let mut polls = 0;
             while begin.elapsed() < Duration::from_millis(600) {
-                transport.poll(50, &mut pool, &mut |_: Incoming<'_>, _| Taken::default()).expect("poll");
+                transport.poll(50, &mut pool, &mut |_: TransportEvent<'_>, _| EventOutcome::default()).expect("poll");
                 polls += 1;
             }
             let cpu = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,4 +1,4 @@
-//! What is sent arrives whole and in order, and so does what is answered.
+//! Requests and answers arrive complete and in order.
 
 mod support;
 
@@ -18,7 +18,7 @@ for_both_transports!(
     a_wake_ends_the_wait,
 );
 
-/// Around every bound there is: short and long frames, the copied answer, the large body, a page, the largest.
+/// Sizes around every bound: short and long frames, the copied answer, the large body, a page, the largest.
 const SIZES: [usize; 22] = [
     0,
     1,
@@ -105,7 +105,7 @@ fn write_cut(client: &mut Client, bytes: &[u8], cut: usize) {
     client.write(&bytes[cut..]);
 }
 
-/// Ours takes requests that follow READY at once; libzmq wants its own READY to have been written first.
+/// Ours accepts requests directly after READY; libzmq must have written its own READY first.
 #[test]
 fn a_native_transport_takes_everything_in_one_write() {
     let server = Server::start(Kind::Native);
@@ -121,7 +121,7 @@ fn a_native_transport_takes_everything_in_one_write() {
     }
 }
 
-/// Room for all answers: over libzmq a client that reads later than it sends is cut at `outbound_bytes`.
+/// Room for all answers: over libzmq a client that reads later than it sends is closed at `outbound_bytes`.
 fn requests_of_all_sizes_keep_their_order(kind: Kind) {
     let limits = Limits { outbound_bytes: 64 << 20, ..LIMITS };
     let server = Server::with(kind, limits, "tcp://127.0.0.1:0", 64 << 20);

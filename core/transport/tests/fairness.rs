@@ -1,9 +1,11 @@
-//! A connection that makes much work of few bytes leaves the others their turns, and loses nothing by it.
+//! A connection that causes much work with few bytes leaves the others their turns, and loses nothing.
 
 use std::time::Duration;
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Taken, Transport};
+use ringfence_transport::{
+    Connection, EventOutcome, Inbound, Limits, NativeTransport, Outbound, Transport, TransportEvent,
+};
 use ringfence_wire::{Opcode, RequestHeader};
 
 const LIMITS: Limits = Limits {
@@ -15,7 +17,7 @@ const LIMITS: Limits = Limits {
     heartbeat_ms: 10_000,
 };
 
-/// What a PUBLISH costs here, as if it were inflated: four turns.
+/// Work of a PUBLISH in this test, as if it were decompressed: four turns.
 const WORK_BYTES: usize = 16 << 20;
 
 struct Node {
@@ -34,17 +36,17 @@ impl Node {
 
     fn poll(&mut self) {
         let (heard, opened) = (&mut self.heard, &mut self.opened);
-        let mut take = |incoming: Incoming<'_>, _: &mut Pool| {
-            let Incoming::Request { connection, header, body } = incoming else {
-                *opened += usize::from(matches!(incoming, Incoming::Opened(_)));
-                return Taken::default();
+        let mut take = |incoming: TransportEvent<'_>, _: &mut Pool| {
+            let TransportEvent::Request { connection, header, body } = incoming else {
+                *opened += usize::from(matches!(incoming, TransportEvent::Opened(_)));
+                return EventOutcome::default();
             };
             let last = match &body {
                 Inbound::Small(bytes) => bytes.last().copied(),
                 Inbound::Large(payload) => payload.body().last().copied(),
             };
             heard.push((connection, header[6], last));
-            Taken::from(if header[6] == Opcode::Publish as u8 { WORK_BYTES } else { 0 })
+            EventOutcome::from(if header[6] == Opcode::Publish as u8 { WORK_BYTES } else { 0 })
         };
         self.transport.poll(1, &mut self.pool, &mut take).unwrap();
     }
@@ -69,7 +71,8 @@ fn until(server: &mut Node, clients: [&mut Node; 2], done: &dyn Fn(&Node) -> boo
     panic!("{} requests came, no more", server.heard.len());
 }
 
-/// The place of the last request of the quiet client among all that the server heard, and what the loud one sent.
+/// The position of the quiet client's last request among all that the server received, and the bytes that the loud
+/// client sent.
 fn race(body_bytes: usize) -> (usize, Vec<u8>) {
     const LOUD: u8 = 40;
     let (mut server, mut loud, mut quiet) = (Node::new(), Node::new(), Node::new());
@@ -87,7 +90,7 @@ fn race(body_bytes: usize) -> (usize, Vec<u8>) {
     for _ in 0..3 {
         send(&mut quiet, to[1], Opcode::Fence, b"mine");
     }
-    // All of it waits at the server's sockets before it looks.
+    // All of it waits at the server's sockets before the server reads.
     for _ in 0..20 {
         loud.poll();
         quiet.poll();

@@ -1,4 +1,4 @@
-//! What a connection costs that does nothing. Alone in its binary, because the memory is the process's.
+//! The memory of an idle connection. It has a binary of its own, because memory is the process's.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Peers that say nothing, come again, or are not there any more.
+//! Peers that are silent, reconnect, or have disappeared.
 
 mod support;
 

@@ -1,7 +1,9 @@
-//! Connections that a node makes itself: a DEALER to another node's ROUTER, both of them ours.
+//! Outgoing connections of a node: a DEALER to another node's ROUTER, both of them ours.
 
 use ringfence_buffer::Pool;
-use ringfence_transport::{Connection, Inbound, Incoming, Limits, NativeTransport, Outbound, Taken, Transport};
+use ringfence_transport::{
+    Connection, EventOutcome, Inbound, Limits, NativeTransport, Outbound, Transport, TransportEvent,
+};
 use ringfence_wire::{Opcode, RequestHeader};
 
 const LIMITS: Limits = Limits {
@@ -34,11 +36,11 @@ impl Side {
 
     fn poll(&mut self) {
         let heard = &mut self.heard;
-        let mut take = |incoming: Incoming<'_>, _: &mut Pool| {
+        let mut take = |incoming: TransportEvent<'_>, _: &mut Pool| {
             heard.push(match incoming {
-                Incoming::Opened(connection) => Heard::Opened(connection),
-                Incoming::Closed(connection) => Heard::Closed(connection),
-                Incoming::Request { connection, header, body } => {
+                TransportEvent::Opened(connection) => Heard::Opened(connection),
+                TransportEvent::Closed(connection) => Heard::Closed(connection),
+                TransportEvent::Request { connection, header, body } => {
                     let (bytes, at) = match &body {
                         Inbound::Small(bytes) => (bytes.to_vec(), usize::MAX),
                         Inbound::Large(payload) => (payload.body().to_vec(), payload.at),
@@ -46,13 +48,13 @@ impl Side {
                     Heard::Message(connection, header[6], bytes, at)
                 }
             });
-            Taken::default()
+            EventOutcome::default()
         };
         self.transport.poll(1, &mut self.pool, &mut take).unwrap();
     }
 }
 
-/// Poll both until one of them has heard `count` things.
+/// Poll both until `done`.
 fn until(a: &mut Side, b: &mut Side, done: impl Fn(&Side, &Side) -> bool) {
     for _ in 0..10_000 {
         if done(a, b) {
@@ -108,7 +110,7 @@ fn messages_go_both_ways_over_a_connection_that_we_made() {
     }
 }
 
-/// A node with small files takes small bodies of clients, and records as others gather them.
+/// A node with small files accepts small bodies of clients, and records as other nodes gather them.
 #[test]
 fn many_records_are_taken_where_the_bodies_of_clients_must_be_smaller() {
     let (mut a, mut b, connection) = meet("tcp://127.0.0.1:0");

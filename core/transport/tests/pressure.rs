@@ -1,4 +1,4 @@
-//! What happens when one side is slower than the other: memory stays bounded, nothing is lost, others go on.
+//! One side is slower than the other: memory stays bounded, nothing is lost, others continue.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn a_client_that_never_reads_is_cut_and_its_memory_comes_back(kind: Kind) {
     client.send(&ask, b"");
     until("it is closed", || server.closed() == 1);
     other.echo(b"undisturbed");
-    // It was cut in the middle: what the sockets held is all that there is.
+    // The connection was closed in the middle: only what the sockets held arrives.
     let mut answers = 0;
     while client.try_receive().is_ok() {
         answers += 1;
@@ -53,7 +53,7 @@ fn a_slow_reader_gets_everything(kind: Kind) {
     client.echo(b"still open");
 }
 
-/// The native transport alone can leave one connection unread.
+/// Only the native transport can leave one connection unread.
 #[test]
 fn requests_are_not_read_while_answers_pile_up() {
     let limits = Limits { outbound_bytes: 1 << 20, stalled_ms: 60_000, ..LIMITS };
@@ -79,7 +79,7 @@ fn requests_are_not_read_while_answers_pile_up() {
 /// Each alone stays below the limit; together they would hold many times as much.
 #[test]
 fn clients_that_never_read_share_what_may_wait_for_them() {
-    // Requests that are read from each of `count` clients that take no answer.
+    // Requests read from each of `count` clients that read no answers.
     let read_of_each = |count: usize| {
         let limits = Limits { outbound_bytes: 8 << 20, stalled_ms: 60_000, ..LIMITS };
         let server = Server::with(Kind::Native, limits, "tcp://127.0.0.1:0", 64 << 20);
@@ -90,7 +90,7 @@ fn clients_that_never_read_share_what_may_wait_for_them() {
         let mut senders = Vec::new();
         for mut writer in clients.iter().map(Client::writer) {
             let request = message(&header(ECHO, 1), &pattern(1000));
-            // Until the server goes.
+            // Until the server closes.
             senders.push(std::thread::spawn(move || while writer.write_all(&request).is_ok() {}));
         }
         let (mut before, mut read) = (0, 1);
@@ -104,12 +104,12 @@ fn clients_that_never_read_share_what_may_wait_for_them() {
         }
         read / count
     };
-    // The sockets hold some thousand more, the same in both cases.
+    // The sockets hold some thousand more in both cases.
     let (alone, each) = (read_of_each(1), read_of_each(16));
     assert!(each + 3000 < alone, "{each} answers wait for each of 16 clients, {alone} for one alone");
 }
 
-/// Two of them would hold the whole pool for as long as they like.
+/// Two of them could otherwise hold the whole pool for any time.
 #[test]
 fn a_body_that_trickles_in_ends_when_others_wait_for_its_room() {
     let limits = Limits { stalled_ms: 400, ..LIMITS };
@@ -127,7 +127,7 @@ fn a_body_that_trickles_in_ends_when_others_wait_for_its_room() {
         }
         false
     });
-    // Alone it may take its time.
+    // A body that is alone may take longer.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(server.closed(), 0);
     let mut other = Client::connect(&server.address);
@@ -240,7 +240,7 @@ fn shutdown_waits_for_queued_answers(kind: Kind) {
     assert!(std::net::TcpStream::connect(address).is_err(), "it still listens");
 }
 
-/// A peer that takes nothing does not hold the node longer than `linger_ms`.
+/// A peer that reads nothing holds the node no longer than `linger_ms`.
 #[test]
 fn shutdown_ends_when_its_time_is_over() {
     for kind in [Kind::Native, Kind::Libzmq] {

@@ -1,4 +1,4 @@
-//! What is not ours ends that connection, and nobody else's.
+//! Invalid bytes close their connection, and no other.
 
 mod support;
 
@@ -109,8 +109,8 @@ fn commands_out_of_place_are_refused_by_the_native_transport() {
 
 fn an_oversize_body_is_refused_before_it_is_received(kind: Kind) {
     let server = Server::start(kind);
-    // libzmq has one limit for all messages: that of records between nodes, which bring a header beside the largest body
-    // that the protocol has. A body of a client between the two limits ends its connection once it is whole.
+    // libzmq has one limit for all messages: that of records between nodes, which have a header in addition to the
+    // protocol's largest body. A client's body between the two limits closes its connection once it is complete.
     let most = if kind == Kind::Native { 16 << 20 } else { MESSAGE_BYTES_MAX + RECORD_HEADER_BYTES };
     for size in [most as u64 + 1, 1 << 40, u64::MAX >> 1] {
         let mut client = Client::connect(&server.address);
@@ -142,7 +142,7 @@ impl Random {
     }
 }
 
-/// A sound conversation with some bytes changed, cut out or doubled.
+/// A valid conversation with some bytes changed, removed or doubled.
 fn mutated(seed: u64) -> Vec<u8> {
     let mut random = Random(seed * 0x9E37_79B9 + 1);
     let mut bytes = [&greeting()[..], &ready("DEALER")].concat();
@@ -223,7 +223,7 @@ fn connections_beyond_the_limit_get_nothing(kind: Kind) {
     Client::connect(&server.address).echo(b"in its place");
 }
 
-/// Whoever only opens connections cannot keep others out: the oldest without a handshake gives way.
+/// A client that only opens connections cannot keep others out: the oldest one without a handshake is closed.
 #[test]
 fn silent_connections_give_way_to_new_ones() {
     let limits = support::Limits { connections: 10, handshake_ms: 60_000, ..LIMITS };

@@ -1,12 +1,12 @@
-//! What may stand in front of a body: a run of items, each `u16 kind, u16 zero, u32 bytes, payload`
-//! padded to 8; the whole padded with zeros to 64, so that the Arrow message behind it stays aligned.
+//! The extension before a body: a run of items, each `u16 kind, u16 zero, u32 bytes, payload`, padded to 8. The run is
+//! padded with zeros to 64, so that the Arrow message after it stays aligned.
 
 use crate::align_up;
 use crate::generated::{BODY_ALIGN_BYTES, ExtensionKind};
 
 const ITEM_HEAD: usize = 8;
 
-/// The extension is not a well-formed run of known items.
+/// The extension is not a valid run of known items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadExtension(pub &'static str);
 
@@ -18,7 +18,7 @@ impl std::fmt::Display for BadExtension {
 
 impl std::error::Error for BadExtension {}
 
-/// Walk the items in order. A zero kind ends the run; what follows must be zero.
+/// Visit the items in order. A zero kind ends the run; everything after it must be zero.
 ///
 /// # Errors
 /// [`BadExtension`] on an unknown or repeated kind, a length beyond the end, or bytes after the end.
@@ -47,10 +47,10 @@ pub fn each<'a>(extension: &'a [u8], mut take: impl FnMut(ExtensionKind, &'a [u8
     Ok(())
 }
 
-/// Append the items and pad the run to 64 bytes. Call once per body: runs do not join.
+/// Append the items and pad the run to 64 bytes. Call it once for each body: runs do not join.
 ///
 /// # Panics
-/// A payload beyond `u32`; callers bound it by `EXTENSION_BYTES_MAX`.
+/// If a payload exceeds `u32`; callers bound it by `EXTENSION_BYTES_MAX`.
 pub fn write(out: &mut Vec<u8>, items: &[(ExtensionKind, &[u8])]) {
     for (kind, payload) in items {
         out.extend_from_slice(&(*kind as u16).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Sealing and opening headers: the only place that computes or checks their magic and CRC.
+//! Seal and open headers: the only place that computes or checks their magic and CRC.
 
 use crate::generated::{
     ANSWER_FLAG_CONTROL, ANSWER_FLAG_CUT, ANSWER_FLAG_MORE, ANSWER_FLAG_REPEATED, AnswerHeader, Code,
@@ -6,18 +6,18 @@ use crate::generated::{
     RECORD_MAGIC, REQUEST_FLAG_CONTROL, REQUEST_FLAG_STAGED, RecordHeader, RequestHeader,
 };
 
-/// CRC-32C as the formats use it: of no bytes it is 0.
+/// CRC-32C as in the formats: 0 for no bytes.
 #[must_use]
 pub fn crc_of(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Why a header cannot be believed. Nothing behind it may be read.
+/// Why a header is not trusted. Nothing after it may be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// The first four bytes are not ours.
+    /// The first four bytes are not our magic.
     Magic(u32),
-    /// The CRC over the header differs from the one it names.
+    /// The CRC of the header differs from the one in it.
     Crc { named: u32, found: u32 },
     /// A protocol version outside the supported range.
     Version(u16),
@@ -28,7 +28,7 @@ pub enum HeaderError {
 }
 
 impl HeaderError {
-    /// The refusal that tells the sender.
+    /// The code with which the sender is refused.
     #[must_use]
     pub const fn code(self) -> Code {
         match self {
@@ -61,7 +61,7 @@ fn check_crc(bytes: &[u8], named: u32) -> Result<(), HeaderError> {
 }
 
 impl RequestHeader {
-    /// The 128 bytes to send: magic, version and CRC are filled in.
+    /// The 128 bytes to send, with magic, version and CRC.
     #[must_use]
     pub fn seal(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -71,10 +71,10 @@ impl RequestHeader {
         bytes
     }
 
-    /// Read a header that came from a stranger.
+    /// Read an untrusted header.
     ///
     /// # Errors
-    /// [`HeaderError`] when it cannot be believed; `Version` only after magic and CRC held.
+    /// [`HeaderError`] if it is not trusted; `Version` only if magic and CRC are right.
     pub fn open(bytes: &[u8; Self::SIZE]) -> Result<Self, HeaderError> {
         let header = Self::read(bytes);
         if header.magic != MAGIC {
@@ -90,7 +90,7 @@ impl RequestHeader {
         if bytes[Self::RESERVED_AT..Self::HEADER_CRC_AT].iter().any(|byte| *byte != 0) {
             return Err(HeaderError::Content("reserved bytes are not zero"));
         }
-        // A record between nodes brings its header beside the largest body.
+        // A record between nodes has its header in addition to the largest body.
         let own = if header.opcode == Opcode::Replicate as u8 { RECORD_HEADER_BYTES } else { 0 };
         if header.body_bytes as usize > MESSAGE_BYTES_MAX + own {
             return Err(too_large("body_bytes", header.body_bytes, MESSAGE_BYTES_MAX + own));
@@ -110,7 +110,7 @@ fn too_large(field: &'static str, bytes: u32, max: usize) -> HeaderError {
 }
 
 impl AnswerHeader {
-    /// The 128 bytes to send: magic, version and CRC are filled in.
+    /// The 128 bytes to send, with magic, version and CRC.
     #[must_use]
     pub fn seal(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -120,10 +120,10 @@ impl AnswerHeader {
         bytes
     }
 
-    /// Read a header that came from a node.
+    /// Read a node's header.
     ///
     /// # Errors
-    /// [`HeaderError`] when it cannot be believed.
+    /// [`HeaderError`] if it is not trusted.
     pub fn open(bytes: &[u8; Self::SIZE]) -> Result<Self, HeaderError> {
         let header = Self::read(bytes);
         if header.magic != MAGIC {
@@ -141,14 +141,14 @@ impl AnswerHeader {
 }
 
 impl RecordHeader {
-    /// Position from which the header's own CRC counts; before it stand magic and CRC.
+    /// First byte that the header's CRC covers; magic and CRC stand before it.
     const CRC_FROM: usize = 8;
     /// First byte of the logical part, which is equal on every replica.
     pub const LOGICAL_FROM: usize = Self::KIND_AT;
-    /// The logical part, `chain` not included: what `chain` covers.
+    /// The bytes that `chain` covers: the logical part without `chain` itself.
     pub const LOGICAL: std::ops::Range<usize> = Self::LOGICAL_FROM..Self::CHAIN_AT;
 
-    /// The 192 bytes to store: magic and header CRC are filled in, `chain` is taken as it is.
+    /// The 192 bytes to store, with magic and header CRC; `chain` is stored as it is.
     #[must_use]
     pub fn seal(&self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -158,7 +158,7 @@ impl RecordHeader {
         bytes
     }
 
-    /// Read a record header; of its content only magic and CRC are checked.
+    /// Read a record header; only magic and CRC are checked.
     ///
     /// # Errors
     /// [`HeaderError::Magic`] or [`HeaderError::Crc`].

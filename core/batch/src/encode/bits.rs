@@ -1,4 +1,4 @@
-//! Bitmaps of chosen rows.
+//! Bitmaps of selected rows.
 
 use arrow::buffer::BooleanBuffer;
 
@@ -22,7 +22,7 @@ pub(super) fn write(bits: &BooleanBuffer, rows: &Rows<'_>, out: &mut [u8]) {
     }
 }
 
-/// Rows whose bit is not set.
+/// Number of rows whose bit is not set.
 pub(super) fn count_unset(bits: &BooleanBuffer, rows: &Rows<'_>) -> usize {
     match rows {
         Rows::Order(order) => order.iter().filter(|row| !bits.value(**row as usize)).count(),

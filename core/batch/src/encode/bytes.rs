@@ -1,4 +1,5 @@
-//! Strings and binaries: from any of their three forms into any other. Null rows get no bytes, whatever stood there.
+//! Strings and binaries: convert any of their three forms into any other. Null rows get no bytes, whatever their slots
+//! hold.
 
 #![allow(clippy::inline_always, reason = "a call a value costs as much as copying one")]
 
@@ -21,7 +22,7 @@ struct Views<'a>(&'a [u128], &'a [u8], &'a [Buffer]);
 impl Read for Narrow<'_> {
     #[inline(always)]
     fn value(&self, row: usize) -> (&[u8], usize, usize) {
-        // Offsets ascend (sound.rs), so the difference does not wrap.
+        // Offsets ascend (array_checks.rs), so the difference does not wrap.
         let (start, end) = (self.0[row], self.0[row + 1]);
         (self.1, start as usize, end.wrapping_sub(start) as usize)
     }
@@ -47,7 +48,7 @@ impl Read for Views<'_> {
     }
 }
 
-/// Bytes of the values of `rows` that stand behind the offsets or views.
+/// Bytes of the values of `rows` in data buffers, not counting those within views.
 pub(super) fn data_bytes(from: &Text, to: Target, nulls: Option<&NullBuffer>, rows: &Rows<'_>) -> usize {
     if let (Rows::Range { start, rows }, None, true) = (rows, nulls, to != Target::Views) {
         match from {
@@ -57,7 +58,8 @@ pub(super) fn data_bytes(from: &Text, to: Target, nulls: Option<&NullBuffer>, ro
         }
     }
     let mut total = 0;
-    // Every value counts: a sum without branches, for this loop runs over all rows before anything is written.
+    // Without nulls every value counts: a sum without branches, because this loop runs over all rows before anything is
+    // written.
     match (from, nulls, to) {
         (Text::Narrow { offsets, .. }, None, Target::Narrow | Target::Wide) => {
             let offsets: &[i32] = offsets;
@@ -86,7 +88,8 @@ pub(super) fn data_bytes(from: &Text, to: Target, nulls: Option<&NullBuffer>, ro
     total
 }
 
-/// Write offsets or views into `index` and the values' bytes into `data`, which have exactly the bytes they need.
+/// Write offsets or views into `index` and the bytes of the values into `data`; both have exactly the length that they
+/// need.
 pub(super) fn write(
     from: &Text,
     to: Target,
@@ -109,7 +112,7 @@ pub(super) fn write(
     }
 }
 
-/// A run of rows without nulls in its own form: one copy of the bytes, offsets from 0.
+/// Copy a run of rows without nulls in its own form: the bytes in one copy, offsets from 0.
 fn whole(offsets: &[i32], bytes: &[u8], index: &mut [u8], data: &mut [u8]) {
     let first = offsets[0];
     for (out, offset) in index.as_chunks_mut::<4>().0.iter_mut().zip(offsets) {
@@ -136,8 +139,8 @@ fn put_offsets<const W: usize>(
     index: &mut [u8],
     data: &mut [u8],
 ) {
-    // Values move as whole blocks of a size that most of a column's values fit into: chosen once a column, a branch on
-    // each value's length would be mispredicted for every second one.
+    // Copy values as blocks of a size that fits most values of the column. The size is chosen once for each column: a
+    // branch on each value's length would be mispredicted half the time.
     match data.len() / rows.len().max(1) {
         0..=8 => put_blocks::<W, 16>(from, valid, rows, index, data),
         9..=16 => put_blocks::<W, 32>(from, valid, rows, index, data),
@@ -160,7 +163,7 @@ fn put_blocks<const W: usize, const B: usize>(
     }
 }
 
-/// The loop itself: one for each form of rows, so that nothing in it is a call.
+/// The inner loop, one for each form of rows, so that it contains no calls.
 #[inline(always)]
 fn put_each<const W: usize, const B: usize>(
     from: &impl Read,
@@ -178,7 +181,7 @@ fn put_each<const W: usize, const B: usize>(
             copy::<B>(bytes, start, length, data, at);
             at += length;
         }
-        // The layout has refused totals that do not fit the offsets' width.
+        // The layout has refused totals above the offsets' width.
         end.copy_from_slice(&(at as u64).to_le_bytes()[..W]);
     }
 }
@@ -205,8 +208,8 @@ fn put_views(from: &impl Read, valid: impl Fn(usize) -> bool, rows: &Rows<'_>, i
     });
 }
 
-/// Copy one value, as one block where it fits and both sides have room: what is written behind the value is overwritten
-/// by the next one, and the block's size is known to the compiler, which saves a call to `memcpy` a value.
+/// Copy one value, as one block where both sides have room. The bytes written after the value are overwritten by the
+/// next one. The compiler knows the block's size, which saves a call of `memcpy` for each value.
 #[inline(always)]
 fn copy<const B: usize>(from: &[u8], start: usize, length: usize, to: &mut [u8], at: usize) {
     if length <= B

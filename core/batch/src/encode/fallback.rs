@@ -1,5 +1,5 @@
-//! Columns that are not flat: arrow-rs `take`, then its IPC writer. The result is checked as a node would check it,
-//! because the ids of dictionaries are the writer's own choice.
+//! Encode columns that are not flat: arrow-rs `take`, then its IPC writer. The result is checked as a node checks it,
+//! because the writer chooses the ids of dictionaries.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteContext, I
 use arrow::record_batch::RecordBatch;
 use ringfence_wire::BODY_ALIGN_BYTES;
 
-use super::narrow;
 use super::rows::Rows;
+use super::trim;
 use crate::error::{EncodeError, SchemaError};
 use crate::schema::SchemaPlan;
 
@@ -26,11 +26,11 @@ pub(super) fn messages(
     for (field, column) in plan.schema().fields().iter().zip(columns) {
         let (from, to) = (column.data_type(), field.data_type());
         if from != to {
-            // The same but for what lists and structs call their children.
+            // The types differ only in the names of the children of lists and structs.
             let (batch, target) = (from.to_string(), to.to_string());
             return Err(EncodeError::Type { column: field.name().clone(), batch, target });
         }
-        used.push(narrow::used(field, column)?);
+        used.push(trim::column(field, column)?);
     }
     let columns = used;
     let mut out = Vec::with_capacity(rows.len());
@@ -63,7 +63,7 @@ fn message(batch: &RecordBatch) -> Result<Vec<u8>, arrow::error::ArrowError> {
     let options = options()?;
     let mut tracker = DictionaryTracker::new(false);
     let generator = IpcDataGenerator::default();
-    // The tracker learns the dictionaries' ids from the schema, in its order.
+    // The tracker takes the dictionaries' ids from the schema, in its order.
     let _ = generator.schema_to_bytes_with_dictionary_tracker(batch.schema_ref(), &mut tracker, &options);
     let (dictionaries, data) = generator.encode(batch, &mut tracker, &options, &mut IpcWriteContext::default())?;
     let mut out = Vec::new();

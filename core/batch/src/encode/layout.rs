@@ -1,4 +1,4 @@
-//! The exact bytes of one message: metadata, and where each buffer lies behind it.
+//! The exact bytes of one message: its metadata, and the position of each buffer after it.
 
 use arrow::datatypes::Fields;
 use arrow::ipc;
@@ -13,14 +13,14 @@ use crate::error::EncodeError;
 /// Offsets and views are int32: their values end below 2 GiB.
 const NARROW_BYTES_MAX: usize = i32::MAX as usize;
 
-/// One message, sized and not yet written.
+/// One message with its size, not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     /// Marker, length and padded metadata; empty if there are no rows.
     head: Vec<u8>,
     /// Lengths of the buffers, in order; each begins at the next multiple of 64.
     buffers: Vec<usize>,
-    /// For each view column: has it a data buffer?
+    /// For each view column: 1 if it has a data buffer.
     variadic: Vec<i64>,
     body_bytes: usize,
 }
@@ -59,22 +59,23 @@ impl Layout {
         self.head.len() + self.body_bytes
     }
 
-    /// Begin to write the message; `out` has exactly `bytes()` bytes. Then every column follows, in order.
-    pub fn begin<'o>(&'o self, rows: &'o Rows<'o>, out: &'o mut [u8]) -> Written<'o> {
+    /// Begin to write the message into `out`, which has exactly `bytes()` bytes. The caller then writes every column in
+    /// order.
+    pub fn begin<'o>(&'o self, rows: &'o Rows<'o>, out: &'o mut [u8]) -> MessageWriter<'o> {
         let (head, body) = out.split_at_mut(self.head.len());
         head.copy_from_slice(&self.head);
-        Written { rows, body: Body { rest: body, lengths: self.buffers.iter() }, variadic: self.variadic.iter() }
+        MessageWriter { rows, body: Body { rest: body, lengths: self.buffers.iter() }, variadic: self.variadic.iter() }
     }
 }
 
-/// A message that is being written, column by column.
-pub(super) struct Written<'o> {
+/// Writes a message column by column.
+pub(super) struct MessageWriter<'o> {
     rows: &'o Rows<'o>,
     body: Body<'o>,
     variadic: std::slice::Iter<'o, i64>,
 }
 
-impl Written<'_> {
+impl MessageWriter<'_> {
     pub fn column(&mut self, column: &Source) {
         if self.rows.len() == 0 || matches!(column.values, Values::Null) {
             return;
@@ -97,7 +98,7 @@ impl Written<'_> {
     }
 }
 
-/// Buffers of the body, handed out in order; the padding behind each is zeroed.
+/// Buffers of the body, handed out in order; the padding after each is zeroed.
 struct Body<'o> {
     rest: &'o mut [u8],
     lengths: std::slice::Iter<'o, usize>,

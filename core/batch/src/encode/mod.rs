@@ -1,20 +1,21 @@
-//! The producer's side: rows of a batch, gathered by partition, straight into publish bodies.
+//! The producer's side: gather rows of a batch by partition into publish bodies.
 //!
-//! Two steps, so that the caller owns the memory: [`Encoder::gather`] chooses and sizes, [`Gathered::write`] writes
-//! one message into exactly the bytes it needs. For flat columns (fixed width, booleans, strings, binaries, their
-//! views, nulls) each value is copied once, from the batch into the message. Batches with other columns go through
-//! arrow-rs `take` and its IPC writer, which see no more of a column than its rows use.
+//! There are two steps, so that the caller owns the memory: [`Encoder::gather`] selects and sizes, and
+//! [`SizedMessages::write`] writes one message into exactly the bytes that it needs. Flat columns are fixed width,
+//! booleans, strings, binaries, their views, and nulls: each of their values is copied once, from the batch into the
+//! message. Batches with other columns go through arrow-rs `take` and its IPC writer, which get only the part of a
+//! column that its rows use.
 
+mod array_checks;
 mod bits;
 mod bytes;
-mod conform;
+mod cast;
 mod fallback;
 mod fixed;
 mod layout;
-mod narrow;
 mod rows;
-mod sound;
 mod source;
+mod trim;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
@@ -32,23 +33,23 @@ pub struct Encoder {
     plan: SchemaPlan,
 }
 
-/// Rows that were chosen and sized, ready to be written: one message a partition.
+/// Selected rows with their sizes, ready to be written: one message for each partition.
 #[derive(Debug)]
-pub struct Gathered<'a> {
+pub struct SizedMessages<'a> {
     messages: Messages<'a>,
 }
 
 #[derive(Debug)]
 enum Messages<'a> {
-    /// Written when they are asked for.
+    /// Written on request.
     Flat { columns: Vec<Source>, rows: Vec<Rows<'a>>, layouts: Vec<Layout> },
-    /// Written already.
+    /// Already written.
     Ready(Vec<Vec<u8>>),
 }
 
 impl Encoder {
     /// # Errors
-    /// [`SchemaError`] as of [`SchemaPlan::new`].
+    /// [`SchemaError`], as [`SchemaPlan::new`].
     pub fn new(schema_message: &[u8]) -> Result<Self, SchemaError> {
         Ok(Self { plan: SchemaPlan::new(schema_message, &[])? })
     }
@@ -58,8 +59,7 @@ impl Encoder {
     }
 
     /// Size one message for each partition: partition `p` gets the rows `order[bounds[p]..bounds[p + 1]]` of `batch`,
-    /// in that order. Columns are matched by name and cast only where lossless; a missing nullable column becomes
-    /// nulls.
+    /// in that order. Columns are matched by name and cast only without loss. A missing nullable column becomes nulls.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and both types.
@@ -68,7 +68,7 @@ impl Encoder {
         batch: &RecordBatch,
         order: &'a [u32],
         bounds: &[u32],
-    ) -> Result<Gathered<'a>, EncodeError> {
+    ) -> Result<SizedMessages<'a>, EncodeError> {
         if let Some(row) = order.iter().find(|row| **row as usize >= batch.num_rows()) {
             return Err(EncodeError::Selection(format!("row {row} of a batch of {} rows", batch.num_rows())));
         }
@@ -86,7 +86,7 @@ impl Encoder {
     ///
     /// # Errors
     /// [`EncodeError`] names the column and both types.
-    pub fn whole(&self, batch: &RecordBatch, start: usize, rows: usize) -> Result<Gathered<'static>, EncodeError> {
+    pub fn whole(&self, batch: &RecordBatch, start: usize, rows: usize) -> Result<SizedMessages<'static>, EncodeError> {
         if start.checked_add(rows).is_none_or(|end| end > batch.num_rows()) {
             let have = batch.num_rows();
             return Err(EncodeError::Selection(format!("rows {start}+{rows} of a batch of {have} rows")));
@@ -94,24 +94,27 @@ impl Encoder {
         self.encode(batch, vec![Rows::Range { start, rows }])
     }
 
-    fn encode<'a>(&self, batch: &RecordBatch, rows: Vec<Rows<'a>>) -> Result<Gathered<'a>, EncodeError> {
-        let columns = conform::columns(self.schema(), batch)?;
+    fn encode<'a>(&self, batch: &RecordBatch, rows: Vec<Rows<'a>>) -> Result<SizedMessages<'a>, EncodeError> {
+        let columns = cast::columns(self.schema(), batch)?;
         let fields = self.schema().fields();
         let sources: Option<Vec<_>> =
             fields.iter().zip(&columns).map(|(field, column)| Source::new(field.data_type(), column)).collect();
         let messages = match sources {
             Some(sources) => {
-                fields.iter().zip(&sources).try_for_each(|(field, source)| sound::require_flat(field, source))?;
+                fields
+                    .iter()
+                    .zip(&sources)
+                    .try_for_each(|(field, source)| array_checks::require_flat(field, source))?;
                 let layouts = rows.iter().map(|rows| Layout::new(fields, &sources, rows)).collect::<Result<_, _>>()?;
                 Messages::Flat { columns: sources, rows, layouts }
             }
             None => Messages::Ready(fallback::messages(&self.plan, &columns, &rows)?),
         };
-        Ok(Gathered { messages })
+        Ok(SizedMessages { messages })
     }
 }
 
-impl Gathered<'_> {
+impl SizedMessages<'_> {
     /// Number of messages.
     pub fn partitions(&self) -> usize {
         match &self.messages {
@@ -120,7 +123,7 @@ impl Gathered<'_> {
         }
     }
 
-    /// Exact bytes of the message of `partition`; 0 when it has no rows.
+    /// Exact bytes of the message of `partition`; 0 without rows.
     pub fn bytes(&self, partition: usize) -> usize {
         match &self.messages {
             Messages::Flat { layouts, .. } => layouts[partition].bytes(),
@@ -129,8 +132,7 @@ impl Gathered<'_> {
     }
 
     /// Write the message of `partition` into `out`, which has exactly `bytes(partition)` bytes of any content. Buffers
-    /// are 64-byte aligned relative to the start of `out`, so a caller that puts an extension in front keeps it a
-    /// multiple of 64.
+    /// are 64-byte aligned relative to the start of `out`: an extension before it must be a multiple of 64.
     ///
     /// # Errors
     /// [`EncodeError::Output`] for a slice of another length.
@@ -138,13 +140,13 @@ impl Gathered<'_> {
         self.write_from(partition, &mut [out])
     }
 
-    /// Write all messages at once, each as [`Self::write`] does; `outs` has one slice for each, in order.
+    /// Write all messages together, each as [`Self::write`] does; `outs` has one slice for each, in order.
     ///
-    /// A column of the batch is read once for every message. Column by column it stays in the cache meanwhile; message
-    /// by message the whole batch goes through it each time, which takes twice as long at 8 MiB and 8 partitions.
+    /// A column of the batch is read once for every message. Column by column it stays in the cache. Message by message
+    /// the whole batch would go through the cache each time, which takes twice as long at 8 MiB and 8 partitions.
     ///
     /// # Errors
-    /// [`EncodeError::Output`] for a slice of another length, or another number of them.
+    /// [`EncodeError::Output`] for a slice of another length, or another number of slices.
     pub fn write_all(&self, outs: &mut [&mut [u8]]) -> Result<(), EncodeError> {
         if outs.len() != self.partitions() {
             return Err(EncodeError::Output { have: outs.len(), need: self.partitions() });
@@ -180,7 +182,7 @@ impl Gathered<'_> {
     }
 }
 
-/// A schema as an encapsulated Arrow IPC schema message, as topics are created with.
+/// A schema as an encapsulated Arrow IPC schema message, from which topics are created.
 ///
 /// # Errors
 /// [`SchemaError::Malformed`] if arrow-rs cannot write it.

@@ -1,4 +1,4 @@
-//! Which rows go into one message.
+//! The rows of one message.
 
 /// The rows of one partition. All lie within the batch.
 #[derive(Clone, Copy, Debug)]
@@ -15,8 +15,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Call `visit` with every row of the batch, in the order of the message. One loop for each form, so that both are
-    /// tight.
+    /// Call `visit` with every row of the batch in the order of the message. Each form has its own tight loop.
     #[inline]
     pub fn each(&self, mut visit: impl FnMut(usize)) {
         match self {

@@ -1,13 +1,13 @@
-//! A flat column to read from, in one of the forms that can be written without an intermediate array.
+//! A flat column as a source, in one of the forms that can be written without an intermediate array.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 
-/// Bytes that stand in the view itself.
+/// Bytes that fit into the view itself.
 pub(super) const INLINE_BYTES: usize = 12;
 
-/// Values of one column and how they stand in the message.
+/// Values of one column, and their form in the message.
 #[derive(Debug)]
 pub(super) struct Source {
     /// `None`: no nulls.
@@ -30,7 +30,7 @@ pub(super) enum Values {
     },
 }
 
-/// Where strings and binaries come from.
+/// The form of strings and binaries in the batch.
 #[derive(Debug)]
 pub(super) enum Text {
     Narrow { offsets: OffsetBuffer<i32>, bytes: Buffer },
@@ -38,7 +38,7 @@ pub(super) enum Text {
     Views { views: ScalarBuffer<u128>, data: Vec<Buffer> },
 }
 
-/// The form that the topic's schema asks for.
+/// The form that the topic's schema requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Narrow,
@@ -56,7 +56,7 @@ pub(super) fn target(data_type: &DataType) -> Option<Target> {
 }
 
 impl Source {
-    /// `column` as a source for a column of type `to`; `None` if one of them is not flat. Their types already conform.
+    /// `column` as the source of a column of type `to`; `None` if one of them is not flat. The types already match.
     pub fn new(to: &DataType, column: &ArrayRef) -> Option<Self> {
         let nulls = column.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
         let values = match (target(to), column.data_type()) {

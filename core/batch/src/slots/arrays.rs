@@ -1,4 +1,4 @@
-//! Key columns out of arrow-rs arrays, slices included.
+//! Key columns from arrow-rs arrays, slices included.
 
 use arrow::array::ArrayData;
 use arrow::buffer::Buffer;
@@ -61,7 +61,7 @@ fn values(data: &ArrayData) -> Option<Values<'_>> {
     })
 }
 
-/// The same column from its row `rows` on: children of sliced parents keep their own rows in `ArrayData`.
+/// The column from row `rows` on: children of sliced parents keep their own rows in `ArrayData`.
 fn shifted(mut column: Column<'_>, rows: usize) -> Option<Column<'_>> {
     if rows == 0 {
         return Some(column);

@@ -1,4 +1,4 @@
-//! Key columns out of a checked body, and the test that every row belongs to the partition.
+//! Key columns from a checked body, and the check that every row belongs to the partition.
 
 use std::ops::RangeInclusive;
 
@@ -10,18 +10,19 @@ use super::column::{Bits, Column, Offsets, Values};
 use super::key_type::{KEY_COLUMNS_MAX, leaf};
 use super::{CHUNK_ROWS, chain};
 use crate::buffers::Cursor;
-use crate::check;
+use crate::decompress::Decompressor;
 use crate::fault::Fault;
-use crate::inflate::Inflater;
 use crate::message;
 use crate::metadata::{DictionaryBatch, Header};
 use crate::plan::{Kind, Node, Plan};
+use crate::source;
 
-/// Bytes of one key column as plain values. Rows may share values of dictionaries and views, so a small body could ask
-/// for any amount of hashing: 16 million rows of one long value. This much is hashed within a second.
+/// Bytes of one key column as plain values. Rows may share values of dictionaries and views, so a small body could
+/// otherwise require any amount of hashing: 16 million rows of one long value. Hashing this much takes less than a
+/// second.
 const KEY_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
 
-/// One dictionary batch of the body: where its message begins, which values it adds.
+/// One dictionary batch of the body: the position of its message, and the values that it adds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DictionaryPart {
     pub dictionary: usize,
@@ -29,11 +30,11 @@ pub(crate) struct DictionaryPart {
     pub start: u64,
     /// Position of the message in the body.
     pub at: usize,
-    /// Its first range in the inflater, if it is compressed.
+    /// Its first range in the decompressor, if it is compressed.
     pub first_range: Option<usize>,
 }
 
-/// A checked body and all that is needed to read its key columns.
+/// A checked body with everything that its key columns need.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'k> {
     pub plan: &'k Plan,
@@ -41,11 +42,11 @@ pub(crate) struct Keys<'k> {
     pub schema: &'k Schema,
     pub body: &'k [u8],
     pub parts: &'k [DictionaryPart],
-    pub inflater: &'k Inflater,
+    pub decompressor: &'k Decompressor,
 }
 
 impl<'k> Keys<'k> {
-    /// Is the slot of every row in `slots`? `cursor` stands at the start of the record batch.
+    /// Require that the slot of every row is in `slots`. `cursor` stands at the start of the record batch.
     pub fn require(&self, cursor: Cursor<'k>, rows: usize, slots: &RangeInclusive<u16>) -> Result<(), Fault> {
         let mut columns: [Option<Column<'k>>; KEY_COLUMNS_MAX] = std::array::from_fn(|_| None);
         for (place, &key) in columns.iter_mut().zip(self.key_columns) {
@@ -71,7 +72,7 @@ impl<'k> Keys<'k> {
             let hashes = &mut hashes[..CHUNK_ROWS.min(rows - start)];
             chain(columns.iter().flatten(), start, hashes);
             let outside = |hash: &u64| !slots.contains(&((hash >> 48) as u16));
-            // Counted, not searched: the common case is that none is outside, and counting runs as SIMD.
+            // Count instead of search: usually no row is outside, and counting runs as SIMD.
             if hashes.iter().filter(|hash| outside(hash)).count() > 0 {
                 let row = hashes.iter().position(outside).unwrap_or(0);
                 let slot = (hashes[row] >> 48) as u16;
@@ -147,7 +148,7 @@ impl<'k> Keys<'k> {
             let Header::Dictionary(DictionaryBatch { data, .. }) = frame.header else {
                 return Err(Fault::Missing { what: "dictionary values" });
             };
-            let mut cursor = check::cursor(&data, frame.body, self.inflater, part.first_range);
+            let mut cursor = source::cursor(&data, frame.body, self.decompressor, part.first_range);
             parts.push((part.start, self.column(nodes, 0, value_type, &mut cursor)?.0));
         }
         Ok(parts)

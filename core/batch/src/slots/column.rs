@@ -1,4 +1,4 @@
-//! A key column as raw buffers, wherever they came from, and its hash. Bytes may stand at any alignment.
+//! A key column as raw buffers of any origin, and its hash. The bytes may have any alignment.
 
 use super::CHUNK_ROWS;
 use super::hash;
@@ -7,10 +7,10 @@ use crate::bits;
 use crate::plan::IndexType;
 use crate::validate::dictionary_index;
 
-/// One array. All parts are cut to their array: row 0 is their first value.
+/// One array. All parts are sliced to the array: row 0 is their first value.
 #[derive(Debug)]
 pub(crate) struct Column<'a> {
-    /// Bitmap and the position of row 0 in it; `None`: no nulls.
+    /// Bitmap, and the position of row 0 in it; `None`: no nulls.
     pub validity: Option<Bits<'a>>,
     pub values: Values<'a>,
 }
@@ -56,7 +56,7 @@ pub(crate) enum Values<'a> {
         child: Box<Column<'a>>,
     },
     Struct(Vec<Column<'a>>),
-    /// Values in parts: (index of the first, the part), ascending.
+    /// Values in parts: (index of the first value, the part), ascending.
     Dictionary {
         indexes: &'a [u8],
         index: IndexType,
@@ -71,7 +71,7 @@ pub(crate) struct Offsets<'a> {
 }
 
 impl Offsets<'_> {
-    /// Start and end of `row`; (0, 0) outside.
+    /// Start and end of `row`; (0, 0) if it is outside.
     #[inline]
     fn range(self, row: usize) -> (usize, usize) {
         let at = |row: usize| -> Option<usize> {
@@ -107,7 +107,7 @@ impl Column<'_> {
         }
     }
 
-    /// As if no row were null.
+    /// As [`Self::hash_rows`], with nulls hashed like values.
     fn hash_all(&self, start: usize, hashes: &mut [u64]) {
         let rows = hashes.len();
         match &self.values {
@@ -141,12 +141,12 @@ impl Column<'_> {
         }
     }
 
-    /// Chain one value, or nothing if it is null.
+    /// Chain one value; a null leaves the hash unchanged.
     fn hash_row(&self, row: usize, seed: u64) -> u64 {
         if self.validity.is_none_or(|validity| validity.get(row)) { self.hash_value(row, seed) } else { seed }
     }
 
-    /// Can one value be reached by several rows?
+    /// True if several rows may refer to one value.
     pub fn shares(&self) -> bool {
         match &self.values {
             Values::Dictionary { .. } | Values::Views { .. } => true,
@@ -156,7 +156,7 @@ impl Column<'_> {
         }
     }
 
-    /// What hashing `row` costs, in bytes: each value a word at least. Stops counting above `limit`.
+    /// Cost of hashing `row` in bytes, each value at least a word. Counting stops above `limit`.
     pub fn weight(&self, row: usize, limit: usize) -> usize {
         let items = |child: &Column<'_>, mut items: std::ops::Range<usize>| {
             let add = |sum: usize, item| {
@@ -216,7 +216,7 @@ impl Column<'_> {
     }
 }
 
-/// The part of a dictionary that has the value of `row`, and the value's row in it.
+/// The part of a dictionary with the value of `row`, and the value's row in that part.
 fn value_of<'p, 'a>(
     indexes: &[u8],
     index: IndexType,
@@ -229,7 +229,7 @@ fn value_of<'p, 'a>(
     Some((values, usize::try_from(at - first).ok()?))
 }
 
-/// The bytes of one view; none if it points outside (checked bodies have no such views).
+/// The bytes of one view; empty if it points outside, which views of checked bodies never do.
 fn view<'v>(views: &'v [u8], data: &[&'v [u8]], row: usize) -> &'v [u8] {
     let Some(view) = views.as_chunks::<16>().0.get(row) else { return &[] };
     let word = |at: usize| u32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]) as usize;

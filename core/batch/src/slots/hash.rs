@@ -1,6 +1,5 @@
-//! XXH64 of short inputs under a seed per row. The kernels for 4 and 8 bytes have no branches, so they run as SIMD
-//! where the machine has 64-bit multiplication in vectors (AVX-512DQ), and as scalar code in flight side by side
-//! elsewhere.
+//! XXH64 of short inputs under a seed for each row. The kernels for 4 and 8 bytes have no branches. They run as SIMD on
+//! machines with 64-bit vector multiplication (AVX-512DQ), elsewhere as independent scalar operations.
 
 #![allow(clippy::inline_always, reason = "only what is inlined into a kernel is compiled for its instruction set")]
 
@@ -35,8 +34,8 @@ pub(crate) fn half(half: u32, seed: u64) -> u64 {
     avalanche(hash.rotate_left(23).wrapping_mul(PRIME_2).wrapping_add(PRIME_3))
 }
 
-/// XXH64 of strings and binaries. Below 32 bytes, as keys mostly are, the algorithm has no stripes: written out here,
-/// it is inlined into the loop over rows, which the general routine is not.
+/// XXH64 of strings and binaries. Below 32 bytes, the size of most keys, the algorithm has no stripes. It is written
+/// out here so that it is inlined into the loop over rows, unlike the general routine.
 #[inline(always)]
 pub(crate) fn text(bytes: &[u8], seed: u64) -> u64 {
     if bytes.len() >= 32 {
@@ -112,7 +111,7 @@ kernel!(low_halves, 16, |value, seed| word(u128::from_le_bytes(value) as u64, se
 pub(crate) fn wide_decimal(value: i128, seed: u64) -> u64 {
     let bytes = value.to_be_bytes();
     let mut start = 0;
-    // A leading byte is redundant if it only repeats the sign bit behind it.
+    // A leading byte is redundant if it only repeats the sign bit after it.
     while start < 15
         && (bytes[start] == 0 && bytes[start + 1] < 0x80 || bytes[start] == 0xff && bytes[start + 1] >= 0x80)
     {

@@ -1,18 +1,17 @@
-//! Which types have a slot: those that Spark hashes, in the Arrow form whose bytes mean the same.
+//! The types with a slot: those that Spark hashes, in the Arrow form whose bytes mean the same.
 //!
-//! Refused: unsigned integers (Spark has none: the same number would hash differently after a round trip), times,
-//! durations, intervals, `date64` and timestamps in other units than microseconds (Spark's are microseconds), float16,
-//! decimals of more than 38 digits, maps and unions (Spark refuses them too), list views and run ends (no gain over
-//! their plain forms).
+//! Refused are unsigned integers (Spark has none: the same number would hash differently after a round trip), times,
+//! durations, intervals, `date64`, timestamps in other units than Spark's microseconds, float16, decimals of more than
+//! 38 digits, maps and unions (Spark refuses them too), list views and run ends (no gain over their plain forms).
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 
 use crate::error::SchemaError;
 
-/// Key columns of one topic: a chain this long is checked from a fixed array, without allocation.
+/// Key columns of one topic: a chain of this length is checked from a fixed array, without allocation.
 pub(crate) const KEY_COLUMNS_MAX: usize = 16;
 
-/// How the bytes of a fixed-width value become the bytes that are hashed.
+/// The conversion of a fixed-width value into the bytes that are hashed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Leaf {
     Int8,
@@ -24,7 +23,7 @@ pub(crate) enum Leaf {
     Decimal32,
     /// 16 bytes, of which the low 8 are hashed.
     Decimal128,
-    /// 16 bytes, hashed as the fewest big-endian bytes.
+    /// 16 bytes, hashed as the fewest big-endian bytes that hold the value.
     WideDecimal,
 }
 
@@ -56,7 +55,7 @@ pub(crate) fn leaf(data_type: &DataType) -> Option<Leaf> {
     })
 }
 
-/// Has the type a slot?
+/// True if the type has a slot.
 pub(crate) fn is_key(data_type: &DataType) -> bool {
     match data_type {
         DataType::Boolean
@@ -70,7 +69,7 @@ pub(crate) fn is_key(data_type: &DataType) -> bool {
         DataType::List(child) | DataType::LargeList(child) | DataType::FixedSizeList(child, 1..) => {
             is_key(child.data_type())
         }
-        // Without fields nothing would be hashed, and no byte would bound how often.
+        // Without fields nothing would be hashed, and no byte would bound the number of rows.
         DataType::Struct(fields) => !fields.is_empty() && fields.iter().all(|field| is_key(field.data_type())),
         DataType::Dictionary(_, values) => is_key(values),
         other => leaf(other).is_some(),

@@ -1,6 +1,6 @@
-//! Key slots: `slot = h >> 48`, where `h` starts at 42 and every key column's value is hashed with XXH64 under the
-//! seed `h`, as Spark's `xxhash64(k1, k2, ...)` does. A null leaves `h` as it is. One chain serves arrow-rs arrays and
-//! raw bodies.
+//! Key slots: `slot = h >> 48`. `h` starts at 42, and every key column's value is hashed with XXH64 under the seed `h`,
+//! as Spark's `xxhash64(k1, k2, ...)` does. A null leaves `h` unchanged. The same chain serves arrow-rs arrays and raw
+//! bodies.
 
 mod arrays;
 pub(crate) mod body;
@@ -14,11 +14,11 @@ use ringfence_wire::SLOT_SEED;
 use crate::error::SchemaError;
 use column::Column;
 
-/// Rows hashed at a time: hashes and a copy of them stay in the first-level cache.
+/// Rows hashed at a time: their hashes and a copy stay in the first-level cache.
 pub(crate) const CHUNK_ROWS: usize = 1024;
 
 /// The slot of every row of `batch` by the columns `key_columns`, in their order: shape (rows,). Without key columns
-/// every slot is that of the seed, 0.
+/// every slot is 0, the seed's.
 ///
 /// # Errors
 /// [`SchemaError::Key`] for a column that is missing or has a type without a slot.

@@ -1,4 +1,4 @@
-//! Indexes into a dictionary. The slots of nulls may hold anything.
+//! Check indexes into a dictionary. Indexes of nulls may have any value.
 
 use multiversion::multiversion;
 
@@ -19,7 +19,7 @@ pub(super) fn check(index: IndexType, values: u64, array: &Array<'_>, cursor: &m
     }
 }
 
-/// The index of `row`; a negative one has no value.
+/// The index of `row`; `None` if it is negative.
 pub(crate) fn read(bytes: &[u8], index: IndexType, row: usize) -> Option<u64> {
     let start = row * index.width;
     let raw = bytes.get(start..start + index.width)?;
@@ -30,8 +30,8 @@ pub(crate) fn read(bytes: &[u8], index: IndexType, row: usize) -> Option<u64> {
     (!index.signed || value & sign == 0).then_some(value)
 }
 
-/// Signed indexes are compared as unsigned: a negative one is then above every dictionary, which has at most 2^31
-/// values of its own type's range.
+/// Signed indexes are compared as unsigned. A negative one is then above every dictionary, which has at most 2^31
+/// values in the range of the index type.
 fn all_below(bytes: &[u8], index: IndexType, values: u64) -> bool {
     let most = |bits: u32| if index.signed { (1_u64 << (bits - 1)) - 1 } else { u64::MAX >> (64 - bits) };
     let limit = |bits: u32| values.min(most(bits).saturating_add(1));

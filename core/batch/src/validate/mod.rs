@@ -1,8 +1,8 @@
-//! Is an untrusted batch sound? Every array of the plan is held against the batch's declarations and bytes.
+//! Validate an untrusted batch: compare every array of the plan with the batch's declarations and bytes.
 //!
-//! Stricter than arrow-rs where readers differ: validity bitmaps count although no nulls are declared, buffers do not
-//! overlap, decimals keep their precision, `date64` holds whole days, times lie within the day (as
-//! `validate(full=True)` of pyarrow).
+//! The rules are stricter than those of arrow-rs where readers differ. Validity bitmaps count even if no nulls are
+//! declared, and buffers do not overlap. As in pyarrow's `validate(full=True)`, decimals keep their precision, `date64`
+//! holds whole days, and times lie within the day.
 
 mod dictionary;
 mod nested;
@@ -14,32 +14,32 @@ mod views;
 pub(crate) use dictionary::read as dictionary_index;
 
 use crate::bits;
-use crate::buffers::{Cursor, Declared};
+use crate::buffers::{ArrayNode, Cursor};
 use crate::fault::Fault;
 use crate::plan::{Kind, Node, Plan};
 
-/// What the checks of one batch share.
+/// Shared by the checks of one batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Checker<'p> {
     pub plan: &'p Plan,
-    /// Values of each dictionary of the plan, so far in this body.
+    /// Number of values of each dictionary of the plan, so far in this body.
     pub dictionary_values: &'p [Option<u64>],
 }
 
-/// How long an array must be.
+/// The required length of an array.
 #[derive(Clone, Copy)]
-pub(crate) enum Need {
+pub(crate) enum LengthRule {
     Exactly(usize),
     AtLeast(usize),
     Any,
 }
 
-/// An array that was found sound.
+/// An array that passed the check.
 #[derive(Clone, Copy)]
 pub(crate) struct Array<'a> {
     pub length: usize,
     pub nulls: usize,
-    /// The bitmap, if it has nulls.
+    /// The bitmap, if the array has nulls.
     pub validity: Option<&'a [u8]>,
     /// Index of the plan's next array.
     pub next: usize,
@@ -58,7 +58,7 @@ impl Checker<'_> {
         nodes: &[Node],
         at: usize,
         cursor: &mut Cursor<'a>,
-        need: Need,
+        need: LengthRule,
     ) -> Result<Array<'a>, Fault> {
         let declared = cursor.node()?;
         require_length(declared, need)?;
@@ -99,17 +99,17 @@ impl Checker<'_> {
     }
 }
 
-fn require_length(declared: Declared, need: Need) -> Result<(), Fault> {
+fn require_length(declared: ArrayNode, need: LengthRule) -> Result<(), Fault> {
     let (fits, need) = match need {
-        Need::Exactly(length) => (declared.length == length, length),
-        Need::AtLeast(length) => (declared.length >= length, length),
-        Need::Any => (true, 0),
+        LengthRule::Exactly(length) => (declared.length == length, length),
+        LengthRule::AtLeast(length) => (declared.length >= length, length),
+        LengthRule::Any => (true, 0),
     };
     if fits { Ok(()) } else { Err(Fault::Length { found: declared.length as i64, need: need as u64 }) }
 }
 
-/// The validity bitmap of the next array, if it has nulls; its bits and the declared count must agree.
-fn validity<'a>(declared: Declared, cursor: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Fault> {
+/// The validity bitmap of the next array, if it has nulls. Its bits must agree with the declared count.
+fn validity<'a>(declared: ArrayNode, cursor: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Fault> {
     let bitmap = cursor.buffer()?;
     if bitmap.is_empty() && declared.nulls == 0 {
         return Ok(None);
@@ -119,7 +119,7 @@ fn validity<'a>(declared: Declared, cursor: &mut Cursor<'a>) -> Result<Option<&'
     let bitmap = match bitmap.get(..need) {
         Some(bitmap) => bitmap,
         None if declared.nulls > 0 => return Err(Fault::Short { buffer, need: need as u64, have }),
-        // The rows that a needless bitmap leaves out would be null to a reader who uses it.
+        // A reader that uses this unnecessary bitmap would take the rows after its end for nulls.
         None => return Err(Fault::NullCount { declared: 0, counted: (declared.length - 8 * have) as u64 }),
     };
     let counted = declared.length - bits::count_set(bitmap, declared.length);

@@ -1,13 +1,13 @@
-//! Arrays with children. Depth is bounded by the schema (`nesting_max`), so recursion is too.
+//! Validate arrays with children. The schema bounds the depth (`nesting_max`), and with it the recursion.
 
-use super::{Array, Checker, Need, offsets};
+use super::{Array, Checker, LengthRule, offsets};
 use crate::bits;
 use crate::buffers::Cursor;
 use crate::fault::Fault;
 use crate::plan::{Kind, Node, Union};
 
 impl Checker<'_> {
-    /// Check the own buffers and the children of the array at `at`; returns the index of the plan's next array.
+    /// Check the buffers and the children of the array at `at`; returns the index of the plan's next array.
     pub(super) fn parent<'a>(
         &self,
         nodes: &[Node],
@@ -18,7 +18,7 @@ impl Checker<'_> {
         match nodes[at].kind {
             Kind::List { wide } => {
                 let offsets = offsets::take(wide, array, cursor)?;
-                let child = self.values(nodes, at + 1, cursor, Need::Any)?;
+                let child = self.values(nodes, at + 1, cursor, LengthRule::Any)?;
                 offsets.require(child.length)?;
                 Ok(child.next)
             }
@@ -27,7 +27,7 @@ impl Checker<'_> {
                 let width = if wide { 8 } else { 4 };
                 let starts = cursor.values(array.length, width)?;
                 let sizes = cursor.values(array.length, width)?;
-                let child = self.values(nodes, at + 1, cursor, Need::Any)?;
+                let child = self.values(nodes, at + 1, cursor, LengthRule::Any)?;
                 match (0..array.length).find(|row| !in_values(starts, sizes, wide, *row, child.length)) {
                     Some(row) => Err(Fault::OffsetOrder { row }),
                     None => Ok(child.next),
@@ -43,8 +43,14 @@ impl Checker<'_> {
         }
     }
 
-    /// The values of a list: no nulls unless the field is nullable.
-    fn values<'a>(&self, nodes: &[Node], at: usize, cursor: &mut Cursor<'a>, need: Need) -> Result<Array<'a>, Fault> {
+    /// The values of a list, without nulls unless the field is nullable.
+    fn values<'a>(
+        &self,
+        nodes: &[Node],
+        at: usize,
+        cursor: &mut Cursor<'a>,
+        need: LengthRule,
+    ) -> Result<Array<'a>, Fault> {
         let child = self.array(nodes, at, cursor, need)?;
         if child.nulls > 0 && !nodes[at].nullable {
             return Err(Fault::Nulls { count: child.nulls as u64 });
@@ -52,7 +58,7 @@ impl Checker<'_> {
         Ok(child)
     }
 
-    /// A field of a struct: null only where the struct is, unless it is nullable.
+    /// A field of a struct. Unless it is nullable, it may be null only where the struct is.
     fn field<'a>(
         &self,
         nodes: &[Node],
@@ -60,7 +66,7 @@ impl Checker<'_> {
         parent: &Array<'a>,
         cursor: &mut Cursor<'a>,
     ) -> Result<usize, Fault> {
-        let child = self.array(nodes, at, cursor, Need::Exactly(parent.length))?;
+        let child = self.array(nodes, at, cursor, LengthRule::Exactly(parent.length))?;
         let hidden = match (child.validity, parent.validity) {
             _ if nodes[at].nullable || child.nulls == 0 => true,
             (Some(child), Some(outer)) => bits::covers(child, outer, parent.length),
@@ -71,7 +77,7 @@ impl Checker<'_> {
 
     fn map<'a>(&self, nodes: &[Node], at: usize, array: &Array<'a>, cursor: &mut Cursor<'a>) -> Result<usize, Fault> {
         let offsets = offsets::take(false, array, cursor)?;
-        let entries = self.values(nodes, at + 1, cursor, Need::Any)?;
+        let entries = self.values(nodes, at + 1, cursor, LengthRule::Any)?;
         offsets.require(entries.length)?;
         Ok(entries.next)
     }
@@ -84,10 +90,11 @@ impl Checker<'_> {
         array: &Array<'a>,
         cursor: &mut Cursor<'a>,
     ) -> Result<usize, Fault> {
-        let child = self.array(nodes, at + 1, cursor, Need::AtLeast(array.length.saturating_mul(size)))?;
+        let child = self.array(nodes, at + 1, cursor, LengthRule::AtLeast(array.length.saturating_mul(size)))?;
         if child.nulls > 0 && !nodes[at + 1].nullable {
             let shown = |row: &usize| !child.is_valid(*row) && array.is_valid(row / size.max(1));
-            // Only bitmaps of both can hide nulls, and bound the loop: a null-typed child has a length and no bytes.
+            // Only bitmaps of both can hide nulls. They also bound the loop: a null-typed child has a length and no
+            // bytes.
             let hidden = array.validity.is_some() && child.validity.is_some();
             if !hidden || (0..array.length.saturating_mul(size)).any(|row| shown(&row)) {
                 return Err(Fault::Nulls { count: child.nulls as u64 });
@@ -107,7 +114,7 @@ impl Checker<'_> {
     ) -> Result<usize, Fault> {
         let types = cursor.values(array.length, 1)?;
         let offsets = if dense { cursor.values(array.length, 4)? } else { &[] };
-        let need = if dense { Need::Any } else { Need::Exactly(array.length) };
+        let need = if dense { LengthRule::Any } else { LengthRule::Exactly(array.length) };
         let mut lengths = [0_usize; 128];
         let mut next = at + 1;
         for length in lengths.iter_mut().take(union.children) {
@@ -121,7 +128,7 @@ impl Checker<'_> {
         if let Some(row) = types.iter().position(|id| length_of(*id).is_none()) {
             return Err(Fault::Union { row });
         }
-        // Within each child the offsets may not go back: readers of C++ refuse them.
+        // Within each child the offsets may not decrease: C++ readers refuse them.
         let mut least = [0; 128];
         for (row, offset) in offsets.as_chunks::<4>().0.iter().enumerate() {
             let length = length_of(types[row]).unwrap_or(0);
@@ -142,9 +149,9 @@ impl Checker<'_> {
         array: &Array<'a>,
         cursor: &mut Cursor<'a>,
     ) -> Result<usize, Fault> {
-        // The run ends are an array of their own; a copy of the cursor reads its values once it is found sound.
+        // The run ends are an array of their own: a copy of the cursor reads the values after the check.
         let mut again = *cursor;
-        let ends = self.array(nodes, at + 1, cursor, Need::Any)?;
+        let ends = self.array(nodes, at + 1, cursor, LengthRule::Any)?;
         if ends.nulls > 0 {
             return Err(Fault::Nulls { count: ends.nulls as u64 });
         }
@@ -161,12 +168,12 @@ impl Checker<'_> {
         if last < array.length as i64 {
             return Err(Fault::RunEnd { row: ends.length });
         }
-        let values = self.array(nodes, ends.next, cursor, Need::Exactly(ends.length))?;
+        let values = self.array(nodes, ends.next, cursor, LengthRule::Exactly(ends.length))?;
         Ok(values.next)
     }
 }
 
-/// Value `row` of signed integers of `width` bytes; behind the end: -1.
+/// Value `row` of signed integers of `width` bytes; -1 after the end.
 fn signed(bytes: &[u8], width: usize, row: usize) -> i64 {
     let Some(raw) = bytes.get(row * width..(row + 1) * width) else { return -1 };
     let negative = raw.last().is_some_and(|byte| *byte >= 0x80);
@@ -175,7 +182,7 @@ fn signed(bytes: &[u8], width: usize, row: usize) -> i64 {
     i64::from_le_bytes(word)
 }
 
-/// Do start and size of `row` lie within `values` values?
+/// True if start and size of `row` lie within `values` values.
 fn in_values(starts: &[u8], sizes: &[u8], wide: bool, row: usize, values: usize) -> bool {
     let width = if wide { 8 } else { 4 };
     let size = |bytes| usize::try_from(signed(bytes, width, row)).ok();

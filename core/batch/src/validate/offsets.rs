@@ -1,4 +1,4 @@
-//! Offsets of variable-length values: from 0 or more, ascending, and within their values.
+//! Check offsets of variable-length values: 0 or more, ascending, and within the values.
 
 use multiversion::multiversion;
 
@@ -6,7 +6,7 @@ use super::Array;
 use crate::buffers::Cursor;
 use crate::fault::Fault;
 
-/// The offsets of one array: checked to ascend, not yet against the values.
+/// The offsets of one array: known to ascend, not yet compared with the values.
 #[derive(Clone, Copy)]
 pub(super) struct Offsets<'a> {
     bytes: &'a [u8],
@@ -20,13 +20,13 @@ impl Offsets<'_> {
         read(self.bytes, self.wide, row).and_then(|offset| usize::try_from(offset).ok()).unwrap_or(self.last)
     }
 
-    /// All values must be there.
+    /// Require that all values exist.
     pub fn require(&self, have: usize) -> Result<(), Fault> {
         if self.last <= have { Ok(()) } else { Err(Fault::OffsetEnd { last: self.last as i64, have: have as u64 }) }
     }
 }
 
-/// Take the next buffer as the `length + 1` offsets of `array`; of an empty array it may be empty too.
+/// Take the next buffer as the `length + 1` offsets of `array`; for an empty array it may be empty too.
 pub(super) fn take<'a>(wide: bool, array: &Array<'_>, cursor: &mut Cursor<'a>) -> Result<Offsets<'a>, Fault> {
     let width = if wide { 8 } else { 4 };
     let need = (array.length + 1).saturating_mul(width);

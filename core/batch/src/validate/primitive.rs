@@ -1,5 +1,5 @@
-//! Values of fixed width. Most have no rule; the others are checked all at once by SIMD, and only when that fails row
-//! by row, because the slots of nulls may hold anything.
+//! Check values of fixed width. Most have no rule. The others are checked together by SIMD, and row by row only if that
+//! fails, because the slots of nulls may hold anything.
 
 use arrow::datatypes::i256;
 use multiversion::multiversion;
@@ -48,7 +48,7 @@ pub(super) fn check(bytes: &[u8], width: usize, rule: Rule, array: &Array<'_>) -
     }
 }
 
-/// All values at once, then, if one is bad, the valid ones by row.
+/// Check all values together; if one is bad, check the valid rows one by one.
 fn values<const W: usize>(
     bytes: &[u8],
     array: &Array<'_>,
@@ -65,7 +65,7 @@ fn values<const W: usize>(
     }
 }
 
-/// Values from `least` up to below `limit`.
+/// Require values of at least `least` and below `limit`.
 fn below<const W: usize>(
     bytes: &[u8],
     least: i64,
@@ -77,7 +77,7 @@ fn below<const W: usize>(
     values(bytes, array, |v| all(v, least, limit), |v| (least..limit).contains(&decode(*v)))
 }
 
-/// Is any value not a whole number of days? A division each: `date64` is rare.
+/// True if a value is not a whole number of days. It takes a division for each value; `date64` is rare.
 fn days(values: &[[u8; 8]]) -> bool {
     values.iter().any(|value| i64::from_le_bytes(*value) % DAY_MS != 0)
 }
@@ -100,7 +100,7 @@ fn within_i64(values: &[[u8; 8]], least: i64, limit: i64) -> bool {
     }) == 0
 }
 
-/// 16-byte values with `abs(value) < bound`, for a bound within 64 bits: the high half is the low half's sign.
+/// True for 16-byte values with `abs(value) < bound`, for a bound of 64 bits: the high half is the low half's sign.
 #[multiversion(targets("x86_64+avx512f+avx512bw+avx512dq+avx512vl", "x86_64+avx2", "aarch64+neon"))]
 fn within_i128_low(values: &[[u8; 16]], bound: i64) -> bool {
     values.iter().fold(0_u64, |bad, value| {

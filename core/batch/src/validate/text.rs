@@ -1,5 +1,5 @@
-//! Strings and binaries with offsets. The bytes of all rows are one run, so UTF-8 is checked once over the run; then
-//! no offset may cut a character. Bytes of null rows count too, as in arrow-rs.
+//! Check strings and binaries with offsets. The bytes of all rows are one run, so UTF-8 is checked once over the run.
+//! After that, no offset may split a character. Bytes of null rows count too, as in arrow-rs.
 
 use multiversion::multiversion;
 
@@ -8,7 +8,7 @@ use super::offsets::{self, Offsets};
 use crate::buffers::Cursor;
 use crate::fault::Fault;
 
-/// Bytes looked at between two early exits: half of a first-level cache.
+/// Bytes checked between two early exits: half of a first-level cache.
 const ASCII_BLOCK: usize = 16 << 10;
 
 pub(super) fn check(wide: bool, utf8: bool, array: &Array<'_>, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
@@ -19,7 +19,7 @@ pub(super) fn check(wide: bool, utf8: bool, array: &Array<'_>, cursor: &mut Curs
         return Ok(());
     }
     let text = values.get(offsets.first..offsets.last).unwrap_or_default();
-    // ASCII is UTF-8 wherever it is cut.
+    // ASCII is UTF-8 at every offset.
     if is_ascii(text) {
         return Ok(());
     }
@@ -32,7 +32,7 @@ pub(super) fn check(wide: bool, utf8: bool, array: &Array<'_>, cursor: &mut Curs
     }
 }
 
-/// Does `offset` lie within a character? The end of the values does not.
+/// True if `offset` splits a character; the end of the values does not.
 fn cuts(values: &[u8], offset: usize) -> bool {
     values.get(offset).is_some_and(|byte| byte & 0xc0 == 0x80)
 }

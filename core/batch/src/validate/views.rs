@@ -1,5 +1,5 @@
-//! Views: 16 bytes a row. Up to 12 bytes stand in the view, zero-padded; longer values in one of the data buffers,
-//! with their first 4 bytes repeated in the view. Views of null rows count too, as in arrow-rs.
+//! Check views, which have 16 bytes a row. Up to 12 bytes are in the view, zero-padded. Longer values are in a data
+//! buffer, with their first 4 bytes repeated in the view. Views of null rows count too, as in arrow-rs.
 
 use ringfence_wire::MESSAGE_BYTES_MAX;
 
@@ -7,17 +7,17 @@ use super::{Array, text};
 use crate::buffers::Cursor;
 use crate::fault::Fault;
 
-/// Data buffers that are looked up without walking the list again.
-const NEAR: usize = 8;
+/// Data buffers that are found without walking the list again.
+const CACHED_BUFFERS: usize = 8;
 
-/// Bytes of one column that are looked at value by value. Views may overlap, so a small body could ask for any amount
-/// of work.
-const LOOKED_AT_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
+/// Bytes of one column that are checked value by value. Views may overlap, so a small body could otherwise require any
+/// amount of work.
+const CHECKED_BYTES_MAX: usize = 4 * MESSAGE_BYTES_MAX;
 
-/// The data buffers of one column, in order. Most columns have a few; further ones are found by walking a copy of the
-/// cursor.
+/// The data buffers of one column, in order. Most columns have a few; a walk with a copy of the cursor finds the
+/// others.
 struct Data<'a> {
-    near: [&'a [u8]; NEAR],
+    cached: [&'a [u8]; CACHED_BUFFERS],
     count: usize,
     start: Cursor<'a>,
 }
@@ -25,19 +25,19 @@ struct Data<'a> {
 impl<'a> Data<'a> {
     fn take(count: usize, cursor: &mut Cursor<'a>) -> Result<Self, Fault> {
         let start = *cursor;
-        let mut near = [&[][..]; NEAR];
+        let mut cached = [&[][..]; CACHED_BUFFERS];
         for index in 0..count {
             let buffer = cursor.buffer()?;
-            if let Some(place) = near.get_mut(index) {
+            if let Some(place) = cached.get_mut(index) {
                 *place = buffer;
             }
         }
-        Ok(Self { near, count, start })
+        Ok(Self { cached, count, start })
     }
 
     fn get(&self, index: usize) -> Option<&'a [u8]> {
-        if index < NEAR {
-            return (index < self.count).then(|| self.near[index]);
+        if index < CACHED_BUFFERS {
+            return (index < self.count).then(|| self.cached[index]);
         }
         if index >= self.count {
             return None;
@@ -52,28 +52,29 @@ impl<'a> Data<'a> {
     }
 }
 
-/// What is known of the data buffers as a whole, so that most views need no look at their bytes.
+/// The check that each value needs, given all data buffers.
 #[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// Nothing to ask: binary, or ASCII, which is UTF-8 wherever it is cut.
-    Sound,
-    /// UTF-8 each: a value only must not cut a character.
-    Utf8,
-    Nothing,
+enum TextCheck {
+    /// None: binary, or ASCII, which is UTF-8 at every offset.
+    None,
+    /// All buffers are UTF-8: a value must only not split a character.
+    Boundaries,
+    /// Each value is checked.
+    Values,
 }
 
 pub(super) fn check(utf8: bool, array: &Array<'_>, cursor: &mut Cursor<'_>) -> Result<(), Fault> {
     let views = cursor.values(array.length, 16)?;
     let count = cursor.variadic()?;
     let data = Data::take(count, cursor)?;
-    let known = if !utf8 || data.all(text::is_ascii) {
-        Known::Sound
+    let text_check = if !utf8 || data.all(text::is_ascii) {
+        TextCheck::None
     } else if data.all(|bytes| simdutf8::basic::from_utf8(bytes).is_ok()) {
-        Known::Utf8
+        TextCheck::Boundaries
     } else {
-        Known::Nothing
+        TextCheck::Values
     };
-    let mut looked_at = 0;
+    let mut checked_bytes = 0;
     for (row, view) in views.as_chunks::<16>().0.iter().enumerate() {
         let length = u32::from_le_bytes([view[0], view[1], view[2], view[3]]) as usize;
         if length <= 12 {
@@ -87,13 +88,13 @@ pub(super) fn check(utf8: bool, array: &Array<'_>, cursor: &mut Cursor<'_>) -> R
         }
         let (value, behind) = long(view, length, &data).ok_or(Fault::View { row })?;
         let cut = |bytes: &[u8]| bytes.first().is_some_and(|byte| byte & 0xc0 == 0x80);
-        let sound = match known {
-            Known::Sound => true,
-            Known::Utf8 => !cut(value) && !cut(behind),
-            Known::Nothing => {
-                looked_at += length;
-                if looked_at > LOOKED_AT_BYTES_MAX {
-                    return Err(Fault::ViewBytes { limit: LOOKED_AT_BYTES_MAX });
+        let sound = match text_check {
+            TextCheck::None => true,
+            TextCheck::Boundaries => !cut(value) && !cut(behind),
+            TextCheck::Values => {
+                checked_bytes += length;
+                if checked_bytes > CHECKED_BYTES_MAX {
+                    return Err(Fault::ViewBytes { limit: CHECKED_BYTES_MAX });
                 }
                 simdutf8::basic::from_utf8(value).is_ok()
             }
@@ -105,7 +106,7 @@ pub(super) fn check(utf8: bool, array: &Array<'_>, cursor: &mut Cursor<'_>) -> R
     Ok(())
 }
 
-/// The bytes of a long value, and those behind it in its buffer.
+/// The bytes of a long value, and the bytes after it in its buffer.
 fn long<'a>(view: &[u8; 16], length: usize, data: &Data<'a>) -> Option<(&'a [u8], &'a [u8])> {
     let word = |at: usize| i32::from_le_bytes([view[at], view[at + 1], view[at + 2], view[at + 3]]);
     // Lengths, indexes and offsets are int32 in the format: a negative one is out of range, not large.

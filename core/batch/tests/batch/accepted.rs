@@ -1,4 +1,4 @@
-//! What arrow-rs and the encoder write is taken, plain, compressed, with nulls, nested.
+//! The check accepts what arrow-rs and the encoder write: plain, compressed, with nulls, nested.
 
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::IpcWriteOptions;

@@ -1,4 +1,4 @@
-//! What the encoder writes is taken by the check, and arrow-rs reads exactly the chosen rows.
+//! The check accepts what the encoder writes, and arrow-rs reads exactly the selected rows.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use arrow::array::{Array, ArrayRef, Int32Array, RecordBatchOptions, StringArray,
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::record_batch::RecordBatch;
-use ringfence_batch::{EncodeError, Encoder, Gathered, SchemaPlan, schema_message};
+use ringfence_batch::{EncodeError, Encoder, SchemaPlan, SizedMessages, schema_message};
 
 use crate::samples::{Random, array, types};
 use crate::stream::{arrow_rs, batch_of};
@@ -23,8 +23,8 @@ fn order(random: &mut Random, rows: usize, partitions: usize) -> (Vec<u32>, Vec<
     (order, bounds)
 }
 
-fn message(gathered: &Gathered<'_>, partition: usize) -> Vec<u8> {
-    // Memory with other content: every byte must be written.
+fn message(gathered: &SizedMessages<'_>, partition: usize) -> Vec<u8> {
+    // Memory with other contents: every byte must be written.
     let mut out = vec![0xa5; gathered.bytes(partition)];
     gathered.write(partition, &mut out).unwrap();
     out

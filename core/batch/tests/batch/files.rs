@@ -35,8 +35,8 @@ fn declared(message: &[u8]) -> Option<u32> {
     u32::try_from(batch.length()).ok()
 }
 
-/// The messages of a stream in today's framing and version, so that old inputs get behind the first look at them: with
-/// a marker, metadata padded to 8, V5.
+/// The messages of a stream in today's framing and version, so that old inputs pass the first check: with a marker,
+/// metadata padded to 8, V5.
 fn modern(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     let mut rest = stream;
@@ -117,7 +117,7 @@ fn read(path: &Path) -> Result<Vec<RecordBatch>, String> {
     caught(read).unwrap_or_else(|| Err("panicked".to_owned()))
 }
 
-/// What becomes of one golden stream: "taken", or the first reason why not.
+/// The result of one golden stream: "taken", or the first reason of the refusal.
 fn verdict(path: &Path) -> String {
     let batches = match read(path) {
         Ok(batches) => batches,

@@ -1,7 +1,7 @@
-//! Seeded damage to valid bodies: the check never panics, and its verdict is arrow-rs's.
+//! Seeded damage to valid bodies: the check never panics, and its verdict is that of arrow-rs.
 //!
 //! Where the two differ on purpose, the check is stricter, for the reasons in [`stricter`]. It is never laxer: what it
-//! takes, arrow-rs reads and validates fully.
+//! accepts, arrow-rs reads and validates fully.
 
 use arrow::ipc::writer::IpcWriteOptions;
 use arrow::ipc::{CompressionType, root_as_message};
@@ -10,32 +10,31 @@ use ringfence_batch::{BodyError, Fault, SchemaPlan};
 use crate::samples::{Random, array, types};
 use crate::stream::{arrow_rs, batch_of, messages, written};
 
-/// Faults of bodies that arrow-rs may well take, and why they are refused.
+/// Faults of bodies that arrow-rs may accept, with the reasons for refusing them.
 fn stricter(error: &BodyError) -> bool {
     match error.fault {
-        // Values that their types do not allow: `validate(full=True)` of pyarrow refuses them too, arrow-rs does not
-        // look.
+        // Values outside their types: pyarrow's `validate(full=True)` refuses them too, arrow-rs does not check them.
         Fault::Value { .. }
         // arrow-rs ignores a bitmap if no nulls are declared, and corrects some counts; another reader may use the
         // bitmap.
         | Fault::NullCount { .. }
-        // Overlapping or unaligned buffers: no writer makes them, and they let few bytes stand for many.
+        // Overlapping or unaligned buffers: no writer makes them, and few bytes could stand for many.
         | Fault::Range { .. }
-        // Nulls in fields that are not nullable: arrow-rs looks at fewer places.
+        // Nulls in fields that are not nullable: arrow-rs checks fewer places.
         | Fault::Nulls { .. }
-        // More arrays, buffers or counts than the schema needs, bytes behind the batch, dictionaries of another length
+        // More arrays, buffers or counts than the schema needs, bytes after the batch, dictionaries of another length
         // than declared.
         | Fault::Count { .. }
         | Fault::Length { .. }
         | Fault::Trailing { .. }
-        // A flatbuffer that arrow-rs takes and Arrow C++ does not (`tests/arrow/test_altered.py`).
+        // A flatbuffer that arrow-rs accepts and Arrow C++ does not (`tests/arrow/test_altered.py`).
         | Fault::Metadata { .. }
-        // Offsets of a dense union that go back within a child: readers of C++ refuse them.
+        // Offsets of a dense union that decrease within a child: C++ readers refuse them.
         | Fault::Union { .. }
         // V5 only, metadata of whole words.
         | Fault::Version { .. }
         | Fault::MetadataBytes { .. }
-        // arrow-rs panics on some of these and does not look at others.
+        // arrow-rs panics on some of these and does not check others.
         | Fault::Partial { .. } => true,
         _ => false,
     }
@@ -49,7 +48,7 @@ struct Tally {
     taken: usize,
     refused: usize,
     stricter: usize,
-    /// Refusals of what arrow-rs takes, for no reason in [`stricter`].
+    /// Refusals of bodies that arrow-rs accepts, for no reason in [`stricter`].
     unexplained: Vec<String>,
 }
 
@@ -84,7 +83,7 @@ fn damage(random: &mut Random, body: &mut Vec<u8>) {
     }
 }
 
-/// Does a message of the body claim to be compressed? Damage to the metadata of a plain one can make it so.
+/// True if a message of the body declares compression. Damage to the metadata of a plain one can cause it.
 fn compressed(body: &[u8]) -> bool {
     messages(body).into_iter().any(|message| {
         let metadata = u32::from_le_bytes([message[4], message[5], message[6], message[7]]) as usize;
@@ -110,12 +109,12 @@ fn mutate(rounds: u64, codec: Option<CompressionType>, nullable: bool) -> Tally 
             if let Some(keyed) = &keyed {
                 let (low, high) =
                     (keyed.check(&body, 23, Some(0..=LOW_HALF)), keyed.check(&body, 23, Some(LOW_HALF + 1..=u16::MAX)));
-                // Damage hides no row from the test of slots: of two halves at most one can hold 23 rows.
+                // Damage hides no row from the check of slots: of two halves at most one can hold 23 rows.
                 assert!(low.is_err() || high.is_err(), "{data_type} round {round}: in both halves");
                 assert!(ours.is_ok() || low.is_err() && high.is_err(), "{data_type} round {round}");
             }
-            // arrow-rs reserves what a body declares, and running out of memory aborts the process: it is asked only
-            // where the declared lengths are known to be small.
+            // arrow-rs allocates what a body declares, and running out of memory aborts the process: ask it only if the
+            // declared lengths are known to be small.
             let askable = match &ours {
                 Ok(()) => true,
                 Err(error) => {
@@ -152,7 +151,7 @@ fn the_verdict_on_damaged_bodies_is_that_of_arrow_rs() {
         let tally = mutate(300, None, nullable);
         println!("plain, nullable {nullable}: {tally:?}");
         assert_eq!(tally.unexplained, [""; 0], "arrow-rs takes these");
-        // The damage must reach both verdicts, or the test says nothing.
+        // The damage must lead to both verdicts, or the test proves nothing.
         assert!(tally.taken > 1000 && tally.refused > 1000, "{tally:?}");
     }
 }

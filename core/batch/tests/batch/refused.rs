@@ -1,4 +1,4 @@
-//! Each thing that can be wrong with a body, made on purpose, with the fault that names it.
+//! Every fault of a body, made on purpose, with the error that names it.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn a_body_of_another_schema_is_refused() {
 fn values_outside_their_type_are_refused_and_null_slots_are_not_looked_at() {
     let decimal = |values: Vec<i128>, precision: u8, nulls: Option<NullBuffer>| -> ArrayRef {
         let data = Decimal128Array::new(values.into(), nulls).with_precision_and_scale(38, 2).unwrap();
-        // A narrower precision over the same values: arrow-rs does not look.
+        // A narrower precision over the same values: arrow-rs does not check it.
         Arc::new(Decimal128Array::from(
             data.into_data().into_builder().data_type(DataType::Decimal128(precision, 2)).build().unwrap(),
         ))
@@ -93,7 +93,7 @@ fn values_outside_their_type_are_refused_and_null_slots_are_not_looked_at() {
 
 #[test]
 fn a_compressed_body_cannot_grow_beyond_a_message() {
-    // 80 MiB of zeros: small compressed, above the limit of one message inflated.
+    // 80 MiB of zeros: small compressed, above the limit of one message after decompression.
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 10 << 20]));
     for codec in [CompressionType::ZSTD, CompressionType::LZ4_FRAME] {
         let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
@@ -133,7 +133,7 @@ fn a_buffer_that_inflates_to_nothing_is_a_whole_frame_as_every_reader_would_have
         let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
         let (schema, body) = written(&batch_of("c", &empty, false), options);
         assert_eq!(check(&schema, &body, 5), Ok(()));
-        // Its declared length of 0 alone, which Arrow C++ takes of ZSTD only; then with bytes that are no frame.
+        // The declared length of 0 alone, which Arrow C++ accepts for ZSTD only; then with bytes that are no frame.
         match check(&schema, &with_last_buffer(&body, 8), 5) {
             Ok(()) => assert_eq!(codec, CompressionType::ZSTD),
             Err(error) => {

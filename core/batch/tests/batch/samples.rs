@@ -161,7 +161,7 @@ pub fn array(random: &mut Random, data_type: &DataType, rows: usize, nullable: b
 
 fn word(random: &mut Random) -> String {
     const PARTS: [&str; 6] = ["a", "packages ", "é", "über", "日本", "the furiously even deposits"];
-    // Mostly ASCII, sometimes not, so that both ways of the UTF-8 check are taken.
+    // Mostly ASCII, sometimes not, so that both paths of the UTF-8 check run.
     (0..random.below(4)).map(|_| PARTS[random.below(PARTS.len())]).collect()
 }
 
@@ -203,7 +203,7 @@ fn fixed_values(random: &mut Random, data_type: &DataType, rows: usize) -> Buffe
         if let T::FixedSizeBinary(width) = data_type { *width as usize } else { data_type.primitive_width().unwrap() };
     let mut bytes = Vec::with_capacity(rows * width);
     for _ in 0..rows {
-        // Decimals, days and times stay within their types; everything else may be any bits.
+        // Decimals, days and times stay within their types; everything else may have any bits.
         let small = (random.next() % 80_000) as i64;
         let value: i64 = match data_type {
             T::Date64 => (small - 40_000) * 86_400_000,

@@ -1,4 +1,4 @@
-//! Which schemas a topic may have, and which may follow which.
+//! The schemas that a topic may have, and the order in which they may follow each other.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Values that rows share: dictionaries with deltas, views over one buffer. Slots are by value, and a small body asks
-//! for little work.
+//! Values shared by rows: dictionaries with deltas, views over one buffer. Slots are computed by value, and a small
+//! body may cause only little work.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn dictionaries_come_once_and_complete() {
 
 #[test]
 fn rows_that_share_one_long_key_are_not_hashed_without_end() {
-    // 1 MiB of value, 4096 rows of it: 4 GiB of hashing out of a body of about 1 MiB.
+    // 1 MiB of value in 4096 rows: 4 GiB of hashing from a body of about 1 MiB.
     let long = "k".repeat(1 << 20);
     let shared = dictionary(&[0; 4096], &[&long]);
     let views = StringViewArray::new(
@@ -116,8 +116,7 @@ fn views_over_one_buffer_are_looked_at_once() {
     let strings: ArrayRef = Arc::new(binary.as_binary_view().clone().to_string_view().unwrap());
     let (schema, body) = written(&batch_of("v", &strings, false), IpcWriteOptions::default());
     assert_eq!(SchemaPlan::new(&schema, &[]).unwrap().check(&body, 4096, None), Ok(()));
-    // One bad byte behind all values: the buffer is no longer UTF-8 as a whole, and every value would have to be
-    // looked at.
+    // One bad byte after all values: the buffer is no longer UTF-8 as a whole, so every value would have to be checked.
     let (_, body) = written(
         &batch_of("v", &equal_views([text.as_slice(), &[0xff; 8]].concat(), 4096), false),
         IpcWriteOptions::default(),

@@ -1,4 +1,4 @@
-//! What a slice costs, and what it leaves behind.
+//! The cost of a slice, and the bytes that it leaves out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn strings(rows: usize) -> ArrayRef {
     Arc::new(StringArray::from_iter_values((0..rows).map(|row| format!("a value {row}"))))
 }
 
-/// Columns of which a slice carries children of 200,000 rows or more, and what a topic has them as.
+/// Columns whose slices carry children of 200,000 rows or more, and their types in the topic.
 fn columns() -> Vec<(ArrayRef, DataType)> {
     use DataType as T;
     let field = |name: &str, data_type, nullable| Arc::new(Field::new(name, data_type, nullable));
@@ -76,7 +76,7 @@ fn a_slice_costs_what_its_rows_cost_however_large_the_column_is() {
             let indexes = Int32Array::from_iter_values(0..i32::try_from(ROWS).unwrap());
             alone = Arc::new(DictionaryArray::new(indexes, dictionary.values().slice(WHOLE - ROWS, ROWS)));
         }
-        // Looked at as a whole, children cost 900 times as much and more, the dictionary 260 times.
+        // Checked as a whole, children cost 900 times as much and more, the dictionary 260 times.
         let ((of_slice, bytes), (of_rows, need)) = (cost(&encoder, &slice), cost(&encoder, &alone));
         let context = format!("{} to {to}: {of_slice:?}, its rows alone {of_rows:?}", column.data_type());
         assert!(of_slice < 20 * of_rows, "{context}");

@@ -1,4 +1,4 @@
-//! Streams, their messages, and what arrow-rs says of them.
+//! Streams, their messages, and arrow-rs's verdict on them.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -49,7 +49,7 @@ pub fn written(batch: &RecordBatch, options: IpcWriteOptions) -> (Vec<u8>, Vec<u
     (messages[0].to_vec(), messages[1..].concat())
 }
 
-/// What arrow-rs reads of `body`: exactly one batch that passes its full validation. A panic counts as a refusal.
+/// The batch that arrow-rs reads from `body`: exactly one that passes full validation. A panic counts as a refusal.
 pub fn arrow_rs(schema: &[u8], body: &[u8]) -> Result<RecordBatch, String> {
     let mut stream = [schema, body].concat();
     stream.extend_from_slice(&[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]);

@@ -111,7 +111,7 @@ fn other_forms(column: &ArrayRef) -> Vec<ArrayRef> {
         _ => vec![],
     };
     let mut forms: Vec<_> = targets.iter().map(|target| cast(column, target).unwrap()).collect();
-    // Behind two other rows, sliced off again.
+    // After two other rows, which a slice removes.
     let padding = new_null_array(column.data_type(), 2);
     let long = arrow::compute::concat(&[padding.as_ref(), column.as_ref(), padding.as_ref()]).unwrap();
     forms.push(long.slice(2, 1));

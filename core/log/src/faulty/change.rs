@@ -1,4 +1,4 @@
-//! What was done to a file and is not synced yet.
+//! Changes of a file that are not synced yet.
 
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -8,12 +8,12 @@ pub enum Change {
 }
 
 impl Change {
-    /// Where it writes, if it does.
+    /// Position of a write.
     pub fn position(&self) -> Option<usize> {
         if let Self::Write { position, .. } = self { Some(*position) } else { None }
     }
 
-    /// True if the byte at `position` is not what it was before.
+    /// True if the change covers the byte at `position`.
     pub fn covers(&self, position: usize) -> bool {
         match self {
             Self::Write { position: from, bytes } => (*from..from + bytes.len()).contains(&position),

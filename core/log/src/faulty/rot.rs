@@ -1,26 +1,26 @@
-//! Bit rot at a place that the seed chooses.
+//! Bit rot at a seeded random place.
 
-use super::{Faulty, State};
+use super::{FaultyDisk, State};
 
-/// One stored byte that is not any more what was written.
+/// A stored byte that differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rot {
+pub struct BitRot {
     pub file: String,
     pub position: u64,
     /// Bits that were flipped.
     pub mask: u8,
 }
 
-/// Draws before giving up on a file whose bytes are mostly on their way: a rare case, and the next call tries again.
+/// Tries in a file whose bytes are mostly pending. Failing is rare, and the next call tries again.
 const DRAWS_MAX: usize = 16;
 
-impl Faulty {
-    /// Flip a bit of one synced byte in a file that `is_wanted`. Never in what the last sync of the file covered: rot
-    /// there looks like a torn write, and no log can tell the two apart. `None` if there is no such byte.
+impl FaultyDisk {
+    /// Flip a bit of one synced byte in a file that `is_wanted`. Bytes of the file's last sync are left out: rot there
+    /// looks like a torn write, and no log can tell the two apart. `None` if there is no such byte.
     ///
     /// # Panics
     /// Never: names lead to files.
-    pub fn rot(&self, is_wanted: impl Fn(&str) -> bool) -> Option<Rot> {
+    pub fn rot(&self, is_wanted: impl Fn(&str) -> bool) -> Option<BitRot> {
         let state = &mut *self.state();
         let filled = |inode: &u64| {
             state.inodes.get(inode).map_or(0, |file| file.proved.min(file.live.len()).min(file.durable.len()) as u64)
@@ -46,7 +46,7 @@ impl Faulty {
             }
             file.live[position] ^= mask;
             file.durable[position] ^= mask;
-            return Some(Rot { file: name.clone(), position: position as u64, mask });
+            return Some(BitRot { file: name.clone(), position: position as u64, mask });
         }
         None
     }

@@ -1,13 +1,13 @@
-//! A small node's share of the log: one engine step after the other, without threads.
+//! A small node's part of the log: one engine step after another, without threads.
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
 
 use ringfence_buffer::{Pool, Touch};
-use ringfence_log::faulty::Seeded;
+use ringfence_log::faulty::SeededRandom;
 use ringfence_log::{
-    Body, From, Identity, Options, PartitionHead, PartitionLog, Placed, Progress, ReadDone, ReadPlan, Reader,
-    RecoverError, Recovered, Refusal, Shard, Storage, StoreLock, Visitor, Writer, log_format_of, recover,
+    Body, Identity, LogEnd, Options, PartitionLog, Placement, ReadDone, ReadFrom, ReadPlan, Reader, RecoverError,
+    Recovered, Refusal, Shard, ShardProgress, Storage, StoreLock, Visitor, Writer, log_format_of, recover,
 };
 use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_of};
 
@@ -30,7 +30,7 @@ fn rows_header(log: &PartitionLog, rows: u32, time_ms: u64, body: &[u8]) -> Reco
     RecordHeader {
         kind: RecordKind::Rows as u8,
         rows,
-        owner_epoch: log.fence().max(log.head().owner_epoch),
+        owner_epoch: log.fence().max(log.end().owner_epoch),
         time_ms,
         body_bytes: u32::try_from(body.len()).unwrap(),
         body_crc: crc_of(body),
@@ -47,16 +47,16 @@ pub type Key = (u64, u64);
 /// Header and body of a record.
 pub type Record = (RecordHeader, Vec<u8>);
 
-/// What recovery told of each partition.
+/// The records that recovery reported for each partition.
 #[derive(Default)]
 pub struct Told {
-    pub states: Vec<(Key, Vec<u8>)>,
+    pub state_records: Vec<(Key, Vec<u8>)>,
     pub records: BTreeMap<Key, Vec<Record>>,
 }
 
 impl Visitor for Told {
     fn state(&mut self, topic: u64, partition: u64, blob: &[u8]) {
-        self.states.push(((topic, partition), blob.to_vec()));
+        self.state_records.push(((topic, partition), blob.to_vec()));
     }
     fn record(&mut self, header: &RecordHeader, bytes: &[u8]) {
         self.records.entry((header.topic, header.partition)).or_default().push((*header, bytes.to_vec()));
@@ -113,11 +113,11 @@ impl<S: Storage> Store<S> {
     }
 
     /// Append rows; `content` names the body.
-    pub fn append(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Result<Placed, Refusal> {
+    pub fn append(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Result<Placement, Refusal> {
         let shard = self.shard_of(partition);
         let log = self.logs.entry((topic, partition)).or_insert_with(|| PartitionLog::new(topic, partition));
         let header = rows_header(log, rows, self.now_ms, body);
-        // Every third body comes in a block of its own, as the transport receives it.
+        // Every third body has a block of its own, as the transport receives it.
         if body.len().is_multiple_of(3) {
             let mut block = self.pool.take(RECORD_HEADER_BYTES + body.len()).expect("the pool is large enough");
             block[RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + body.len()].copy_from_slice(body);
@@ -133,19 +133,25 @@ impl<S: Storage> Store<S> {
         }
     }
 
-    /// A record that comes numbered, from another replica: behind an anchor nobody here can check its chain.
-    pub fn append_numbered(&mut self, topic: u64, partition: u64, body: &[u8], chain: u64) -> Result<Placed, Refusal> {
+    /// A record that another replica has numbered: after a bootstrap this store cannot check its chain.
+    pub fn append_numbered(
+        &mut self,
+        topic: u64,
+        partition: u64,
+        body: &[u8],
+        chain: u64,
+    ) -> Result<Placement, Refusal> {
         let shard = self.shard_of(partition);
         let log = self.logs.get_mut(&(topic, partition)).expect("it begins at an anchor");
         let mut header = rows_header(log, 2, self.now_ms, body);
-        log.head().stamp(&mut header);
+        log.end().stamp(&mut header);
         header.chain = chain;
         let body = Body::Copy(&[body]);
         self.shards[shard].append_numbered(&mut self.pool, log, header, body).map_err(|refused| refused.refusal)
     }
 
     /// Append, writing when the groups are full.
-    pub fn put(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Placed {
+    pub fn put(&mut self, topic: u64, partition: u64, rows: u32, body: &[u8]) -> Placement {
         loop {
             match self.append(topic, partition, rows, body) {
                 Ok(placed) => return placed,
@@ -158,7 +164,7 @@ impl<S: Storage> Store<S> {
     }
 
     /// One job of one shard, if there is one.
-    pub fn write_one(&mut self, shard: usize) -> Option<Progress> {
+    pub fn write_one(&mut self, shard: usize) -> Option<ShardProgress> {
         let job = self.shards[shard].take_job(self.now_ms)?;
         let done = self.writers[shard].perform(job);
         let progress = self.shards[shard].on_done(done, self.now_ms);
@@ -173,7 +179,7 @@ impl<S: Storage> Store<S> {
         }
     }
 
-    /// Write, then let the idle time pass: the last groups are proved.
+    /// Write, then let the idle time pass, so that the last groups are proved.
     pub fn settle(&mut self) {
         self.flush();
         self.now_ms += 11;
@@ -192,7 +198,7 @@ impl<S: Storage> Store<S> {
         for key in &owing {
             let shard = self.shard_of(key.1);
             let log = self.logs.get_mut(key).unwrap();
-            let blob = format!("blob of {key:?} at {}", log.head().next_record);
+            let blob = format!("blob of {key:?} at {}", log.end().next_record);
             while let Err(refusal) = self.shards[shard].append_state(&mut self.pool, log, blob.as_bytes()) {
                 assert_eq!(refusal, Refusal::Busy);
                 let job = self.shards[shard].take_job(self.now_ms).expect("busy, so there is work");
@@ -204,7 +210,7 @@ impl<S: Storage> Store<S> {
         owing.len()
     }
 
-    pub fn plan(&self, topic: u64, partition: u64, from: From) -> ReadPlan {
+    pub fn plan(&self, topic: u64, partition: u64, from: ReadFrom) -> ReadPlan {
         let log = &self.logs[&(topic, partition)];
         log.plan(from, log.end_offset(), 1 << 20, 0).unwrap_or_else(|error| panic!("no plan from {from:?}: {error:?}"))
     }
@@ -216,7 +222,7 @@ impl<S: Storage> Store<S> {
         let (mut offset, mut records) = (from, Vec::new());
         let log = &self.logs[&(topic, partition)];
         while offset < log.end_offset() {
-            let plan = log.plan(From::Offset(offset), log.end_offset(), bytes_max, 0);
+            let plan = log.plan(ReadFrom::Offset(offset), log.end_offset(), bytes_max, 0);
             let plan = plan.unwrap_or_else(|error| panic!("no plan from {offset}: {error:?}"));
             let done =
                 reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
@@ -233,7 +239,7 @@ impl<S: Storage> Store<S> {
         let mut block = self.pool.take(1 << 20).expect("the pool is large enough");
         let (mut offset, mut records) = (from, Vec::new());
         while offset < until {
-            let plan = self.logs[&(topic, partition)].plan(From::Offset(offset), until, 1 << 20, 0).unwrap();
+            let plan = self.logs[&(topic, partition)].plan(ReadFrom::Offset(offset), until, 1 << 20, 0).unwrap();
             let done =
                 reader.read(&plan, &mut block).unwrap_or_else(|error| panic!("reading from {offset}: {error:?}"));
             records.extend(split(&block, &done));
@@ -242,8 +248,8 @@ impl<S: Storage> Store<S> {
         records
     }
 
-    pub fn crash_heads(&self) -> BTreeMap<(u64, u64), PartitionHead> {
-        self.logs.iter().map(|(key, log)| (*key, *log.head())).collect()
+    pub fn crash_heads(&self) -> BTreeMap<(u64, u64), LogEnd> {
+        self.logs.iter().map(|(key, log)| (*key, *log.end())).collect()
     }
 }
 
@@ -262,15 +268,15 @@ pub fn split(block: &[u8], done: &ReadDone) -> Vec<Record> {
     records
 }
 
-/// A body of some length that no other record has.
-pub fn body(random: &mut Seeded, bytes_max: u64) -> Vec<u8> {
+/// A random body that no other record has.
+pub fn body(random: &mut SeededRandom, bytes_max: u64) -> Vec<u8> {
     let length = 1 + random.below(bytes_max);
     let seed = random.next().to_le_bytes();
     (0..length).map(|index| seed[usize::try_from(index % 8).unwrap()] ^ index.to_le_bytes()[0]).collect()
 }
 
 /// Put another record header at `position` of a segment, sealed.
-pub fn write_header(storage: &ringfence_log::faulty::Faulty, name: &str, position: u64, header: &RecordHeader) {
+pub fn write_header(storage: &ringfence_log::faulty::FaultyDisk, name: &str, position: u64, header: &RecordHeader) {
     let from = usize::try_from(position).unwrap();
     let before = storage.content(name).expect("a file of that name")[from..from + RecordHeader::SIZE].to_vec();
     for (at, (old, new)) in before.iter().zip(&header.seal()).enumerate() {
@@ -279,7 +285,7 @@ pub fn write_header(storage: &ringfence_log::faulty::Faulty, name: &str, positio
 }
 
 /// Rewrite a segment's header as a newer program would have written it.
-pub fn make_newer(storage: &ringfence_log::faulty::Faulty, name: &str) {
+pub fn make_newer(storage: &ringfence_log::faulty::FaultyDisk, name: &str) {
     let block = storage.content(name).expect("a file of that name")[..4096].to_vec();
     let mut newer = block.clone();
     newer[8] += 1;

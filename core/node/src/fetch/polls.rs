@@ -1,7 +1,7 @@
 //! Long polls: fetches that wait for rows until the mark of their partition moves, it has another owner, or their
 //! deadline is over.
 
-use ringfence_log::From;
+use ringfence_log::ReadFrom;
 use ringfence_transport::Connection;
 use ringfence_wire::{RedirectReason, RequestHeader};
 
@@ -23,7 +23,7 @@ impl Engine {
             let stop = Stop::Redirect(RedirectReason::NotOwner);
             return self.answer_stop(fetch.connection, &fetch.header, stop, effects);
         }
-        if matches!(fetch.from, From::Time(_)) {
+        if matches!(fetch.from, ReadFrom::Time(_)) {
             // The answer is where the log ends.
             return self.confirm(fetch.at, Asked::Empty(Box::new(fetch)), now, effects);
         }
@@ -42,7 +42,7 @@ impl Engine {
         let partition = &self.partitions[at];
         let log = &partition.log;
         let entry = self.tables.get(log.topic).and_then(|table| table.of_partition(log.partition));
-        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.head().owner_epoch)
+        entry.is_some_and(|entry| entry.owner != self.settings.node && entry.epoch > log.end().owner_epoch)
     }
 
     /// A new table names owners: who waits here for rows that come to another node is told so at once.
@@ -52,7 +52,7 @@ impl Engine {
         let mut tickets = Vec::new();
         for partition in self.partitions.of_topic(topic) {
             let entry = table.of_partition(partition.log.partition);
-            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.head().owner_epoch) {
+            if entry.is_some_and(|entry| entry.owner != node && entry.epoch > partition.log.end().owner_epoch) {
                 tickets.append(&mut partition.waiting);
             }
         }

@@ -32,7 +32,7 @@ impl Engine {
             Role::Owner(owner) => owner.quorum == 1,
             Role::None | Role::Follower(_) => false,
         };
-        let is_fenced = partition.gate.fence().admit(partition.log.head().owner_epoch).is_err();
+        let is_fenced = partition.gate.fence().admit(partition.log.end().owner_epoch).is_err();
         (is_own_quorum && is_fenced).then_some(RedirectReason::Closed)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfence_buffer::Pool;
 use ringfence_log::JobDone;
-use ringfence_transport::{Connection, Incoming, OPCODE_AT, Taken, Transport};
+use ringfence_transport::{Connection, EventOutcome, OPCODE_AT, Transport, TransportEvent};
 use ringfence_wire::Opcode;
 
 use super::clock::Clock;
@@ -125,21 +125,21 @@ impl Core {
 
     /// Take what came in. Its work beyond its own bytes is what it was inflated to; a new connection and a HELLO tell
     /// who the peer is.
-    fn incoming(&mut self, incoming: Incoming<'_>, pool: &mut Pool) -> Taken {
+    fn incoming(&mut self, incoming: TransportEvent<'_>, pool: &mut Pool) -> EventOutcome {
         let before = self.engine.inflated_bytes();
         let connection = connection_of(&incoming);
         let is_judged = !connection.is_outgoing()
             && match &incoming {
-                Incoming::Opened(_) => true,
-                Incoming::Request { header, .. } => header[OPCODE_AT] == Opcode::Hello as u8,
-                Incoming::Closed(_) => false,
+                TransportEvent::Opened(_) => true,
+                TransportEvent::Request { header, .. } => header[OPCODE_AT] == Opcode::Hello as u8,
+                TransportEvent::Closed(_) => false,
             };
         self.take(incoming, pool);
         let work_bytes = usize::try_from(self.engine.inflated_bytes() - before).unwrap_or(usize::MAX);
-        Taken { work_bytes, standing: is_judged.then(|| self.engine.standing(connection)) }
+        EventOutcome { work_bytes, role: is_judged.then(|| self.engine.standing(connection)) }
     }
 
-    fn take(&mut self, incoming: Incoming<'_>, pool: &mut Pool) {
+    fn take(&mut self, incoming: TransportEvent<'_>, pool: &mut Pool) {
         if connection_of(&incoming).is_outgoing() {
             if let Some(event) = self.links.event(incoming) {
                 self.handle(event, pool);
@@ -147,9 +147,9 @@ impl Core {
             return;
         }
         match incoming {
-            Incoming::Opened(connection) => self.handle(Event::Opened(connection), pool),
-            Incoming::Closed(connection) => self.handle(Event::Closed(connection), pool),
-            Incoming::Request { connection, header, body } => {
+            TransportEvent::Opened(connection) => self.handle(Event::Opened(connection), pool),
+            TransportEvent::Closed(connection) => self.handle(Event::Closed(connection), pool),
+            TransportEvent::Request { connection, header, body } => {
                 let bytes = match &body {
                     ringfence_transport::Inbound::Small(bytes) => bytes.len(),
                     ringfence_transport::Inbound::Large(payload) => payload.bytes,
@@ -213,7 +213,7 @@ impl EngineLoop {
             wait_ms = 0;
         }
         let wait_ms = u32::try_from(wait_ms).unwrap_or(u32::MAX);
-        self.transport.others_want(self.core.engine.reads_want_bytes());
+        self.transport.set_external_demand(self.core.engine.reads_want_bytes());
         let core = &mut self.core;
         let polled = self.transport.poll(wait_ms, &mut self.pool, &mut |incoming, pool| core.incoming(incoming, pool));
         if let Err(error) = polled {
@@ -228,7 +228,7 @@ impl EngineLoop {
             self.transport.send(answer.connection, &answer.header, answer.body);
         }
         for (connection, standing) in effects.standings.drain(..) {
-            self.transport.set_standing(connection, standing);
+            self.transport.set_role(connection, standing);
         }
         for wanted in effects.peers.drain(..) {
             self.core.links.carry_out(wanted, &mut *self.transport);
@@ -286,7 +286,7 @@ impl EngineLoop {
 
     fn snapshot(&self) -> Snapshot {
         let mut counters = self.core.engine.counter_list();
-        let bodies = self.transport.bodies();
+        let bodies = self.transport.body_stats();
         counters.extend([
             // bytes of the pool taken for large bodies that are still arriving: half of it at most
             ("arriving_bytes", bodies.arriving_bytes as u64),

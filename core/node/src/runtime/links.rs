@@ -2,7 +2,7 @@
 
 use ringfence_buffer::Pool;
 use ringfence_routing::IdMap;
-use ringfence_transport::{Connection, Incoming, Transport};
+use ringfence_transport::{Connection, Transport, TransportEvent};
 
 use crate::event::Event;
 use crate::sync::ToPeer;
@@ -41,15 +41,15 @@ impl Links {
     }
 
     /// What a connection that this node made has to say. `None`: it is forgotten already.
-    pub fn event<'a>(&mut self, incoming: Incoming<'a>) -> Option<Event<'a>> {
+    pub fn event<'a>(&mut self, incoming: TransportEvent<'a>) -> Option<Event<'a>> {
         match incoming {
-            Incoming::Opened(connection) => self.by_connection.get(&connection.0).copied().map(Event::PeerOpened),
-            Incoming::Closed(connection) => {
+            TransportEvent::Opened(connection) => self.by_connection.get(&connection.0).copied().map(Event::PeerOpened),
+            TransportEvent::Closed(connection) => {
                 let node = self.by_connection.remove(&connection.0)?;
                 self.by_node.remove(&node);
                 Some(Event::PeerClosed(node))
             }
-            Incoming::Request { connection, header, body } => {
+            TransportEvent::Request { connection, header, body } => {
                 let node = *self.by_connection.get(&connection.0)?;
                 Some(Event::PeerAnswer { node, header, body })
             }
@@ -65,10 +65,10 @@ impl Links {
 }
 
 /// The connection that something came over.
-pub fn connection_of(incoming: &Incoming<'_>) -> Connection {
+pub fn connection_of(incoming: &TransportEvent<'_>) -> Connection {
     match incoming {
-        Incoming::Opened(connection) | Incoming::Closed(connection) | Incoming::Request { connection, .. } => {
-            *connection
-        }
+        TransportEvent::Opened(connection)
+        | TransportEvent::Closed(connection)
+        | TransportEvent::Request { connection, .. } => *connection,
     }
 }

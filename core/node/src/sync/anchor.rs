@@ -67,7 +67,7 @@ pub(super) fn beginning<'a>(header: &RequestHeader, bytes: &'a [u8]) -> Result<O
 impl Partition {
     /// The tables are not those that this log gives: they are ahead of it, or of no log.
     pub fn is_incomplete(&self) -> bool {
-        self.known_upto > self.log.head().next_record
+        self.known_upto > self.log.end().next_record
     }
 }
 
@@ -104,7 +104,7 @@ impl Engine {
         pool: &mut Pool,
         effects: &mut Effects,
     ) -> Result<(), Stop> {
-        let next = self.partitions[at].log.head().next_record;
+        let next = self.partitions[at].log.end().next_record;
         let may = matches!(&self.partitions[at].role, Role::Follower(follower) if follower.may_begin_anew(from));
         if !may {
             let what = format!("partition {}: no session that may begin anew", header.partition);
@@ -139,7 +139,7 @@ impl Engine {
         let mut nothing = Vec::new();
         blob::write_empty(self.settings.level, &mut nothing);
         let partition = &mut self.partitions[at];
-        let empty = *PartitionLog::new(0, 0).head();
+        let empty = *PartitionLog::new(0, 0).end();
         let shard = &mut self.shards[usize::from(partition.shard)];
         partition.last_group = shard.append_anchor(pool, &mut partition.log, empty, &nothing)?.group;
         // What it acknowledged is gone until it is copied again.
@@ -165,7 +165,7 @@ impl Engine {
         if !partition.is_incomplete() {
             return Ok(());
         }
-        let head = *partition.log.head();
+        let head = *partition.log.end();
         let shard = &mut self.shards[usize::from(partition.shard)];
         partition.last_group = shard.append_truncate(pool, &mut partition.log, head)?.group;
         let before = partition.producers.bytes();

@@ -1,7 +1,7 @@
 //! A replica's log is cut where it went another way than the owner's.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{From, PartitionHead, PlanError, Position, Refusal as LogRefusal};
+use ringfence_log::{LogEnd, PlanError, Position, ReadFrom, Refusal as LogRefusal};
 use ringfence_transport::Connection;
 use ringfence_wire::{Code, RequestHeader};
 
@@ -33,15 +33,15 @@ impl Engine {
     ) -> Result<(), Stop> {
         let number = begin.header.sequence;
         if number == 0 {
-            self.cut(at, &begin, Some(PartitionHead::default()), pool, effects);
+            self.cut(at, &begin, Some(LogEnd::default()), pool, effects);
             return Ok(());
         }
         let partition = &mut self.partitions[at];
-        let end = partition.log.head().next_record;
+        let end = partition.log.end().next_record;
         let plan = match partition.log.plan_records(number - 1, end, HEAD_BYTES) {
             Ok(mut plan) => {
                 plan.head_only = true;
-                debug_assert!(matches!(plan.from, From::Record(_)));
+                debug_assert!(matches!(plan.from, ReadFrom::Record(_)));
                 plan
             }
             Err(PlanError::Retained { .. }) => {
@@ -72,7 +72,7 @@ impl Engine {
         let found = read.and_then(|_| record_at(&end.block, 0).ok());
         match found {
             Some(record) if record.record_number + 1 == begin.header.sequence => {
-                let to = PartitionHead::after(&record, Position(record.previous_position));
+                let to = LogEnd::after(&record, Position(record.previous_position));
                 self.cut(at, begin, Some(to), pool, effects);
             }
             _ => {
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// The log ends at `to` from here on, durably; then the session has begun. `None`: it begins above that point.
-    fn cut(&mut self, at: At, begin: &Begin, to: Option<PartitionHead>, pool: &mut Pool, effects: &mut Effects) {
+    fn cut(&mut self, at: At, begin: &Begin, to: Option<LogEnd>, pool: &mut Pool, effects: &mut Effects) {
         if to.is_some_and(|to| to.next_record == 0) && self.partitions[at].is_incomplete() {
             return match self.begin_from_nothing(at, pool) {
                 Ok(()) => self.end_cut(at, begin, None, effects),
@@ -120,9 +120,8 @@ impl Engine {
             self.give_up_marked(at, to.as_ref(), forced, effects);
         }
         let partition = &mut self.partitions[at];
-        let can_cut = |to: &PartitionHead| {
-            partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record)
-        };
+        let can_cut =
+            |to: &LogEnd| partition.producers.can_cut(to.next_record) && partition.stages.can_cut(to.next_record);
         let Some(to) = to.filter(can_cut) else {
             // The owner asks again, hears of an empty log, and sends records and tables from its first one on.
             partition.known_upto = UNKNOWN;

@@ -124,7 +124,7 @@ impl Engine {
             // What an older connection still holds is void from here on.
             (follower.source, follower.fenced, follower.cutting) = (None, Some(from), None);
         }
-        let head = partition.log.head();
+        let head = partition.log.end();
         let found = partition.epochs.last_upto(header.sequence, head.next_record);
         let (epoch, end) = if partition.is_incomplete() { (0, 0) } else { found };
         answer.status = Status::Ok as u8;
@@ -232,7 +232,7 @@ impl Engine {
         }
         let partition = &self.partitions[at];
         let Role::Follower(follower) = &partition.role else { return Ok(()) };
-        let next = partition.log.head().next_record;
+        let next = partition.log.end().next_record;
         if follower.source != Some(from) || follower.cutting.is_some() || header.sequence > next {
             let what = format!("partition {}: no session goes on at record {}", header.partition, header.sequence);
             return Err(Refusal::new(Code::SequenceGap, what).expecting(next).into());
@@ -255,7 +255,7 @@ impl Engine {
         while place < bytes.len() {
             let record = record_at(bytes, place)?;
             let end = place + RECORD_HEADER_BYTES + record.body_bytes as usize;
-            if self.partitions[at].log.head().next_record <= record.record_number {
+            if self.partitions[at].log.end().next_record <= record.record_number {
                 check_record(&record, &bytes[place..])?;
                 let content = &bytes[place + RECORD_HEADER_BYTES..end];
                 self.append_one(at, &record, Body::Copy(&[content]), content, pool).map_err(|(stop, _)| stop)?;
@@ -273,7 +273,7 @@ impl Engine {
         body: &mut Option<Inbound<'_>>,
         pool: &mut Pool,
     ) -> Result<(), Stop> {
-        if self.partitions[at].log.head().next_record > record.record_number {
+        if self.partitions[at].log.end().next_record > record.record_number {
             return Ok(());
         }
         let length = record.body_bytes as usize;
@@ -345,7 +345,7 @@ impl Engine {
     pub(super) fn acknowledge(&mut self, at: At, from: Connection, header: &RequestHeader, effects: &mut Effects) {
         let mut answer = self.echo(header);
         let partition = &self.partitions[at];
-        let head = partition.log.head();
+        let head = partition.log.end();
         (answer.opcode, answer.status) = (Opcode::ReplicaAck as u8, Status::Ok as u8);
         (answer.sequence, answer.owner_epoch) = (head.next_record, head.owner_epoch);
         let (mark, end) = (header.producer_epoch, head.next_offset);
@@ -366,7 +366,7 @@ impl Engine {
         effects: &mut Effects,
     ) -> Result<(), Stop> {
         let partition = &mut self.partitions[at];
-        let (head, incomplete) = (*partition.log.head(), partition.is_incomplete());
+        let (head, incomplete) = (*partition.log.end(), partition.is_incomplete());
         let Role::Follower(follower) = &mut partition.role else { return Ok(()) };
         let (number, next) = (header.sequence, head.next_record);
         if follower.source != Some(from) && (number < next || incomplete) && follower.cutting.is_none() {

@@ -7,7 +7,7 @@
 //!
 //! Rows of the forced epoch itself and of later ones are never given up so: each later owner has what they acknowledged.
 
-use ringfence_log::PartitionHead;
+use ringfence_log::LogEnd;
 
 use super::{Reach, Role};
 use crate::engine::Engine;
@@ -26,9 +26,9 @@ impl Partition {
     }
 
     /// What goes with a log that ends at `to` from here on; `None`: all of it.
-    fn given_up(&self, to: Option<&PartitionHead>, forced: u64) -> GaveUp {
+    fn given_up(&self, to: Option<&LogEnd>, forced: u64) -> GaveUp {
         let (topic, partition) = self.key();
-        let (head, first) = (self.log.head(), self.log.first());
+        let (head, first) = (self.log.end(), self.log.first());
         let (record, offset) = to.map_or((0, 0), |to| (to.next_record, to.next_offset));
         let records = head.next_record.saturating_sub(record.max(first.0));
         let rows = head.next_offset.saturating_sub(offset.max(first.1));
@@ -47,7 +47,7 @@ impl Partition {
 
 impl Engine {
     /// The log of this replica is to end at `to`, below its mark; `None`: nothing of it stays.
-    pub(super) fn give_up_marked(&mut self, at: At, to: Option<&PartitionHead>, forced: u64, effects: &mut Effects) {
+    pub(super) fn give_up_marked(&mut self, at: At, to: Option<&LogEnd>, forced: u64, effects: &mut Effects) {
         let partition = &mut self.partitions[at];
         effects.outcomes.push(Outcome::GaveUp(partition.given_up(to, forced)));
         let offset = to.map_or(0, |to| to.next_offset);

@@ -143,7 +143,7 @@ impl Engine {
     /// The replica said where its log ends: where do the two part?
     fn met(&mut self, at: At, index: usize, answer: &AnswerHeader, body: &[u8], now: Now, effects: &mut Effects) {
         let partition = &mut self.partitions[at];
-        let own_end = partition.log.head().next_record;
+        let own_end = partition.log.end().next_record;
         let Role::Owner(owner) = &mut partition.role else { return };
         let sync = &mut owner.syncs[index];
         if body != sync.place.store {
@@ -339,7 +339,7 @@ impl Engine {
 fn sync_list(partition: &Partition) -> impl Iterator<Item = SyncStatus> + '_ {
     let syncs = if let Role::Owner(owner) = &partition.role { owner.syncs.as_slice() } else { &[] };
     let (topic, id) = partition.key();
-    let head = partition.log.head();
+    let head = partition.log.end();
     syncs.iter().map(move |sync| SyncStatus {
         topic,
         partition: id,

@@ -9,7 +9,7 @@
 //! store that is alone with its partition asks nobody: it counts and tells.
 
 use ringfence_buffer::Pool;
-use ringfence_log::{After, Cure, MendError, MendPlan, ReadError, Sent as Record};
+use ringfence_log::{Proof, ReadError, RepairError, RepairPlan, ReplicaRecord, Successor};
 use ringfence_transport::{Connection, Inbound, Outbound};
 use ringfence_wire::{AnswerHeader, Code, Opcode, RECORD_HEADER_BYTES, RequestHeader, Status};
 
@@ -45,7 +45,7 @@ struct Asked {
 
 struct Ready {
     place: Place,
-    record: Record,
+    record: ReplicaRecord,
 }
 
 impl std::fmt::Debug for Ready {
@@ -88,7 +88,7 @@ impl Partition {
     /// All of it is sound on disk: serve it, if memory has everything, too. False if only a start can find the rest.
     pub(crate) fn lift(&mut self) -> bool {
         let was_read = self.closed_epoch.is_some();
-        if self.log.quarantine().is_some() && !self.log.lift() {
+        if self.log.quarantine().is_some() && !self.log.end_quarantine() {
             return false;
         }
         if self.damage.is_some() && !was_read {
@@ -102,7 +102,7 @@ impl Partition {
             _ => false,
         };
         // Nothing was appended since, and nobody newer came: it is open as it was.
-        if is_owner && epoch != 0 && self.opening == 0 && self.log.head().owner_epoch == epoch {
+        if is_owner && epoch != 0 && self.opening == 0 && self.log.end().owner_epoch == epoch {
             self.gate.open(epoch);
         }
         true
@@ -144,7 +144,7 @@ impl Engine {
             return;
         }
         let is_due =
-            |known: &crate::scrub::Known| known.retry_at_ms <= now.mono_ms && !matches!(known.rot.cure, Cure::None);
+            |known: &crate::scrub::Known| known.retry_at_ms <= now.mono_ms && !matches!(known.rot.proof, Proof::None);
         let due: Vec<Place> = self.scrub.rots.iter().filter(|(_, known)| is_due(known)).map(|(at, _)| *at).collect();
         for place in due {
             if self.ask_for(place, now, effects) {
@@ -187,12 +187,14 @@ impl Engine {
     /// True if something will prove that what comes is the record that stood there. The log may end with it: then its
     /// head does. Else the record behind it is in a file that is not sealed yet.
     fn is_provable(&mut self, place: Place, at: At) -> bool {
-        let head = *self.partitions[at].log.head();
+        let head = *self.partitions[at].log.end();
         let Some(known) = self.scrub.rots.get_mut(&place) else { return false };
-        let Cure::Between { before, after: after @ After::Unknown, .. } = &mut known.rot.cure else { return true };
+        let Proof::Neighbours { before, after: after @ Successor::Unknown, .. } = &mut known.rot.proof else {
+            return true;
+        };
         let is_last = head.next_record == before.next_record + 1;
         if is_last {
-            *after = After::End(head.chain);
+            *after = Successor::LogEnd(head.chain);
         }
         is_last
     }
@@ -211,10 +213,10 @@ impl Engine {
             return self.try_later(asked.place, now);
         }
         let record = match body {
-            Inbound::Small(bytes) => Record::Small(bytes.into()),
+            Inbound::Small(bytes) => ReplicaRecord::Small(bytes.into()),
             Inbound::Large(payload) => {
                 let (at, bytes) = (payload.at, payload.bytes);
-                Record::Large { block: payload.block, at, bytes }
+                ReplicaRecord::Large { block: payload.block, at, bytes }
             }
         };
         self.scrub.mends.ready = Some(Box::new(Ready { place: asked.place, record }));
@@ -227,23 +229,23 @@ impl Engine {
         let rot = self.scrub.rots.get(&place)?.rot.clone();
         let (pin, _) = self.sealed(rot.file).filter(|(pin, _)| pin.number == rot.file)?;
         self.scrub.mends.mending = Some(place);
-        Some(ScrubJob::Mend(MendPlan { rot, pin, sent: record }))
+        Some(ScrubJob::Mend(RepairPlan { corruption: rot, pin, record }))
     }
 
-    pub(crate) fn mended(&mut self, place: Place, result: &Result<(), MendError>, now: Now, effects: &mut Effects) {
+    pub(crate) fn mended(&mut self, place: Place, result: &Result<(), RepairError>, now: Now, effects: &mut Effects) {
         self.scrub.mends.mending = None;
         match result {
             Ok(()) => {
                 self.counters.scrub_repaired += 1;
                 self.forget_rot(place, "it was put right with what another replica has", effects);
             }
-            Err(MendError::NotIt(_)) => self.try_later(place, now),
-            Err(MendError::Changed) => {
+            Err(RepairError::WrongRecord(_)) => self.try_later(place, now),
+            Err(RepairError::Changed) => {
                 // Looked at anew, it is found as it is now, or not at all.
                 self.try_later(place, now);
                 self.scrub.hurry(place.0);
             }
-            Err(MendError::Storage(_)) => {
+            Err(RepairError::Storage(_)) => {
                 self.counters.scrub_failures += 1;
                 self.try_later(place, now);
             }
@@ -315,7 +317,7 @@ impl Engine {
         if partition.last_group > self.shards[usize::from(partition.shard)].durable_group() {
             return Err(refusal(Code::Overloaded, "its newest records are not durable yet; ask again"));
         }
-        let (number, until) = (header.sequence, partition.log.head().next_record);
+        let (number, until) = (header.sequence, partition.log.end().next_record);
         let plan = partition.log.plan_records(number, until, 1);
         let plan = plan.map_err(|_| refusal(Code::Truncated, "this store has no such record"))?;
         if self.sync.reads.len() >= super::copy::READS_MAX {

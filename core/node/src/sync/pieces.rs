@@ -1,7 +1,7 @@
 //! In which bodies a stretch of the log goes out.
 
 use ringfence_transport::LARGE_BODY_BYTES;
-use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_joined, crc_of};
+use ringfence_wire::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, align_up, crc_combine, crc_of};
 
 use super::stream::{RUN_BYTES_MAX, header_at};
 use super::tail::Piece;
@@ -24,7 +24,7 @@ pub fn pieces(records: &[u8]) -> Vec<(usize, Piece)> {
         let spans = align_up(alone, 64);
         if header.body_bytes as usize > LARGE_BODY_BYTES {
             let front = crc_of(&records[place..place + RECORD_HEADER_BYTES]);
-            let crc = crc_joined(front, header.body_crc, header.body_bytes as usize);
+            let crc = crc_combine(front, header.body_crc, header.body_bytes as usize);
             pieces.push((place, Piece { first: number, next: number + 1, rows, bytes: alone, crc }));
             is_run = false;
         } else if let Some((_, run)) = pieces.last_mut().filter(|(_, run)| is_run && run.bytes < RUN_BYTES_MAX) {

@@ -134,7 +134,7 @@ impl Engine {
             self.lead_alone(at, effects);
         }
         let partition = &mut self.partitions[at];
-        let until = partition.log.head().next_record;
+        let until = partition.log.end().next_record;
         let Role::Owner(owner) = &mut partition.role else {
             return Err(format!("partition {} is not owned here; ask its owner", key.1).into());
         };
@@ -155,7 +155,7 @@ impl Engine {
     /// An owner without replicas gets a first learner: it stays its own quorum.
     fn lead_alone(&mut self, at: At, effects: &mut Effects) {
         let partition = &self.partitions[at];
-        let head = partition.log.head();
+        let head = partition.log.end();
         let (shard, group) = (usize::from(partition.shard), partition.last_group);
         let end = End { record: head.next_record, offset: head.next_offset };
         let mut owner = Owner::new(head.owner_epoch, 1, 0);

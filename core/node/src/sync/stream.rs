@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ringfence_buffer::Block;
-use ringfence_log::{Written, is_log};
+use ringfence_log::{DurableGroup, is_log};
 use ringfence_transport::{LARGE_BODY_BYTES, Outbound, RECORDS_BYTES};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RecordHeader, crc_of};
 
@@ -35,8 +35,8 @@ struct Run {
 
 impl Engine {
     /// A group of the shard is durable: its records go to the replicas that are live, or into the tail for them.
-    pub(crate) fn stream(&mut self, shard: usize, written: Written, now: Now, effects: &mut Effects) {
-        let Written { blocks, slices } = written;
+    pub(crate) fn stream(&mut self, shard: usize, written: DurableGroup, now: Now, effects: &mut Effects) {
+        let DurableGroup { blocks, slices } = written;
         let mut blocks: Vec<Option<Block>> = blocks.into_iter().map(Some).collect();
         let mut runs: Vec<Run> = Vec::new();
         for (index, range) in slices {
@@ -56,7 +56,7 @@ impl Engine {
         }
         self.flush(&mut runs, None, now, effects);
         for block in blocks.into_iter().flatten() {
-            self.shards[shard].keep_staging(block);
+            self.shards[shard].return_staging(block);
         }
     }
 
@@ -141,7 +141,7 @@ impl Engine {
     fn send_large(&mut self, at: At, header: &RecordHeader, block: Block, now: Now, effects: &mut Effects) {
         let bytes = RECORD_HEADER_BYTES + header.body_bytes as usize;
         let front = crc_of(&block[..RECORD_HEADER_BYTES]);
-        let crc = ringfence_wire::crc_joined(front, header.body_crc, header.body_bytes as usize);
+        let crc = ringfence_wire::crc_combine(front, header.body_crc, header.body_bytes as usize);
         let number = header.record_number;
         let piece = Piece { first: number, next: number + 1, rows: placed_rows(header), bytes, crc };
         self.offer(at, piece, Body::Pool(Arc::new(block)), now, effects);

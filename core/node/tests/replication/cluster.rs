@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ringfence_log::faulty::{Faulty, Seeded};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
 use ringfence_node::{Config, Finished, Now, Order, Outcome, PartitionStatus, Place, Stepped, TablePartition, ToPeer};
 use ringfence_wire::{AnswerHeader, ExtensionKind, Opcode, RequestHeader, Status, crc_of, extension};
 
@@ -17,7 +17,7 @@ type Wire = VecDeque<([u8; 128], Vec<u8>)>;
 
 pub struct Site {
     pub node: Stepped,
-    pub disk: Faulty,
+    pub disk: FaultyDisk,
     pub up: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct Batch {
 
 pub struct Cluster {
     pub sites: Vec<Site>,
-    pub random: Seeded,
+    pub random: SeededRandom,
     pub now: Now,
     pub epoch: u64,
     /// As FOLLOW names it.
@@ -95,12 +95,12 @@ impl Cluster {
 
     pub fn of(seed: u64, config: impl Fn(usize) -> Config) -> Self {
         let site = |at: usize| {
-            let disk = Faulty::new(seed * 10 + at as u64);
+            let disk = FaultyDisk::new(seed * 10 + at as u64);
             Site { node: Stepped::new(config(at), disk.clone()).unwrap(), disk, up: false }
         };
         let mut cluster = Self {
             sites: (0..NODES).map(site).collect(),
-            random: Seeded::new(seed),
+            random: SeededRandom::new(seed),
             now: Now { unix_ms: 1_000_000, mono_ms: 1_000 },
             epoch: 0,
             forced: 0,
@@ -151,7 +151,7 @@ impl Cluster {
 
     /// Another store, empty, in the place of a node that is down.
     pub fn wipe(&mut self, at: usize) {
-        let disk = Faulty::new(at as u64 + 1_000);
+        let disk = FaultyDisk::new(at as u64 + 1_000);
         let config = Config { store: [99; 16], ..config_of(at, 0) };
         self.sites[at] = Site { node: Stepped::new(config, disk.clone()).unwrap(), disk, up: false };
     }

@@ -55,10 +55,10 @@ fn a_copy_far_behind_asks_the_disk_less_often_than_it_sends_pieces() {
         cluster.calm(4);
     }
     assert_eq!(cluster.acked.len(), 48, "the other one answers");
-    let before = cluster.sites[0].disk.tally().reads;
+    let before = cluster.sites[0].disk.counts().reads;
     cluster.start(2);
     cluster.calm(60);
-    let (reads, copied) = (cluster.sites[0].disk.tally().reads - before, cluster.counter_of(0, "copied_bytes"));
+    let (reads, copied) = (cluster.sites[0].disk.counts().reads - before, cluster.counter_of(0, "copied_bytes"));
     assert!(copied > 40 << 20, "it was read from disk: {copied}");
     assert!(reads < 24, "{copied} bytes in {reads} looks at the disk");
     assert_eq!(cluster.status(0).unwrap().records, cluster.status(2).unwrap().records);

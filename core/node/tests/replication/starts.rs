@@ -1,6 +1,6 @@
 //! Log starts that are ordered: rows that were given up stay so, and rows of a later history are not taken for them.
 
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_node::{Finished, Order, Outcome, Stepped};
 use ringfence_wire::{Code, Opcode, Status};
 
@@ -142,7 +142,7 @@ pub fn a_start_of_lost_rows_spares_those_that_got_their_offsets_later() {
     for at in 0..2 {
         assert_eq!(ordered(&mut cluster, at, truncate(1_000, epoch)), 1_000);
         cluster.power_cut(at);
-        let disk = Faulty::new(at as u64 + 500);
+        let disk = FaultyDisk::new(at as u64 + 500);
         let node = Stepped::new(config_of(at, 0), disk.clone()).unwrap();
         cluster.sites[at] = Site { node, disk, up: false };
     }
@@ -194,7 +194,7 @@ fn a_lost_replica_that_comes_back_takes_the_log_of_the_forced_owner() {
         assert_eq!(ordered(&mut cluster, at, truncate(1_000, epoch)), 1_000);
         cluster.power_cut(at);
     }
-    let disk = Faulty::new(501);
+    let disk = FaultyDisk::new(501);
     let node = Stepped::new(config_of(1, 0), disk.clone()).unwrap();
     cluster.sites[1] = Site { node, disk, up: false };
     for at in 1..3 {

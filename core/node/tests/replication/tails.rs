@@ -101,7 +101,7 @@ fn a_copy_whose_reads_fail_is_tried_again_until_they_succeed() {
     let behind = |cluster: &Cluster| cluster.status(0).unwrap().records - cluster.status(2).unwrap().records;
     let lacks = behind(&cluster);
     assert!(lacks > 17, "more than a window waits on disk, {lacks} records");
-    let tried = disk.tally().failures;
+    let tried = disk.counts().failures;
     assert!((2..=14).contains(&tried), "each half second, not each turn: {tried} times in 6 s");
     disk.set_faults(Faults::default());
     cluster.pass(1_000);

@@ -8,7 +8,7 @@ use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use ringfence_batch::{Encoder, schema_message};
 use ringfence_buffer::Pool;
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Identity, Job, Options, Reader, Recovered, StoreLock, Writer, log_format_of, recover};
 use ringfence_node::engine::{Engine, Settings};
 use ringfence_node::{Bounds, Effects, Event, Finished, Now, Order, Outcome, Rebuild, TableLimits, TablePartition};
@@ -25,7 +25,7 @@ pub const POOL_BYTES: usize = 24 << 20;
 pub struct World {
     pub engine: Engine,
     pub pool: Pool,
-    pub disk: Faulty,
+    pub disk: FaultyDisk,
     pub now: Now,
     pub epoch: u64,
     pub answers: Vec<Reply>,
@@ -34,8 +34,8 @@ pub struct World {
     pub held: Vec<Job>,
     pub is_held: bool,
     effects: Effects,
-    writers: Vec<Writer<Faulty>>,
-    reader: Reader<Faulty>,
+    writers: Vec<Writer<FaultyDisk>>,
+    reader: Reader<FaultyDisk>,
     lock: Option<StoreLock>,
     next_request: u64,
     next_order: u64,
@@ -84,14 +84,14 @@ pub fn body_of(first: i64, rows: i64) -> Vec<u8> {
 impl World {
     /// An empty store; the topic is installed, the partition open.
     pub fn new(seed: u64, shape: Shape) -> Self {
-        let mut world = Self::open(Faulty::new(seed), shape, Now { unix_ms: 1_000_000, mono_ms: 1000 });
+        let mut world = Self::open(FaultyDisk::new(seed), shape, Now { unix_ms: 1_000_000, mono_ms: 1000 });
         world.install(1);
         world.open_partition();
         world
     }
 
     /// What a start makes of the store: nothing installed, nothing open.
-    pub fn open(disk: Faulty, shape: Shape, now: Now) -> Self {
+    pub fn open(disk: FaultyDisk, shape: Shape, now: Now) -> Self {
         let options = Options {
             identity: Identity { cluster: [1; 16], history: [2; 16], store: [3; 16] },
             format: log_format_of(shape.level),
@@ -116,7 +116,7 @@ impl World {
             parked: Bounds { requests: 1000, copied_bytes: 2 << 20, block_bytes: POOL_BYTES / 8 },
         };
         let partitions = rebuild.partitions(partitions, shape.shards);
-        let epoch = partitions.iter().map(|partition| partition.log.head().owner_epoch).max().unwrap_or(0) + 1;
+        let epoch = partitions.iter().map(|partition| partition.log.end().owner_epoch).max().unwrap_or(0) + 1;
         let mut pool = Pool::new(POOL_BYTES).unwrap();
         let mut engine = Engine::new(settings, shards, partitions);
         engine.warm(&mut pool);

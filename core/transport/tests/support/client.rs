@@ -107,7 +107,7 @@ pub fn message(header: &[u8], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A header that asks for `what` and carries `tag`.
+/// A header that requests `what` and carries `tag`.
 pub fn header(what: u8, tag: u32) -> [u8; 128] {
     let mut header = [0x5A; 128];
     header[0] = what;
@@ -121,7 +121,7 @@ pub fn pattern(bytes: usize) -> Vec<u8> {
 }
 
 impl Client {
-    /// A connection on which nothing was said.
+    /// A connection without a handshake.
     pub fn silent(address: &str) -> Self {
         let stream = if let Some(path) = address.strip_prefix("ipc://") {
             Stream::Ipc(UnixStream::connect(path).expect("the server listens"))
@@ -162,7 +162,7 @@ impl Client {
         self.write(&message(header, body));
     }
 
-    /// A message that the server may cut off in the middle, and the connection with it.
+    /// A message that the server may interrupt by closing the connection.
     pub fn send_into_end(&mut self, header: &[u8], body: &[u8]) {
         if let Err(error) = self.stream.write_all(&message(header, body)) {
             assert!(matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{error}");

@@ -1,4 +1,4 @@
-//! A node in small: a transport on a thread of its own that does what each request's first header bytes ask for.
+//! A small node: a transport on its own thread that does what the first header bytes of each request say.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod client;
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use ringfence_buffer::{Block, Pool};
 pub use ringfence_transport::Limits;
 use ringfence_transport::{
-    Connection, Inbound, Incoming, NativeTransport, Outbound, Standing, Taken, Transport, Waker, ZmqTransport,
+    Connection, EventOutcome, Inbound, NativeTransport, Outbound, PeerRole, Transport, TransportEvent, Waker,
+    ZmqTransport,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Kind {
     Libzmq,
 }
 
-/// What a request asks for: its header's first byte.
+/// The first byte of a request's header says what to do.
 pub const ECHO: u8 = 0;
 /// No answer.
 pub const SWALLOW: u8 = 1;
@@ -31,14 +32,14 @@ pub const KEEP: u8 = 2;
 pub const MANY_LARGE: u8 = 3;
 /// 100 answers of 1 KiB, then close when they are written.
 pub const ANSWER_AND_CLOSE: u8 = 4;
-/// Close at once.
+/// Close immediately.
 pub const CLOSE_AT_ONCE: u8 = 5;
-/// An echo, and from here on the peer is a client: its HELLO in small.
+/// An echo; from then on the peer is a client, as after its HELLO.
 pub const ADMIT: u8 = 6;
 
 pub const LARGE_ANSWER_BYTES: usize = 256 * 1024;
 
-/// Times so long that no machine under load meets them: a test about one of them sets its own.
+/// Times so long that no machine under load meets them; a test about one of them sets its own.
 pub const LIMITS: Limits = Limits {
     message_bytes: 16 << 20,
     connections: 4096,
@@ -125,7 +126,7 @@ impl Server {
         self.waker.wake();
     }
 
-    /// From here on new connections are strangers.
+    /// New connections are unauthenticated from now on.
     pub fn ask_for_tokens(&self) {
         self.strangers.store(true, Ordering::Release);
     }
@@ -172,21 +173,21 @@ impl Loop {
             let mut answers = Vec::new();
             let (counts, kept, seen) = (&self.counts, &mut self.kept, &self.seen);
             let asks = self.strangers.load(Ordering::Acquire);
-            let mut take = |incoming: Incoming<'_>, pool: &mut Pool| {
-                let mut taken = Taken::default();
+            let mut take = |incoming: TransportEvent<'_>, pool: &mut Pool| {
+                let mut taken = EventOutcome::default();
                 match incoming {
-                    Incoming::Opened(_) => {
+                    TransportEvent::Opened(_) => {
                         counts.opened.fetch_add(1, Ordering::AcqRel);
-                        taken.standing = Some(if asks { Standing::Stranger } else { Standing::Node });
+                        taken.role = Some(if asks { PeerRole::Unauthenticated } else { PeerRole::Node });
                     }
-                    Incoming::Closed(_) => {
+                    TransportEvent::Closed(_) => {
                         counts.closed.fetch_add(1, Ordering::AcqRel);
                     }
-                    Incoming::Request { connection, header, body } => {
+                    TransportEvent::Request { connection, header, body } => {
                         let tag = u32::from_le_bytes(header[4..8].try_into().expect("4 bytes"));
                         seen.lock().expect("no panic").push((connection, tag));
                         counts.requests.fetch_add(1, Ordering::AcqRel);
-                        taken.standing = (header[0] == ADMIT).then_some(Standing::Client);
+                        taken.role = (header[0] == ADMIT).then_some(PeerRole::Client);
                         let body = kept_or_answered(header[0], body, pool, kept);
                         answers.push((connection, *header, body));
                     }
@@ -256,7 +257,7 @@ fn kept_or_answered(what: u8, body: Inbound<'_>, pool: &mut Pool, kept: &mut Vec
 /// Wait until `holds`, at most a minute.
 ///
 /// # Panics
-/// When it does not hold by then; `what` names it.
+/// If it does not hold by then; `what` names it.
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
@@ -265,7 +266,7 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Each test once for each transport.
+/// Run each test for each transport.
 #[macro_export]
 macro_rules! for_both_transports {
     ($($name:ident),* $(,)?) => {

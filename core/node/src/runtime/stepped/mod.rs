@@ -7,7 +7,7 @@
 //! a writer thread ends a job               run_job: performed and heard in one step
 //! the reader thread ends a read            run_read
 //! sockets send what was queued             take_answers
-//! the process dies                         crash; the power: Faulty::crash after it
+//! the process dies                         crash; the power: FaultyDisk::crash after it
 //! ```
 //! Engine, shards, writers, reader and recovery are the production code; nothing here decides anything. Equal calls
 //! give equal results, byte for byte.
@@ -21,9 +21,9 @@ mod witness;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ringfence_buffer::{Pool, Touch};
-use ringfence_log::faulty::Faulty;
+use ringfence_log::faulty::FaultyDisk;
 use ringfence_log::{Job, Reader, Recovered, Scrubber, StoreLock, Writer, recover};
-use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, Standing, body_bytes_max};
+use ringfence_transport::{Connection, Inbound, LARGE_BODY_BYTES, Payload, PeerRole, body_bytes_max};
 use ringfence_wire::{Opcode, RECORD_HEADER_BYTES, RequestHeader};
 
 use super::start::{limits_of, mark_cut, options_of, recover_error, report_of, settings_of, witness_of};
@@ -41,7 +41,7 @@ use wire::Wire;
 /// One node on one simulated disk.
 pub struct Stepped {
     config: Config,
-    disk: Faulty,
+    disk: FaultyDisk,
     now: Now,
     life: Option<Life>,
 }
@@ -80,7 +80,7 @@ const STOP_STEPS_MAX: usize = 10_000;
 impl Stepped {
     /// # Errors
     /// [`NodeError::Config`]. Far smaller stores than in production are allowed.
-    pub fn new(config: Config, disk: Faulty) -> Result<Self, NodeError> {
+    pub fn new(config: Config, disk: FaultyDisk) -> Result<Self, NodeError> {
         let bounds: [(&str, u64, u64, u64); 4] = [
             ("level", u64::from(config.level), 0, u64::from(ringfence_wire::LEVEL_NEWEST)),
             ("shards", u64::from(config.shards), 1, 64),
@@ -216,7 +216,7 @@ impl Stepped {
     /// [`NodeError::State`]: the connection is not open, or the transport would close it because of the body's size.
     pub fn request(&mut self, connection: u64, header: &[u8; 128], body: &[u8]) -> Result<bool, NodeError> {
         let pool_bytes = settings_of(&self.config).pool_bytes;
-        let bytes_max = body_bytes_max(Standing::Node, header, limits_of(&self.config).message_bytes, pool_bytes);
+        let bytes_max = body_bytes_max(PeerRole::Node, header, limits_of(&self.config).message_bytes, pool_bytes);
         let life = self.life()?;
         if !life.connections.contains(&connection) {
             return Err(NodeError::State(format!("connection {connection} is not open; connect it first")));

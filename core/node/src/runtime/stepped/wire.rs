@@ -5,22 +5,22 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringfence_log::faulty::{Faulty, FaultyFile};
+use ringfence_log::faulty::{FaultyDisk, FaultyFile};
 use ringfence_log::{Storage, StorageError};
 
 /// `EIO`.
 const EIO: i32 = 5;
 
-/// A [`Faulty`] of which one user gets only so many calls through. Clones share what is left.
+/// A [`FaultyDisk`] of which one user gets only so many calls through. Clones share what is left.
 #[derive(Clone)]
 pub struct Wire {
-    disk: Faulty,
+    disk: FaultyDisk,
     left: Arc<AtomicU64>,
 }
 
 impl Wire {
     /// One that is not cut.
-    pub fn to(disk: &Faulty) -> Self {
+    pub fn to(disk: &FaultyDisk) -> Self {
         Self { disk: disk.clone(), left: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
@@ -29,7 +29,7 @@ impl Wire {
         self.left.store(calls, Ordering::Relaxed);
     }
 
-    fn call(&self) -> Result<&Faulty, StorageError> {
+    fn call(&self) -> Result<&FaultyDisk, StorageError> {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 {
             return Err(StorageError::Io { what: "reaching the disk: the power is gone;".to_owned(), os_error: EIO });
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_cut_wire_lets_so_many_calls_through_and_then_none() {
-        let disk = Faulty::new(1);
+        let disk = FaultyDisk::new(1);
         let (cut, whole) = (Wire::to(&disk), Wire::to(&disk));
         cut.cut_after(2);
         assert_eq!((cut.allocate("a", 4096), cut.rename("a", "b")), (Ok(()), Ok(())));

@@ -1,5 +1,5 @@
-//! Does each value of a flat column lie within its buffer? Whoever made it need not have looked: offsets and views are
-//! followed only behind this. Columns with children: `narrow.rs`.
+//! Check that each value of a flat column lies within its buffer. Callers' arrays may be unchecked: offsets and views
+//! are followed only after this. `trim.rs` checks columns with children.
 
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::FieldRef;
@@ -8,10 +8,10 @@ use super::source::{INLINE_BYTES, Source, Text, Values};
 use crate::error::EncodeError;
 
 pub(super) fn require_flat(field: &FieldRef, source: &Source) -> Result<(), EncodeError> {
-    flat_fault(source).map_or(Ok(()), |why| Err(unsound(field, why)))
+    flat_fault(source).map_or(Ok(()), |why| Err(invalid(field, why)))
 }
 
-/// Text is judged by the node: whatever its bytes are, they are only copied here.
+/// The node checks UTF-8; here the bytes of text are only copied.
 pub(super) fn flat_fault(source: &Source) -> Option<String> {
     let Values::Text { from, .. } = &source.values else { return None };
     match from {
@@ -21,14 +21,14 @@ pub(super) fn flat_fault(source: &Source) -> Option<String> {
     }
 }
 
-pub(super) fn unsound(field: &FieldRef, why: String) -> EncodeError {
-    EncodeError::Unsound { column: field.name().clone(), why }
+pub(super) fn invalid(field: &FieldRef, why: String) -> EncodeError {
+    EncodeError::InvalidValues { column: field.name().clone(), why }
 }
 
-/// Of offsets into `count` of `what`. Those of nulls too: Arrow lets none of them go back.
+/// The fault of offsets into `count` of `what`. Offsets of nulls count too: Arrow lets none of them decrease.
 pub(super) fn offsets_fault<T: Copy + Ord + Into<i64>>(offsets: &[T], count: usize, what: &str) -> Option<String> {
     let (first, last) = (*offsets.first()?, *offsets.last()?);
-    // Counted, not searched: the common case is that none goes back, and counting runs as SIMD.
+    // Count instead of search: usually no offset decreases, and counting runs as SIMD.
     let back = offsets.iter().zip(&offsets[1..]).filter(|(start, end)| start > end).count();
     if back == 0 && first.into() >= 0 && usize::try_from(last.into()).is_ok_and(|last| last <= count) {
         return None;
@@ -43,7 +43,7 @@ pub(super) fn offsets_fault<T: Copy + Ord + Into<i64>>(offsets: &[T], count: usi
     Some(format!("its value {row} is the {what} {start}..{end} of {count}"))
 }
 
-/// Those of nulls may hold anything, and are not followed.
+/// Views of nulls may hold anything and are not followed.
 fn views_fault(views: &[u128], data: &[Buffer], nulls: Option<&NullBuffer>) -> Option<String> {
     let place = |view: u128| ((view >> 64) as u32 as usize, (view >> 96) as u32 as usize + view as u32 as usize);
     let sound = |view: u128| {

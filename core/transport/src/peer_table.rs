@@ -1,8 +1,9 @@
-//! Hold the connections of the native transport: a slab of peers, and those that give way to newer ones.
+//! The connections of the native transport: a slab of peers, and the peers that are closed in favour of newer ones.
 //!
-//! Two kinds give way. Strangers have shown no handshake, or no token where one is asked for: they have a share of the
-//! connections. A silent peer has done its handshake and never sent a message: it gives way when no place is left. The
-//! oldest goes first, of the address that has most of them: a flood from one address ends its own.
+//! Two kinds of peers may be closed. Unauthenticated ones have not finished the handshake, or have not shown a required
+//! token; they have a share of the connections. Silent ones have finished the handshake but never sent a message; they
+//! are closed when no connection is free. The oldest is closed first, of the address with the most such peers: a flood
+//! from one address closes only its own connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -10,19 +11,19 @@ use std::os::fd::OwnedFd;
 use crate::Connection;
 use crate::peer::Peer;
 
-/// Slots are the low bits of a connection's number; the others count, so that no number comes twice.
+/// PeerTable are the low bits of a connection's number; the other bits count, so that no number is used twice.
 pub const SLOT_BITS: u32 = 20;
 
 #[derive(Default)]
-pub struct Slots {
+pub struct PeerTable {
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
-    /// Strangers and silent peers, oldest first; among them such as have shown themselves or ended since.
+    /// Unauthenticated and silent peers, oldest first, and some that have authenticated or closed since.
     unproven: VecDeque<Connection>,
     opened: u64,
 }
 
-impl Slots {
+impl PeerTable {
     /// Connections that are open or in their handshake.
     pub fn count(&self) -> usize {
         self.peers.len() - self.free.len()
@@ -32,14 +33,14 @@ impl Slots {
         self.peers.get_mut(slot)?.as_mut()
     }
 
-    /// The slot of a connection that is still there.
+    /// The slot of an open connection.
     pub fn find(&self, connection: Connection) -> Option<usize> {
         let slot = usize::try_from(connection.0 & ((1 << SLOT_BITS) - 1)).ok()?;
         self.peers.get(slot)?.as_ref().filter(|peer| peer.connection == connection)?;
         Some(slot)
     }
 
-    /// Slots in use.
+    /// PeerTable in use.
     pub fn taken(&self) -> impl Iterator<Item = usize> + '_ {
         self.peers.iter().enumerate().filter_map(|(slot, peer)| peer.as_ref().map(|_| slot))
     }
@@ -48,7 +49,7 @@ impl Slots {
         self.peers.len()
     }
 
-    /// `outgoing`: this side made it; it is no stranger that must prove itself.
+    /// `outgoing`: this side opened the connection, so the peer need not authenticate.
     pub fn add(&mut self, socket: OwnedFd, outgoing: bool, now_ms: u64) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
@@ -70,32 +71,33 @@ impl Slots {
         Some(peer)
     }
 
-    /// The tokens changed, and it has no rights any more.
-    pub fn distrust(&mut self, connection: Connection) {
+    /// The peer has lost its rights because tokens changed.
+    pub fn track_unproven(&mut self, connection: Connection) {
         if !connection.is_outgoing() {
             self.unproven.push_back(connection);
         }
     }
 
-    /// The slot of the stranger that gives way to a newer connection when there are more than `max`.
-    pub fn stranger_above(&mut self, max: usize) -> Option<usize> {
+    /// The slot of the unauthenticated peer that is closed for a newer one if there are more than `max`.
+    pub fn unauthenticated_above(&mut self, max: usize) -> Option<usize> {
         if self.unproven.len() <= max {
             return None;
         }
         self.trim_unproven();
-        let strangers = self.unproven.iter().filter(|one| self.is(**one, Peer::is_stranger)).count();
-        if strangers > max { self.first_to_go(Peer::is_stranger) } else { None }
+        let unauthenticated = self.unproven.iter().filter(|one| self.is(**one, Peer::is_unauthenticated)).count();
+        if unauthenticated > max { self.eviction_candidate(Peer::is_unauthenticated) } else { None }
     }
 
-    /// The slot that is given up when no place is left: a stranger's, else a silent peer's.
-    pub fn next_to_give_up(&mut self) -> Option<usize> {
-        self.first_to_go(Peer::is_stranger).or_else(|| self.first_to_go(|peer| !peer.has_spoken))
+    /// The slot to close if no connection is free: an unauthenticated peer's, otherwise a silent peer's.
+    pub fn next_to_evict(&mut self) -> Option<usize> {
+        self.eviction_candidate(Peer::is_unauthenticated)
+            .or_else(|| self.eviction_candidate(|peer| !peer.has_sent_message))
     }
 
-    /// Forget those that have shown themselves or ended.
+    /// Remove peers that have authenticated or closed.
     pub fn trim_unproven(&mut self) {
         let mut unproven = std::mem::take(&mut self.unproven);
-        unproven.retain(|one| self.is(*one, |peer| peer.is_stranger() || !peer.has_spoken));
+        unproven.retain(|one| self.is(*one, |peer| peer.is_unauthenticated() || !peer.has_sent_message));
         self.unproven = unproven;
     }
 
@@ -103,8 +105,8 @@ impl Slots {
         self.find(connection).and_then(|slot| self.peers[slot].as_ref()).is_some_and(what)
     }
 
-    /// The oldest such connection, of the address that has most of them.
-    fn first_to_go(&self, what: impl Fn(&Peer) -> bool) -> Option<usize> {
+    /// The oldest such connection of the address with the most of them.
+    fn eviction_candidate(&self, what: impl Fn(&Peer) -> bool) -> Option<usize> {
         let mut counts = HashMap::new();
         for slot in self.unproven.iter().filter_map(|one| self.find(*one)) {
             if let Some(peer) = self.peers[slot].as_ref().filter(|peer| what(peer)) {
@@ -112,7 +114,7 @@ impl Slots {
                 *count += 1;
             }
         }
-        // Of equal counts the one with the oldest connection, whose number is the lowest.
+        // Of equal counts take the oldest connection, which has the lowest number.
         let age = |slot: usize| self.peers[slot].as_ref().map_or(u64::MAX, |peer| peer.connection.0);
         let most = counts.into_values().max_by_key(|(count, slot)| (*count, std::cmp::Reverse(age(*slot))));
         most.map(|(_, slot)| slot)

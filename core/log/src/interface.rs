@@ -1,26 +1,26 @@
-//! What callers of a shard say and hear.
+//! The shard's interface: options, placements, refusals, status.
 
 use ringfence_buffer::Block;
 use ringfence_wire::{LOG_FORMAT_VERSION, RECORD_HEADER_BYTES};
 
 use crate::file_header::Identity;
-use crate::head::Mismatch;
+use crate::log_end::Mismatch;
 use crate::position::Position;
 
-/// How a store is laid out. Everything but `identity` may differ at each start.
+/// The layout of a store. Everything except `identity` may differ at each start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     pub identity: Identity,
-    /// Of segment files that are begun; see [`crate::log_format_of`].
+    /// Format of segment files that are begun; see [`crate::log_format_of`].
     pub format: u16,
     pub shards: u16,
     /// Length of a segment file: at least twice the largest record.
     pub segment_bytes: u64,
-    /// A group takes no further record above this; one record alone may be larger.
+    /// A group above this takes no further record; a single record may be larger.
     pub group_bytes_max: u64,
-    /// Groups that wait for the writer, the open one included; then `Refusal::Busy`.
+    /// Groups that may wait for the writer, the open one included; above it appends get `Refusal::Busy`.
     pub groups_waiting_max: usize,
-    /// Disk space of the store kept for control and local records when there is none for rows; 0 = none.
+    /// Disk space that is kept for control and local records when rows are refused; 0 = none.
     pub reserve_bytes: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Options {
             format: LOG_FORMAT_VERSION,
             shards: 1,
             segment_bytes: 256 << 20,
-            // Four of the largest usual batches: beyond that a longer write costs latency and gains nothing.
+            // Four of the largest common batches: a longer write costs latency and gains no throughput.
             group_bytes_max: 32 << 20,
             groups_waiting_max: 4,
             reserve_bytes: 64 << 20,
@@ -39,17 +39,17 @@ impl Default for Options {
     }
 }
 
-/// The body of a record. `header.body_bytes` and `header.body_crc` describe it and are the caller's.
+/// The body of a record. The caller sets `header.body_bytes` and `header.body_crc`.
 pub enum Body<'a> {
-    /// Parts of a body, copied behind one another.
+    /// Parts of a body, copied one after another.
     Copy(&'a [&'a [u8]]),
-    /// A body that lies at `RECORD_HEADER_BYTES` in its block, `bytes` long. A large one is written from where it
-    /// lies; a small one is copied and its block goes back to the pool at once.
+    /// A body of `bytes` bytes at `RECORD_HEADER_BYTES` in its block. A large body is written from its block; a small
+    /// one is copied, and its block returns to the pool immediately.
     Block { block: Block, bytes: usize },
 }
 
 impl Body<'_> {
-    /// A copy of it, as one piece.
+    /// A copy of the body in one piece.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         match self {
             Self::Copy(parts) => parts.concat(),
@@ -58,9 +58,9 @@ impl Body<'_> {
     }
 }
 
-/// Where an appended record will lie. It is durable once `group <= shard.durable_group()`.
+/// Position of an appended record. It is durable once `group <= shard.durable_group()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct Placement {
     pub shard: u16,
     pub group: u64,
     pub position: Position,
@@ -69,14 +69,14 @@ pub struct Placed {
     pub time_ms: u64,
 }
 
-/// Why a record was not appended. Nothing has changed: neither the head nor the group.
+/// Why a record was not appended. Neither the log end nor the group has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Groups, pool or the next file are not there yet: try again after the next `on_done`.
+    /// Groups, pool or the next file are not ready: try again after the next `on_done`.
     Busy,
-    /// No disk space for rows; reads and control records go on.
+    /// No disk space for rows; reads and control records continue.
     DiskFull,
-    /// The shard's storage failed; it takes nothing any more.
+    /// The shard's storage failed; it takes no more records.
     Failed(String),
     /// The partition is quarantined.
     Quarantined,
@@ -90,27 +90,27 @@ pub enum Refusal {
     Mismatch(Mismatch),
 }
 
-/// A refusal that gives the body back.
-pub struct Refused<'a> {
+/// A refusal that returns the body.
+pub struct RefusedAppend<'a> {
     pub refusal: Refusal,
     pub body: Body<'a>,
 }
 
-/// What a finished job changed.
+/// The effect of a finished job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Groups up to here are durable: acknowledge what they hold.
+pub struct ShardProgress {
+    /// Groups up to this number are durable: acknowledge their records.
     pub durable_group: u64,
-    /// What the shard is from now on; tell the control plane when it differs from before.
-    pub status: Status,
+    /// Status of the shard; report it to the control plane when it changes.
+    pub status: ShardStatus,
 }
 
 /// Whether a shard takes appends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ShardStatus {
     Serving,
-    /// Rows are refused, control records go to the reserve; ends by itself when space is back.
+    /// Rows are refused, control records go to the reserve. It ends when the disk has space again.
     DiskFull,
-    /// A write or sync failed: the outcome of what was not durable is unknown. Only a restart ends it.
+    /// A write or sync failed: the outcome of records that were not durable is unknown. It ends with a restart.
     Failed(String),
 }

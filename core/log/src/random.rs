@@ -1,16 +1,17 @@
-//! Numbers from a seed, for tests and simulations: equal seeds, equal numbers, on every machine.
+//! Random numbers from a seed for tests and simulations: equal seeds give equal numbers on every machine.
 
 /// A small generator (splitmix64; Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
-pub struct Seeded(u64);
+pub struct SeededRandom(u64);
 
-impl Seeded {
+impl SeededRandom {
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    #[allow(clippy::should_implement_trait)] // it never ends: an Option would only be unwrapped
+    // The sequence never ends: an `Option` would only be unwrapped.
+    #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -24,7 +25,7 @@ impl Seeded {
         self.next() % end
     }
 
-    /// True `times` in `of` cases.
+    /// True in `times` of `of` cases.
     pub fn chance(&mut self, times: u64, of: u64) -> bool {
         self.below(of) < times
     }

@@ -1,10 +1,10 @@
-//! Peers that have shown no token: what they get of the node, and what honest ones beside them still get.
+//! Unauthenticated peers: the resources that they get, and those that remain for other peers.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
-use ringfence_transport::{HELLO_BODY_BYTES_MAX, HELLO_MS, Standing};
+use ringfence_transport::{HELLO_BODY_BYTES_MAX, HELLO_MS, PeerRole};
 use ringfence_wire::Opcode;
 use support::client::{Client, frame, header, pattern};
 use support::{ADMIT, ECHO, Kind, LIMITS, Limits, SWALLOW, Server, until};
@@ -42,9 +42,9 @@ fn bodies_above_that_of_a_hello_close_a_strangers_connection(kind: Kind) {
     assert!(stranger.ends_within(SOON));
     let mut client = admitted(&server);
     client.echo(&pattern(1 << 20));
-    // One that lost its rights has what it sends refused, not cut off.
+    // A peer that lost its rights has its requests refused; it is not closed.
     let connection = server.seen.lock().expect("no panic").last().expect("a request").0;
-    server.order(move |transport| transport.set_standing(connection, Standing::Stranger));
+    server.order(move |transport| transport.set_role(connection, PeerRole::Unauthenticated));
     client.echo(b"by now it is judged");
     client.echo(&pattern(1 << 20));
 }
@@ -85,7 +85,7 @@ fn silent_peers_give_way_where_no_token_is_asked_for(kind: Kind) {
     client.echo(b"still here");
 }
 
-/// The pool: a body is announced, begun, and never ends.
+/// The pool: a body is announced, begun, and never completed.
 #[test]
 fn announced_bodies_of_strangers_take_nothing_of_the_pool() {
     let server = asking(Kind::Native, LIMITS);
@@ -106,7 +106,7 @@ fn announced_bodies_of_strangers_take_nothing_of_the_pool() {
     until("all of the pool is free", || server.free_bytes() >= 56 << 20);
 }
 
-/// The byte that names records of another node gives a client neither their room nor their size.
+/// The opcode of records between nodes gives a client neither their room nor their size.
 #[test]
 fn an_opcode_grants_no_privilege_of_a_node() {
     let server = asking(Kind::Native, Limits { message_bytes: 1 << 20, ..LIMITS });
@@ -121,7 +121,7 @@ fn an_opcode_grants_no_privilege_of_a_node() {
     let mut node = Client::connect(&server.address);
     node.echo(b"its HELLO");
     let connection = server.seen.lock().expect("no panic").last().expect("a request").0;
-    server.order(move |transport| transport.set_standing(connection, Standing::Node));
+    server.order(move |transport| transport.set_role(connection, PeerRole::Node));
     node.echo(b"by now it is judged");
     node.send(&records(SWALLOW), &pattern(2 << 20));
     node.echo(b"taken");

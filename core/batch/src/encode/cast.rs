@@ -1,12 +1,11 @@
-//! A batch's columns in the order and types of the topic: matched by name, cast only where every value stays what it
-//! was.
+//! Bring a batch's columns into the order and types of the topic: match them by name, and cast only without loss.
 
 use arrow::array::{Array, ArrayRef, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use arrow::record_batch::RecordBatch;
 
-use super::{narrow, source};
+use super::{source, trim};
 use crate::error::EncodeError;
 
 /// One array for each field of `schema`.
@@ -19,7 +18,7 @@ pub(super) fn columns(schema: &Schema, batch: &RecordBatch) -> Result<Vec<ArrayR
         .fields()
         .iter()
         .map(|field| match batch.column_by_name(field.name()) {
-            Some(column) => conform(field, column),
+            Some(column) => cast_column(field, column),
             None if field.is_nullable() => Ok(new_null_array(field.data_type(), batch.num_rows())),
             None => {
                 Err(EncodeError::MissingColumn { column: field.name().clone(), target: field.data_type().to_string() })
@@ -28,7 +27,7 @@ pub(super) fn columns(schema: &Schema, batch: &RecordBatch) -> Result<Vec<ArrayR
         .collect()
 }
 
-fn conform(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError> {
+fn cast_column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError> {
     let (from, to) = (column.data_type(), field.data_type());
     if from.equals_datatype(to) || written_as(from, to) {
         return Ok(ArrayRef::clone(column));
@@ -38,16 +37,16 @@ fn conform(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError>
     if !lossless(from, to) {
         return Err(refused());
     }
-    if let Some(values) = narrow::looked_up(field, column, to)? {
-        return conform(field, &values);
+    if let Some(values) = trim::decode_sparse(field, column, to)? {
+        return cast_column(field, &values);
     }
-    let column = narrow::used(field, column)?;
-    // `safe: false` makes a value that does not fit an error instead of a null.
+    let column = trim::column(field, column)?;
+    // `safe: false` turns a value that does not fit into an error instead of a null.
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(&column, to, &options).map_err(|_| refused())
 }
 
-/// The writer itself turns one form of strings into another; nothing is cast before.
+/// True if the writer converts one form of strings into the other, without a cast.
 fn written_as(from: &DataType, to: &DataType) -> bool {
     is_text(from) && (is_utf8(from) || !is_utf8(to)) && source::target(to).is_some()
 }
@@ -60,8 +59,8 @@ fn is_utf8(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// Does every value of `from` have an equal one in `to`? Where that depends on the values (dictionary indexes,
-/// offsets, coarser to finer time units) the cast itself refuses those that do not fit.
+/// True if every value of `from` has an equal one in `to`. Where that depends on the values (dictionary indexes,
+/// offsets, coarser to finer time units), the cast refuses those that do not fit.
 fn lossless(from: &DataType, to: &DataType) -> bool {
     use DataType as T;
     if from.equals_datatype(to) || written_as(from, to) {
@@ -90,7 +89,7 @@ fn lossless(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Integers into integers that hold all their values.
+/// True for integers into integers that hold all their values.
 fn widens(from: &DataType, to: &DataType) -> bool {
     let bits = |data_type: &DataType| data_type.primitive_width().unwrap_or(0);
     if from.is_signed_integer() {

@@ -1,19 +1,20 @@
-//! The end of one partition's log: what the next record gets, and what it must match when it comes numbered.
+//! The end of one partition's log: the next record's number, offset and chain, and the check of records that arrive
+//! numbered.
 
 use ringfence_wire::{RecordHeader, RecordKind};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::position::Position;
 
-/// Where a partition's log ends. Equal heads prove equal logs (I11): `chain` covers every record before.
+/// The end of a partition's log. Equal ends prove equal logs (I11), because `chain` covers every record before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartitionHead {
+pub struct LogEnd {
     pub next_record: u64,
     pub next_offset: u64,
-    /// Chain of the last record, 0 before the first.
+    /// Chain of the last record; 0 before the first record.
     pub chain: u64,
     pub last_time_ms: u64,
-    /// This store's position of the last log record; not part of what replicas compare.
+    /// This store's position of the last log record; replicas do not compare it.
     pub last_position: Position,
     /// Greatest owner epoch in the log.
     pub owner_epoch: u64,
@@ -45,22 +46,22 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-impl PartitionHead {
-    /// Number a log record: record number, first offset, a time that never goes back; and its chain. The head itself
-    /// moves only by [`Self::advance`].
+impl LogEnd {
+    /// Set record number, first offset, time and chain of a log record; the time never decreases. Only
+    /// [`Self::advance`] moves the end itself.
     pub fn stamp(&self, header: &mut RecordHeader) {
         self.number(header);
         header.chain = if is_log(header.kind) { chain_of(self.chain, header) } else { 0 };
     }
 
-    /// [`Self::stamp`] without the chain, which a group computes over the bytes that it writes anyway.
+    /// [`Self::stamp`] without the chain; the group computes the chain from the bytes that it writes.
     pub(crate) fn number(&self, header: &mut RecordHeader) {
         header.record_number = self.next_record;
         header.first_offset = self.next_offset;
         header.time_ms = header.time_ms.max(self.last_time_ms);
     }
 
-    /// Check a log record that comes numbered, from another replica or from disk.
+    /// Check a log record that is already numbered, from another replica or from disk.
     ///
     /// # Errors
     /// [`Mismatch`] names the first field that does not continue this log; nothing has changed.
@@ -82,14 +83,14 @@ impl PartitionHead {
         if header.chain == expected { Ok(()) } else { Err(Mismatch::Chain { expected, found: header.chain }) }
     }
 
-    /// The log now ends behind this record. Local kinds change nothing.
+    /// Move the end after this record. Local kinds change nothing.
     pub fn advance(&mut self, header: &RecordHeader, position: Position) {
         if is_log(header.kind) {
             *self = Self::after(header, position);
         }
     }
 
-    /// The head behind a log record, whatever stood before it.
+    /// The end after a log record, whatever came before it.
     #[must_use]
     pub fn after(header: &RecordHeader, position: Position) -> Self {
         Self {
@@ -102,27 +103,27 @@ impl PartitionHead {
         }
     }
 
-    /// True if both logs end alike; positions are each store's own.
+    /// True if both logs end alike; positions are not compared.
     #[must_use]
     pub fn same_log(&self, other: &Self) -> bool {
         Self { last_position: Position::NOWHERE, ..*self } == Self { last_position: Position::NOWHERE, ..*other }
     }
 }
 
-/// True for kinds that are numbered and chained.
+/// True for kinds with number and chain.
 #[must_use]
 pub fn is_log(kind: u8) -> bool {
     RecordKind::from_number(kind).is_some_and(RecordKind::is_log)
 }
 
-/// How many offsets a record takes: staged rows get theirs by the publish record.
+/// Number of offsets that a record takes; staged rows get theirs from the publish record.
 #[must_use]
 pub fn offsets_of(header: &RecordHeader) -> u64 {
     let counts = header.kind == RecordKind::Rows as u8 || header.kind == RecordKind::Publish as u8;
     if counts { u64::from(header.rows) } else { 0 }
 }
 
-/// XXH3-64 of the logical part with the previous chain as its seed.
+/// XXH3-64 of the logical part, seeded with the previous chain.
 #[must_use]
 pub fn chain_of(previous: u64, header: &RecordHeader) -> u64 {
     let mut bytes = [0; RecordHeader::SIZE];
@@ -147,7 +148,7 @@ mod tests {
 
     #[test]
     fn stamped_records_are_accepted_in_order_and_in_no_other() {
-        let (mut writer, mut reader) = (PartitionHead::default(), PartitionHead::default());
+        let (mut writer, mut reader) = (LogEnd::default(), LogEnd::default());
         for (number, time) in [5u64, 3, 9].into_iter().enumerate() {
             let mut header = rows(10, time);
             writer.stamp(&mut header);
@@ -163,26 +164,26 @@ mod tests {
 
     #[test]
     fn any_changed_logical_field_breaks_the_chain() {
-        let head = PartitionHead::default();
+        let end = LogEnd::default();
         let mut header = rows(10, 1);
-        head.stamp(&mut header);
+        end.stamp(&mut header);
         for change in [
             RecordHeader { rows: 11, ..header },
             RecordHeader { body_crc: 1, ..header },
             RecordHeader { producer_id: 1, ..header },
             RecordHeader { sequence: 1, ..header },
         ] {
-            assert!(matches!(head.accept(&change), Err(Mismatch::Chain { .. })));
+            assert!(matches!(end.accept(&change), Err(Mismatch::Chain { .. })));
         }
     }
 
     #[test]
     fn local_kinds_are_neither_numbered_nor_chained() {
-        let mut head = PartitionHead { next_record: 7, next_offset: 70, ..Default::default() };
+        let mut end = LogEnd { next_record: 7, next_offset: 70, ..Default::default() };
         let mut fence = RecordHeader { kind: RecordKind::Fence as u8, ..Default::default() };
-        let before = head;
-        head.stamp(&mut fence);
-        head.advance(&fence, Position::new(1, 0));
-        assert_eq!((fence.record_number, fence.first_offset, fence.chain, head), (7, 70, 0, before));
+        let before = end;
+        end.stamp(&mut fence);
+        end.advance(&fence, Position::new(1, 0));
+        assert_eq!((fence.record_number, fence.first_offset, fence.chain, end), (7, 70, 0, before));
     }
 }

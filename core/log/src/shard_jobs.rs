@@ -1,18 +1,18 @@
-//! The shard's other face: jobs for its writer, and what their ends change.
+//! The shard's jobs: make them for the writer, and take their results.
 
 use ringfence_buffer::Block;
 
 use crate::files::FilePin;
 use crate::group::{Group, STAGING_BYTES};
-use crate::job::{Job, JobDone, Write};
+use crate::interface::{ShardProgress, ShardStatus};
+use crate::job::{GroupWrite, Job, JobDone};
 use crate::position::segment_name;
 use crate::shard::Shard;
 use crate::storage::StorageError;
-use crate::terms::{Progress, Status};
 
-/// An idle shard proves its last group synced by an empty one after this time (design 3.3).
+/// After this time an idle shard proves its last group synced by an empty one.
 pub const IDLE_CLOSE_MS: u64 = 10;
-/// How long a job that met a full disk waits before it is tried again.
+/// Time until a job that failed on a full disk is tried again.
 const RETRY_MS: u64 = 1000;
 
 impl Shard {
@@ -20,15 +20,15 @@ impl Shard {
     pub(crate) fn seal(&mut self) {
         if let Some(mut group) = self.open.take() {
             group.close();
-            self.space.current.as_mut().expect("the group lies in it").end = group.begin + group.bytes;
+            self.space.open_file.as_mut().expect("the group lies in it").end = group.begin + group.bytes;
             self.sealed.push_back(group);
         }
     }
 
-    /// The next work for the writer, if there is any. Call only while no job of this shard is under way.
+    /// The next job for the writer, if there is one. Call it only while no job of this shard is under way.
     ///
     /// # Panics
-    /// While a job is under way (L2).
+    /// If a job is under way (L2).
     pub fn take_job(&mut self, now_ms: u64) -> Option<Job> {
         assert!(!self.is_writing, "one job of a shard at a time (L2)");
         if self.failed.is_some() {
@@ -55,16 +55,16 @@ impl Shard {
         }
         self.is_writing = true;
         let shard = self.space.shard;
-        let number = group.as_ref().map_or(0, |group| group.number);
+        let number = group.as_ref().map(|group| group.number);
         let write = group.map(|group| self.write_of(group));
         Some(Job { shard, group: number, write, steps })
     }
 
-    fn write_of(&self, group: Group) -> Write {
+    fn write_of(&self, group: Group) -> GroupWrite {
         let capacity = self.space.files.get(&group.file).map_or(0, |(_, bytes)| *bytes);
-        Write {
+        GroupWrite {
             segment: segment_name(group.file, self.space.shard),
-            begin: group.new_file,
+            new_file: group.new_file,
             position: group.begin,
             bytes: group.bytes,
             records: group.records,
@@ -74,24 +74,25 @@ impl Shard {
         }
     }
 
-    /// Open an empty group when the last one is to be proved synced; never worth a new file.
+    /// Open an empty group that proves the last one synced; it never starts a new file.
     fn close_idle(&mut self, now_ms: u64) {
         if self.open.is_some() || self.close_at.is_none_or(|at| now_ms < at) {
             return;
         }
         let alone = Group::bytes_bound(0, 0, 0);
-        let has_room = self.space.current.as_ref().is_some_and(|current| current.end + alone <= current.capacity);
+        let has_room =
+            self.space.open_file.as_ref().is_some_and(|open_file| open_file.end + alone <= open_file.capacity);
         self.close_at = None;
         if let (true, Some(block)) = (has_room, self.staging.pop()) {
             self.open_with(block);
         }
     }
 
-    /// Take the outcome of the job under way.
+    /// Take the result of the job under way.
     ///
     /// # Panics
-    /// On an outcome of another job (L2).
-    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> Progress {
+    /// On the result of another job (L2).
+    pub fn on_done(&mut self, done: JobDone, now_ms: u64) -> ShardProgress {
         assert!(self.is_writing && done.shard == self.space.shard, "an outcome belongs to the job under way");
         self.is_writing = false;
         for (step, outcome) in done.job.steps.iter().zip(&done.steps) {
@@ -101,9 +102,9 @@ impl Shard {
         }
         match done.outcome {
             Ok(()) => {
-                if done.group > 0 {
-                    assert_eq!(done.group, self.durable_group + 1, "groups become durable in order");
-                    self.durable_group = done.group;
+                if let Some(group) = done.group {
+                    assert_eq!(group, self.durable_group + 1, "groups become durable in order");
+                    self.durable_group = group;
                     self.space.on_write();
                     let has_records = done.job.write.as_ref().is_some_and(|write| write.records > 0);
                     self.close_at = has_records.then_some(now_ms + IDLE_CLOSE_MS);
@@ -116,7 +117,7 @@ impl Shard {
             }
             Err(error) => self.fail(&error),
         }
-        Progress { durable_group: self.durable_group, status: self.status() }
+        ShardProgress { durable_group: self.durable_group, status: self.status() }
     }
 
     fn fail(&mut self, error: &StorageError) {
@@ -125,15 +126,16 @@ impl Shard {
         self.sealed.clear();
     }
 
-    /// Keep staging blocks, drop the rest into the pool.
+    /// Keep staging blocks; the others return to the pool.
     fn take_back(&mut self, job: Job) {
         for block in job.write.into_iter().flat_map(|write| write.blocks) {
-            self.keep_staging(block);
+            self.return_staging(block);
         }
     }
 
-    /// A block of a group that was [`crate::JobDone::take_written`]: kept if it is one of this shard's, else freed.
-    pub fn keep_staging(&mut self, block: Block) {
+    /// Return a block of a group that was taken by [`crate::JobDone::take_durable_group`]. The shard keeps its staging
+    /// blocks; the others return to the pool.
+    pub fn return_staging(&mut self, block: Block) {
         if block.len() == STAGING_BYTES && self.staging.len() <= self.options.groups_waiting_max {
             self.staging.push(block);
         }
@@ -154,39 +156,38 @@ impl Shard {
         self.durable_group
     }
 
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> ShardStatus {
         match &self.failed {
-            Some(why) => Status::Failed(why.clone()),
-            None if self.space.is_full() => Status::DiskFull,
-            None => Status::Serving,
+            Some(why) => ShardStatus::Failed(why.clone()),
+            None if self.space.is_full() => ShardStatus::DiskFull,
+            None => ShardStatus::Serving,
         }
     }
 
-    /// When `take_job` wants to be asked although nothing was appended; at once if that time has passed.
-    pub fn wants_tick_at(&self) -> Option<u64> {
+    /// The time at which `take_job` must be called although nothing was appended; immediately if that time has passed.
+    pub fn next_tick_ms(&self) -> Option<u64> {
         if self.failed.is_some() || self.is_writing {
             return None;
         }
         if let Some((_, at)) = &self.retry {
             return Some(*at);
         }
-        [self.close_at, self.space.steps_at()].into_iter().flatten().min()
+        [self.close_at, self.space.next_steps_ms()].into_iter().flatten().min()
     }
 
-    /// Number of the file that groups go to; it ascends with each rotation.
+    /// Number of the file to which groups are written; it grows with each rotation.
     pub fn newest_file(&self) -> u64 {
-        self.space.current.as_ref().map_or(0, |current| current.pin.number)
+        self.space.open_file.as_ref().map_or(0, |open_file| open_file.pin.number)
     }
 
-    /// The first file with this number or a later one that takes no group any more, all of them durable, and where it
-    /// ends.
-    pub fn sealed_from(&self, number: u64) -> Option<(FilePin, u64)> {
+    /// The first file from this number on that takes no more groups and whose groups are all durable, with its end.
+    pub fn next_sealed_file(&self, number: u64) -> Option<(FilePin, u64)> {
         let sealed = self.space.sealed.range(number..).find(|(_, (_, last))| *last <= self.durable_group);
         let (number, (end, _)) = sealed?;
         self.space.files.get(number).map(|(pin, _)| (pin.clone(), *end))
     }
 
-    /// Bytes that this shard's files take on disk, prepared ones included.
+    /// Bytes of this shard's files on disk, prepared ones included.
     pub fn disk_bytes(&self) -> u64 {
         self.space.disk_bytes()
     }

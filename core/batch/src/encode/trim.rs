@@ -1,9 +1,9 @@
-//! A column with no more of its children than its rows use, each offset, view, index and run end of them looked at.
+//! Reduce a column to the part of its children that its rows use, and check its offsets, views, indexes and run ends.
 //!
-//! A slice of a column carries the children of all of it. arrow-rs casts and partly writes whole children, and checks
-//! them whole: a big table that is sent in small slices would cost the square of its rows. Here the time is in
-//! proportion to the rows, and who comes behind sees nothing that was not looked at: `cast`, `take` and the IPC writer
-//! read wherever an array points. Dictionaries stay whole; a message has all of their values.
+//! A slice of a column carries the children of the whole column. arrow-rs casts, checks and partly writes whole
+//! children: sending a big table in small slices would take time in the square of its rows. Here the time is
+//! proportional to the rows. `cast`, `take` and the IPC writer follow an array wherever it points, so they get only
+//! checked values. Dictionaries stay whole, because a message has all of their values.
 
 use std::sync::Arc;
 
@@ -17,28 +17,32 @@ use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, FieldRef, Fields, RunEndIndexType, UnionFields};
 use arrow::error::ArrowError;
 
-use super::sound::{flat_fault, offsets_fault, unsound};
+use super::array_checks::{flat_fault, invalid, offsets_fault};
 use super::source::{self, Source};
 use crate::error::EncodeError;
 
-/// Values of a dictionary for each row above which those that rows use are looked at one by one: 100 ns each, against
-/// less than 2 ns in a row of all.
+/// Dictionary values for each row above which only the used values are checked, one by one: 100 ns each, against less
+/// than 2 ns in a pass over all.
 const SPARSE: usize = 64;
 
-/// `column` without what its rows do not use.
-pub(super) fn used(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError> {
-    of(column).map_err(|why| unsound(field, why))
+/// `column` without the values that its rows do not use.
+pub(super) fn column(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, EncodeError> {
+    of(column).map_err(|why| invalid(field, why))
 }
 
-/// The values that the indexes of `column` mean, if `to` is no dictionary and they are few of many.
-pub(super) fn looked_up(field: &FieldRef, column: &ArrayRef, to: &DataType) -> Result<Option<ArrayRef>, EncodeError> {
+/// The values at the indexes of `column`, if `to` is not a dictionary and the column uses few of many values.
+pub(super) fn decode_sparse(
+    field: &FieldRef,
+    column: &ArrayRef,
+    to: &DataType,
+) -> Result<Option<ArrayRef>, EncodeError> {
     let Some(dictionary) = column.as_any_dictionary_opt() else { return Ok(None) };
     let (keys, values) = (dictionary.keys(), dictionary.values());
     if matches!(to, DataType::Dictionary(..)) || values.len() / SPARSE < keys.len() {
         return Ok(None);
     }
-    let look = || {
-        indexes_sound(keys, values.len())?;
+    let decode = || {
+        check_indexes(keys, values.len())?;
         downcast_integer_array!(
             keys => for key in keys.iter().flatten() {
                 of(&values.slice(key.as_usize(), 1)).map_err(|why| within("dictionary", &why))?;
@@ -47,13 +51,13 @@ pub(super) fn looked_up(field: &FieldRef, column: &ArrayRef, to: &DataType) -> R
         );
         take(values, keys, None).map_err(|why| text(&why))
     };
-    look().map(Some).map_err(|why| unsound(field, why))
+    decode().map(Some).map_err(|why| invalid(field, why))
 }
 
 fn of(column: &ArrayRef) -> Result<ArrayRef, String> {
     use DataType as T;
     if column.is_empty() {
-        // Its one offset may still point anywhere, and is followed by MutableArrayData.
+        // Even then the one offset may point anywhere, and MutableArrayData follows it.
         return Ok(new_empty_array(column.data_type()));
     }
     let nulls = column.nulls().cloned();
@@ -116,7 +120,7 @@ fn list<O: OffsetSizeTrait + Into<i64>>(field: &FieldRef, column: &ArrayRef) -> 
     array(GenericListArray::try_new(Arc::clone(field), offsets, values, list.nulls().cloned()))
 }
 
-/// Offsets that begin at zero, and the elements that they are of.
+/// Offsets that begin at zero, and their elements.
 fn elements<O: OffsetSizeTrait + Into<i64>>(
     offsets: &OffsetBuffer<O>,
     values: &dyn Array,
@@ -134,7 +138,7 @@ fn elements<O: OffsetSizeTrait + Into<i64>>(
     Ok((moved, of(&values).map_err(|why| within("elements", &why))?))
 }
 
-/// Lists in any order, which may share elements. Empty ones use none, wherever they are.
+/// Lists in any order, which may share elements. Empty lists use none, wherever they point.
 fn list_view<O: OffsetSizeTrait>(field: &FieldRef, column: &ArrayRef) -> Result<ArrayRef, String> {
     let lists = column.as_list_view::<O>();
     let (offsets, sizes, count) = (lists.offsets(), lists.sizes(), lists.values().len());
@@ -166,7 +170,7 @@ fn union(fields: &UnionFields, column: &ArrayRef) -> Result<ArrayRef, String> {
         let children = fields.iter().map(|field| child(field, 0, column.len())).collect::<Result<_, _>>()?;
         return array(UnionArray::try_new(fields.clone(), ids.clone(), None, children));
     };
-    // By type id: the values that there are, and the first and the last that are used.
+    // By type id: the number of values, and the first and last one that are used.
     let mut ranges = [(0, usize::MAX, 0); i8::MAX as usize + 1];
     for (id, _) in fields.iter() {
         ranges[id.as_usize()].0 = column.child(id).len();
@@ -188,14 +192,14 @@ fn union(fields: &UnionFields, column: &ArrayRef) -> Result<ArrayRef, String> {
 
 fn dictionary(column: &ArrayRef) -> Result<ArrayRef, String> {
     let dictionary = column.as_any_dictionary();
-    indexes_sound(dictionary.keys(), dictionary.values().len())?;
+    check_indexes(dictionary.keys(), dictionary.values().len())?;
     let values = of(dictionary.values()).map_err(|why| within("dictionary", &why))?;
     let same = Arc::ptr_eq(&values, dictionary.values());
     Ok(if same { Arc::clone(column) } else { dictionary.with_values(values) })
 }
 
-/// Those of nulls may say anything.
-fn indexes_sound(keys: &dyn Array, values: usize) -> Result<(), String> {
+/// Indexes of nulls may have any value.
+fn check_indexes(keys: &dyn Array, values: usize) -> Result<(), String> {
     fn fault<K: ArrowPrimitiveType>(keys: &PrimitiveArray<K>, values: usize) -> Result<(), String> {
         let outside = |key: &K::Native| key.to_usize().is_none_or(|key| key >= values);
         let wrong = |(row, key): &(usize, &K::Native)| outside(key) && keys.is_valid(*row);
@@ -210,7 +214,7 @@ fn indexes_sound(keys: &dyn Array, values: usize) -> Result<(), String> {
 
 fn runs<R: RunEndIndexType>(column: &RunArray<R>) -> Result<ArrayRef, String> {
     let (ends, values) = (column.run_ends(), column.values());
-    // Found by halving: in ends that go back it is some other run, but no run that is not there.
+    // Found by binary search: with decreasing ends it may be another run, but always one that exists.
     let (first, last) = (ends.get_start_physical_index(), ends.get_end_physical_index());
     let (from, to) = (ends.offset(), ends.offset() + ends.len());
     let Some(window) = ends.values().get(first..=last).filter(|_| last < values.len()) else {

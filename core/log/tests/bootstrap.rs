@@ -1,18 +1,19 @@
-//! Logs that begin anew, again and again: their space comes back, and holes in what was dropped take nobody else along.
+//! Logs that are bootstrapped again and again: their space is freed, and holes in dropped records take no other
+//! partition's records along.
 
 use crate::support::{Store, body, small};
-use ringfence_log::faulty::{Faulty, Seeded};
-use ringfence_log::{PartitionHead, Reader, Storage, parse_segment_name};
+use ringfence_log::faulty::{FaultyDisk, SeededRandom};
+use ringfence_log::{LogEnd, Reader, Storage, parse_segment_name};
 
-fn segments(storage: &Faulty) -> usize {
+fn segments(storage: &FaultyDisk) -> usize {
     storage.list().unwrap().iter().filter(|(name, _)| parse_segment_name(name).is_some()).count()
 }
 
-/// A record with its body and the drop of its partition are in the shard's last group: holes there would look to the next
-/// start like a group that a power cut tore, and a neighbour's record in it would be cut off with it.
+/// The shard's last group has a record with its body, and the drop of its partition. Holes there would look like a
+/// group torn by a power cut, and the next start would cut it, with the record of another partition in it.
 #[test]
 fn holes_in_the_last_group_do_not_cut_off_what_others_have_in_it() {
-    let storage = Faulty::new(1);
+    let storage = FaultyDisk::new(1);
     let mut store = Store::open(&storage, &small());
     store.put(1, 1, 1, &vec![1; 40_000]);
     store.settle();
@@ -31,11 +32,12 @@ fn holes_in_the_last_group_do_not_cut_off_what_others_have_in_it() {
     assert_eq!(store.read_all(1, 2, 0, 1000)[0].1, b"acknowledged");
 }
 
-/// A learner whose copies begin anew: each time a file with what was before may go, in whatever order they come free.
+/// A learner whose copies start again: each time a file with the previous copy may be released, in whatever order files
+/// become free.
 #[test]
 fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginning() {
-    let storage = Faulty::new(2);
-    let mut random = Seeded::new(2);
+    let storage = FaultyDisk::new(2);
+    let mut random = SeededRandom::new(2);
     let options = small();
     let mut store = Store::open(&storage, &options);
     let mut most = 0;
@@ -47,15 +49,15 @@ fn partitions_that_begin_anew_all_the_time_keep_no_more_than_their_last_beginnin
             }
             let Some(log) = store.logs.get_mut(&(1, partition)) else { continue };
             if random.chance(1, 2) && !log.is_anchored() {
-                let next_record = log.head().next_record + 5;
-                let head = PartitionHead { next_record, next_offset: next_record * 3, ..*log.head() };
-                if store.shards[0].append_anchor(&mut store.pool, log, head, b"tables").is_ok() {
+                let next_record = log.end().next_record + 5;
+                let end = LogEnd { next_record, next_offset: next_record * 3, ..*log.end() };
+                if store.shards[0].append_anchor(&mut store.pool, log, end, b"tables").is_ok() {
                     let appended = store.append_numbered(1, partition, &[7; 3000], 1);
                     assert!(appended.is_ok() || store.write_one(0).is_some());
                 }
             }
         }
-        // Now and then nothing is durable when the files are looked at.
+        // Sometimes nothing is durable when the files are checked.
         if random.chance(1, 3) {
             store.settle();
         }

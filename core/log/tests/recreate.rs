@@ -1,13 +1,13 @@
-//! A partition that left a store and came back to it: another log, behind the drop of the old one in the same file.
+//! A partition that left a store and came back: a new log after the drop of the old one, in the same file.
 
 use crate::support::{Store, small};
-use ringfence_log::faulty::Faulty;
-use ringfence_log::{From, PartitionLog, Reader, Refusal, Storage, parse_segment_name};
+use ringfence_log::faulty::FaultyDisk;
+use ringfence_log::{PartitionLog, ReadFrom, Reader, Refusal, Storage, parse_segment_name};
 
 const KEY: (u64, u64) = (1, 1);
 
-/// Three records, dropped and let go of; beside it a neighbour that keeps the file.
-fn dropped(storage: &Faulty) -> Store<Faulty> {
+/// Three records, dropped and released, beside a partition that keeps the file.
+fn dropped(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let mut store = Store::open(storage, &small());
     for _ in 0..3 {
         store.put(KEY.0, KEY.1, 2, &vec![1; 40_000]);
@@ -22,11 +22,11 @@ fn dropped(storage: &Faulty) -> Store<Faulty> {
     store
 }
 
-fn check(store: &mut Store<Faulty>, fence: u64) {
+fn check(store: &mut Store<FaultyDisk>, fence: u64) {
     assert_eq!(store.report.damage, vec![]);
     let log = &store.logs[&KEY];
     assert!(!log.is_dropped());
-    assert_eq!((log.fence(), log.head().next_record, log.end_offset()), (fence, 2, 2));
+    assert_eq!((log.fence(), log.end().next_record, log.end_offset()), (fence, 2, 2));
     assert_eq!(store.told.records[&KEY].len(), 2, "nothing is told of the log that was dropped");
     let read = store.read_all(KEY.0, KEY.1, 0, 1 << 18);
     assert_eq!(read.into_iter().map(|(_, body)| body).collect::<Vec<_>>(), vec![vec![7; 30_000], vec![8; 50]]);
@@ -36,7 +36,7 @@ fn check(store: &mut Store<Faulty>, fence: u64) {
 #[test]
 fn what_stands_behind_the_drop_is_a_log_of_its_own() {
     for first_is_fence in [false, true] {
-        let storage = Faulty::new(1);
+        let storage = FaultyDisk::new(1);
         let mut store = dropped(&storage);
         store.logs.insert(KEY, PartitionLog::new(KEY.0, KEY.1));
         let mut fence = 0;
@@ -61,8 +61,8 @@ fn what_stands_behind_the_drop_is_a_log_of_its_own() {
     }
 }
 
-/// Old life, drop and new life in files of their own, the old ones not given back yet.
-fn in_files_of_their_own(storage: &Faulty) -> Store<Faulty> {
+/// Old log, drop and new log in files of their own, the old ones not freed yet.
+fn in_files_of_their_own(storage: &FaultyDisk) -> Store<FaultyDisk> {
     let mut store = Store::open(storage, &small());
     for _ in 0..4 {
         for _ in 0..5 {
@@ -79,25 +79,25 @@ fn in_files_of_their_own(storage: &Faulty) -> Store<Faulty> {
 
 #[test]
 fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
-    let storage = Faulty::new(3);
+    let storage = FaultyDisk::new(3);
     let mut store = in_files_of_their_own(&storage);
     store.put(1, 3, 2, &vec![1; 40_000]);
     store.settle();
-    let read = store.plan(1, 3, From::Offset(0));
+    let read = store.plan(1, 3, ReadFrom::Offset(0));
     let log = store.logs.get_mut(&(1, 3)).unwrap();
     store.shards[0].append_drop(&mut store.pool, log).unwrap();
-    assert_eq!(store.shards[0].revive(log), Err(Refusal::Busy), "its drop is not durable");
+    assert_eq!(store.shards[0].recreate(log), Err(Refusal::Busy), "its drop is not durable");
     store.settle();
     let log = store.logs.get_mut(&(1, 3)).unwrap();
-    assert_eq!(store.shards[0].revive(log), Err(Refusal::Busy), "somebody reads it");
+    assert_eq!(store.shards[0].recreate(log), Err(Refusal::Busy), "somebody reads it");
     assert!(log.is_dropped());
     drop(read);
-    assert_eq!(store.shards[0].revive(log), Ok(()));
-    assert_eq!((log.is_dropped(), log.head().next_record, log.end_offset()), (false, 0, 0));
+    assert_eq!(store.shards[0].recreate(log), Ok(()));
+    assert_eq!((log.is_dropped(), log.end().next_record, log.end_offset()), (false, 0, 0));
 
     let fence = 4;
     let log = store.logs.get_mut(&KEY).unwrap();
-    store.shards[0].revive(log).unwrap();
+    store.shards[0].recreate(log).unwrap();
     store.shards[0].append_fence(&mut store.pool, log, fence).unwrap();
     store.put(KEY.0, KEY.1, 1, &vec![7; 30_000]);
     store.put(KEY.0, KEY.1, 1, &[8; 50]);
@@ -107,7 +107,7 @@ fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
         store = Store::open(&storage, &small());
         assert_eq!(store.report.damage, vec![]);
         let log = &store.logs[&KEY];
-        assert_eq!((log.is_dropped(), log.fence(), log.head().next_record), (false, fence, 2));
+        assert_eq!((log.is_dropped(), log.fence(), log.end().next_record), (false, fence, 2));
         assert_eq!(store.told.records[&KEY].len(), 2, "nothing is told of the log that was dropped");
         let read = store.read_all(KEY.0, KEY.1, 0, 1 << 18);
         assert_eq!(read.into_iter().map(|(_, body)| body).collect::<Vec<_>>(), vec![vec![7; 30_000], vec![8; 50]]);
@@ -119,15 +119,15 @@ fn it_comes_back_in_place_once_its_drop_is_durable_and_nobody_reads_it() {
     }
 }
 
-/// Files are given back one after the other, and the power goes before each.
+/// Files are freed one after another, with a power cut before each.
 #[test]
 fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
-    // Three of them and a drop fill a file of `small`; a fourth goes to the next one.
+    // Three of them and a drop fill a file of `small`; a fourth goes into the next file.
     let large = 60_000;
     for (comes_back, jobs) in
         [false, true].into_iter().flat_map(|comes_back| (0..20).map(move |jobs| (comes_back, jobs)))
     {
-        let storage = Faulty::new(4);
+        let storage = FaultyDisk::new(4);
         let mut store = Store::open(&storage, &small());
         for _ in 0..9 {
             store.put(KEY.0, KEY.1, 1, &vec![1; large]);
@@ -138,7 +138,7 @@ fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
         store.flush();
         if comes_back {
             let log = store.logs.get_mut(&KEY).unwrap();
-            store.shards[0].revive(log).unwrap();
+            store.shards[0].recreate(log).unwrap();
             store.put(KEY.0, KEY.1, 1, &vec![2; large]);
         }
         store.put(1, 2, 1, &vec![3; large]);
@@ -152,7 +152,7 @@ fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
         let store = Store::open(&storage, &small());
         assert_eq!(store.report.damage, vec![], "{jobs} jobs, comes back: {comes_back}");
         let log = store.logs.get(&KEY).filter(|log| !log.is_dropped());
-        let records = log.map_or(0, |log| log.head().next_record);
+        let records = log.map_or(0, |log| log.end().next_record);
         assert_eq!(records, u64::from(comes_back), "{jobs} jobs: of its first life nothing may be there");
         if jobs == 19 {
             assert!(store.report.files <= 2, "files of its first life are given back: {:?}", store.report);
@@ -160,13 +160,13 @@ fn the_drop_outlives_the_files_that_it_ends_however_they_go() {
     }
 }
 
-/// Only its directory tells of a log that began behind a drop and was lost at once: it is damage, not a drop.
+/// Only the directory shows that a log began after a drop and was lost immediately: it is damage, not a drop.
 #[test]
 fn a_second_life_that_is_damaged_is_not_taken_for_dropped() {
-    let storage = Faulty::new(5);
+    let storage = FaultyDisk::new(5);
     let mut store = in_files_of_their_own(&storage);
     let log = store.logs.get_mut(&KEY).unwrap();
-    store.shards[0].revive(log).unwrap();
+    store.shards[0].recreate(log).unwrap();
     let placed = store.put(KEY.0, KEY.1, 1, b"of its second life");
     store.settle();
     store.put(1, 2, 1, b"neighbour");
@@ -183,7 +183,7 @@ fn a_second_life_that_is_damaged_is_not_taken_for_dropped() {
 
 #[test]
 fn holes_are_made_before_the_drop_and_not_behind_it() {
-    let storage = Faulty::new(2);
+    let storage = FaultyDisk::new(2);
     let mut store = Store::open(&storage, &small());
     store.put(KEY.0, KEY.1, 2, &vec![1; 40_000]);
     store.put(1, 2, 3, b"neighbour");
@@ -197,7 +197,7 @@ fn holes_are_made_before_the_drop_and_not_behind_it() {
     store.logs.insert(KEY, PartitionLog::new(KEY.0, KEY.1));
     store.put(KEY.0, KEY.1, 1, &vec![7; 30_000]);
     store.settle();
-    // Only now does the reader's thread come to it.
+    // Only now does the reader's thread punch.
     assert!(Reader::new(storage.clone()).punch(&punch).unwrap() > 30_000);
     assert_eq!(store.read_all(KEY.0, KEY.1, 0, 1 << 18)[0].1, vec![7; 30_000]);
     drop(store);

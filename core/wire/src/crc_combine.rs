@@ -1,18 +1,19 @@
-//! CRC-32C of two stretches of bytes behind one another, from their own.
+//! Combine the CRC-32Cs of two byte sequences into the CRC of their concatenation.
 //!
-//! Behind `n` zero bytes a CRC is what it was times `x^8n`, modulo the polynomial. Powers of it are known when this is
-//! compiled, one for each bit of `n`, so a length costs one product for each bit that is set.
+//! Appending `n` zero bytes multiplies a CRC by `x^8n`, modulo the polynomial. The powers are computed at compile time,
+//! one for each bit of `n`, so a length costs one product for each set bit. Squared matrices (`crc32c_combine`) took as
+//! much CPU at the source of a move as the CRC of all its bytes (`benchmarks/record/cluster.md`).
 
-/// Of CRC-32C, the highest power in the lowest bit, as everything here.
+/// The polynomial of CRC-32C, with the highest power in the lowest bit, as everywhere in this file.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
 /// `x^8`.
 const BYTE: u32 = 1 << (31 - 8);
 /// `x^(8 * 2^k)` at `k`.
 const POWERS: [u32; usize::BITS as usize] = powers();
 
-/// As if the second stretch of `second_bytes` followed the first one.
+/// CRC of the first sequence followed by the second one of `second_bytes`.
 #[must_use]
-pub fn crc_joined(first: u32, second: u32, second_bytes: usize) -> u32 {
+pub fn crc_combine(first: u32, second: u32, second_bytes: usize) -> u32 {
     let (mut shifted, mut left) = (first, second_bytes);
     while left > 0 {
         shifted = product(shifted, POWERS[left.trailing_zeros() as usize]);
@@ -31,7 +32,7 @@ const fn powers() -> [u32; usize::BITS as usize] {
     powers
 }
 
-/// Modulo the polynomial. Without branches: bits of a CRC cannot be foreseen.
+/// Product modulo the polynomial, without branches: bits of a CRC are unpredictable.
 const fn product(one: u32, other: u32) -> u32 {
     let (mut sum, mut times, mut bit) = (0, other, 32);
     while bit > 0 {
@@ -53,13 +54,13 @@ mod tests {
         for end in [0, 1, 2, 63, 192, 4_095, 4_096, 65_537, 70_000] {
             for cut in [0, 1, 7, 192, 4_096, 69_999] {
                 let (first, second) = bytes[..end].split_at(cut.min(end));
-                let joined = crc_joined(crc_of(first), crc_of(second), second.len());
+                let joined = crc_combine(crc_of(first), crc_of(second), second.len());
                 assert_eq!(joined, crc_of(&bytes[..end]), "{} and {} bytes", first.len(), second.len());
             }
         }
     }
 
-    /// Longer ones than a test can hold: against another way to the same.
+    /// Lengths that no test can allocate, compared with another method.
     #[test]
     fn it_is_what_squared_matrices_give_at_every_length() {
         let mut drawn: u64 = 7;
@@ -72,7 +73,7 @@ mod tests {
                 let (first, second) = (draw(), draw());
                 let bytes = (usize::MAX >> bits) & (draw() as usize).wrapping_mul(0x1_0000_0001) | 1;
                 let other = crc32c::crc32c_combine(first, second, bytes);
-                assert_eq!(crc_joined(first, second, bytes), other, "{first} {second} {bytes}");
+                assert_eq!(crc_combine(first, second, bytes), other, "{first} {second} {bytes}");
             }
         }
     }
