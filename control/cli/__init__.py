@@ -4,7 +4,7 @@ START HERE: `program.main`. Each command is a module of its own and is imported 
 `ringfence --help` loads neither Arrow nor the node. Exit codes stand in `exits`, output rules in `output`.
 
 Commands: bench, cluster, compact, config, debug, demo, dev, fsck, node, partition, producer, publish, read,
-rebalance, serve, status, token, top, topic.
+rebalance, scope, serve, status, token, top, topic.
 
     connection, admin, topic_door, rebalance_door  which node, socket or API a command asks, with which token
     fsck_cluster, missing_counts, patience, bar    parts: checks, unknown counts, waiting, progress

@@ -246,7 +246,7 @@ impl Engine {
             (_, ShardStatus::Failed(why)) => effects.outcomes.push(Outcome::ShardFailed { shard, why: why.clone() }),
             (_, ShardStatus::DiskFull) => effects.outcomes.push(Outcome::DiskFull { shard, full: true }),
             (ShardStatus::DiskFull, ShardStatus::Serving) => {
-                effects.outcomes.push(Outcome::DiskFull { shard, full: false })
+                effects.outcomes.push(Outcome::DiskFull { shard, full: false });
             }
             _ => {}
         }
