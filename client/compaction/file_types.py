@@ -1,4 +1,4 @@
-"""Convert rows to the types that a file format holds, and refuse by name the columns that it cannot hold.
+"""Convert rows to the types of a file format, and refuse columns that it cannot hold.
 
 Parquet lacks some types and pyarrow does not write others. Arrow files hold one dictionary for each column.
 """
@@ -79,7 +79,7 @@ def parquet_form(schema: pa.Schema) -> FileForm:
 
 
 def values_form(schema: pa.Schema) -> FileForm:
-    """As `parquet_form`, with all dictionaries as their values. Refuses nothing before it converts."""
+    """Like `parquet_form`, with dictionaries as plain values. Refuses nothing before it converts."""
     return FileForm(schema, _values)
 
 
@@ -90,7 +90,7 @@ def _values(kind: pa.DataType) -> pa.DataType:
 def _is_writable(given: pa.Field, field: pa.Field) -> bool:
     """Whether pyarrow converts the column, writes it, and reads what it wrote."""
     if _has_lists_of_nothing(field.type):
-        return False  # written, and then not read
+        return False  # pyarrow writes it and then cannot read it
     file = io.BytesIO()
     try:
         _converted(_empty(pa.schema([given])).column(0), field)

@@ -1,10 +1,10 @@
 """Keep the manifest of a compacted directory, and repair the directory after a crash.
 
-    DIR/_manifest.parquet               which files count, and where the next run begins in each partition
+    DIR/_manifest.parquet               the valid files, and where the next run begins in each partition
     DIR/p-9/000000000000-000000120000.parquet
 
 The manifest is JSON in the metadata of a Parquet file that has the topic's columns and no row: some readers
-of a directory pass over names that begin with `_`, others (polars) read every file. No reader takes a column
+of a directory skip names that begin with `_`, others (polars) read every file. No reader takes a column
 from `p-9`. Directories of format 1 (`manifest.json`, `partition=9`) are converted when a run opens them.
 
 A file is committed in four durable steps: written under a hidden name and synced; its folder synced; the
@@ -52,16 +52,16 @@ class Piece(NamedTuple):
         return cls(partition, first, last, f"p-{partition}/{first:012d}-{last:012d}.parquet", 0)
 
     def renamed(self) -> Piece:
-        """As format 2 names it."""
+        """With the path of format 2."""
         return Piece.named(self.partition, self.first, self.last)._replace(size=self.size)
 
     def former(self) -> Piece:
-        """As format 1 named it."""
+        """With the path of format 1."""
         return self._replace(path=f"partition={self.partition}/{self.path.rpartition('/')[2]}")
 
     @property
     def hidden(self) -> str:
-        """Its name until the manifest has it. Parquet readers pass over names that begin with a dot."""
+        """The name before the manifest has the file. Parquet readers skip names that begin with a dot."""
         folder, name = os.path.split(self.path)
         return os.path.join(folder, f".{name}.part")  # noqa: PTH118 - a relative name, not yet a path
 
@@ -83,7 +83,7 @@ class Manifest:
     Attributes:
         files: in the order of their commits.
         reached: by partition.
-        history: of the metadata log that the topic is of; empty where format 1 did not say.
+        history: of the topic's metadata log; empty in format 1.
         schema: of the files that the next run writes.
     """
 
@@ -95,11 +95,12 @@ class Manifest:
 
     @classmethod
     def open(cls, root: Path, topic: int, name: str, history: str, schema: pa.Schema) -> Manifest:
-        """The directory's manifest, new where there is none; what a crash left is repaired.
+        """Open or create the manifest of a directory, and repair it after a crash.
 
         Raises:
-            InvalidArgumentError: the directory is of another topic or cluster, has Parquet files that the
-            manifest does not name, or lacks files that it names.
+            InvalidArgumentError: the directory belongs to another topic or cluster, has Parquet files that
+                the
+                manifest does not name, or lacks files that it names.
         """
         path = manifest_path(root)
         manifest = cls(root, topic, name, history) if path is None else read(path)
@@ -109,19 +110,19 @@ class Manifest:
         return manifest
 
     def check_topic(self, topic: int, name: str, history: str) -> None:
-        """Raises InvalidArgumentError for a topic that the directory is not of."""
+        """Raises InvalidArgumentError if the directory belongs to another topic."""
         if self.topic == topic and self.history in {"", history}:
             return
         raise InvalidArgumentError(
-            "the directory is of another topic (or of one of this name that was deleted, or of another "
-            "cluster); take another",
+            "the directory belongs to another topic (or to a deleted topic of this name, or to another "
+            "cluster); use another directory",
             directory=os.fspath(self.root),
             topic=name,
             manifest_topic=self.name,
         )
 
     def repair(self, *, convert: bool) -> None:
-        """Give each file its name and remove what no manifest names; with `convert` from format 1."""
+        """Rename files to their final names, and remove leftovers; `convert`: from format 1."""
         self.files = [piece.renamed() for piece in self.files]
         self._refuse_strangers()
         moves = self._moves()
@@ -131,7 +132,7 @@ class Manifest:
         self._remove_leftovers()
 
     def commit(self, piece: Piece, reached: Reached) -> None:
-        """Name a file that is on disk under its hidden name, then rename it."""
+        """Add a file to the manifest that is on disk under its hidden name, then rename the file."""
         self.files.append(piece)
         self.reached[piece.partition] = reached
         self.save()
@@ -139,7 +140,7 @@ class Manifest:
         sync((self.root / piece.path).parent)
 
     def save(self) -> None:
-        """Replace the manifest on disk; it is durable when this returns."""
+        """Replace the manifest on disk, durably."""
         values = {
             "format": FORMAT,
             "topic": self.topic,
@@ -158,10 +159,10 @@ class Manifest:
         sync(self.root)
 
     def _moves(self) -> list[tuple[Path, Path]]:
-        """Files that lack the name that the manifest has for them, and these names.
+        """Files that do not have their final name yet, and these names.
 
         Raises:
-            InvalidArgumentError: a file is not there under any name.
+            InvalidArgumentError: a file does not exist under any of its names.
         """
         moves, missing = [], []
         for piece in self.files:
@@ -177,7 +178,7 @@ class Manifest:
                 moves.append((found, path))
         if missing:
             raise InvalidArgumentError(
-                f"{MANIFEST} names files that are not there; restore them, or take another directory: "
+                f"{MANIFEST} names files that do not exist; restore them, or use another directory: "
                 "it gets every row that the topic has now",
                 directory=os.fspath(self.root),
                 files=missing[:FILES_NAMED_MAX],
@@ -193,9 +194,9 @@ class Manifest:
             sync(folder)
 
     def _refuse_strangers(self) -> None:
-        """A reader of the whole directory would take other Parquet files for rows of the topic.
+        """Refuse Parquet files that the manifest does not name: readers would use them as rows of the topic.
 
-        Where a manifest was lost, a new one would name the newer rows only.
+        They may also mean that the manifest was lost, and a new one would name only newer rows.
         """
         named = {piece.path for piece in self.files} | {piece.former().path for piece in self.files}
         paths = (path for path in self.root.rglob("*") if path.suffix.lower() == ".parquet")
@@ -205,14 +206,14 @@ class Manifest:
         if strangers:
             raise InvalidArgumentError(
                 f"the directory has Parquet files that {MANIFEST} does not name; restore it if it was lost, "
-                "move them away if they are not of this topic, or take another directory",
+                "move them away if they are not of this topic, or use another directory",
                 directory=os.fspath(self.root),
                 files=strangers[:FILES_NAMED_MAX],
                 count=len(strangers),
             )
 
     def _remove_leftovers(self) -> None:
-        """Files that no manifest names because their run was killed, and what format 1 had."""
+        """Remove unfinished files of killed runs, and the manifest and folders of format 1."""
         for folder in (*self.root.glob("p-*"), *self.root.glob("partition=*")):
             for leftover in folder.glob(".*.part"):
                 if OWN_NAME.fullmatch(leftover.name):
@@ -227,12 +228,12 @@ class Manifest:
 
 
 def manifest_path(root: Path) -> Path | None:
-    """Of a compacted directory, also one of format 1; None: it has no manifest."""
+    """Path of the manifest, also of format 1; None: there is no manifest."""
     return next((root / name for name in (MANIFEST, MANIFEST_OLD) if (root / name).exists()), None)
 
 
 def read(path: Path) -> Manifest:
-    """Raises InvalidArgumentError for a file that is no manifest, or one of a newer version."""
+    """Read a manifest. Raises InvalidArgumentError for another file, or a newer format."""
     try:
         values: Any = json.loads(_text_of(path))
     except (ValueError, KeyError, pa.ArrowException):
@@ -240,7 +241,7 @@ def read(path: Path) -> Manifest:
     known = values.get("format") if isinstance(values, dict) else None
     if type(known) is int and known > FORMAT:
         raise InvalidArgumentError(
-            "the manifest has a format that this version does not know; use a newer ringfence",
+            "the format of the manifest is newer than this version; use a newer ringfence",
             directory=os.fspath(path.parent),
             format=known,
         )
@@ -253,7 +254,8 @@ def read(path: Path) -> Manifest:
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            "this is no manifest of ringfence; restore it, or take another directory", file=os.fspath(path)
+            "the file is not a manifest of ringfence; restore it, or use another directory",
+            file=os.fspath(path),
         ) from error
     return manifest
 
@@ -261,12 +263,12 @@ def read(path: Path) -> Manifest:
 def _text_of(path: Path) -> bytes:
     if path.name == MANIFEST_OLD:
         return path.read_bytes()
-    with path.open("rb") as file:  # opened here, for pyarrow takes no name that is not UTF-8
+    with path.open("rb") as file:  # pyarrow accepts only names in UTF-8
         return bytes((pq.read_schema(file).metadata or {})[METADATA_KEY])
 
 
 def make_folder(path: Path) -> None:
-    """Make it with its parents, durably."""
+    """Create a folder and its parents, durably."""
     missing = [path, *path.parents]
     missing = [folder for folder in missing if not folder.exists()]
     for folder in reversed(missing):
@@ -275,7 +277,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Names in the folder are durable when this returns."""
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

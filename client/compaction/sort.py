@@ -1,4 +1,4 @@
-"""Sort the rows of a file by columns, also by those whose type pyarrow does not sort by itself."""
+"""Sort the rows of a file by columns, including types that pyarrow does not sort itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS_AT_ONCE = 65_536
 
 
 class Sorting:
-    """By some columns of one schema, ascending; by none it keeps the order.
+    """Sorts rows of one schema by columns, ascending; without columns it keeps the order.
 
     Raises:
         SchemaError: rows cannot be sorted by one of the columns.
@@ -59,7 +59,7 @@ class Sorting:
 
 
 def _encoded(batch: pa.RecordBatch, form: FileForm) -> Iterator[pa.RecordBatch]:
-    """In the types of the file. Where a dictionary would get too many values, in two halves."""
+    """Convert to the types of the file. If a dictionary would get too many values, convert two halves."""
     try:
         columns = [
             _in_type(column, field.type) for column, field in zip(batch.columns, form.schema, strict=True)

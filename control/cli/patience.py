@@ -61,7 +61,7 @@ def _waited_for(client: Client, timeout_s: float, began: float) -> str | None:
     found = client.unreached
     if found is not None:
         return _line(", ".join(client.addresses), found, timeout_s, began) if found else None
-    late = client.unanswered
+    late = client.overdue_read
     if late is None:
         return None
     owner = f"{shown_topic_name(late.topic)}: node {late.node}, which owns partition {late.partition}"

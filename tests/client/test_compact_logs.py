@@ -113,7 +113,7 @@ def test_a_file_that_is_gone_is_named_and_nothing_is_written(tmp_path: Path) -> 
         Path(files(out)[0]).unlink()
         before = (out / MANIFEST).read_bytes()
         send(client, 200, 10)
-        with pytest.raises(ringfence.InvalidArgumentError, match="names files that are not there; restore"):
+        with pytest.raises(ringfence.InvalidArgumentError, match="names files that do not exist; restore"):
             compact(client, "t", out)
         assert (out / MANIFEST).read_bytes() == before
 

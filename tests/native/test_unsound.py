@@ -175,14 +175,14 @@ def test_a_buffer_that_is_too_short_is_named_however_few_the_rows() -> None:
         lambda: ringfence.slots(batch, "short"),
         lambda: ringfence.slots(pa.RecordBatchReader.from_batches(batch.schema, [batch]), "short"),
     ):
-        with pytest.raises(BatchError, match=r'column "short" is not sound: .*too small'):
+        with pytest.raises(BatchError, match=r'the Arrow data of column "short" is invalid: .*too small'):
             call()
 
 
 def test_rows_with_wrong_indexes_are_not_joined() -> None:
     unsound = pa.record_batch({"k": dictionary(pa.int32(), FAR)(3)})
     sound = pa.record_batch({"k": pa.array(["other"] * 3).dictionary_encode()})
-    with pytest.raises(BatchError, match='column "k" is not sound'):
+    with pytest.raises(BatchError, match='the Arrow data of column "k" is invalid'):
         one_batch([sound, unsound])
 
 

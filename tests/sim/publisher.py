@@ -9,14 +9,14 @@ from ringfence.common.codec import Answer
 from ringfence.common.retry import Backoff, deadline_ms
 from ringfence.common.routing import Layout, is_early, layout_of, moved_between, newest
 from ringfence.common.send_effects import (
-    Done,
+    BatchRefused,
+    BatchStored,
+    BatchUnknown,
     Effect,
     FetchTable,
     Identity,
     OpenEpoch,
-    Refused,
     Transmit,
-    Unknown,
 )
 from ringfence.native import messages, wire
 from ringfence.native._node import crc32c
@@ -277,9 +277,9 @@ class Publisher(Customer):
                     self.world.agenda.after(self.random.randrange(500, 5_000), self._fetch)
                 case OpenEpoch():
                     self.world.agenda.after(self.random.randrange(500, 5_000), self._open)
-                case Done(key, offset):
+                case BatchStored(key, offset):
                     ledger.ended(self._batches.pop(key), "done", offset)
-                case Refused(key):
+                case BatchRefused(key):
                     ledger.ended(self._batches.pop(key), "refused")
-                case Unknown(key):
+                case BatchUnknown(key):
                     ledger.ended(self._batches.pop(key), "unknown")
