@@ -224,25 +224,14 @@ class Plan:
             strikes = [each for each in strikes if each[1] not in NOT_MOVED]
             strikes += [] if is_late else _changes(replicas, seconds)
             limits = _limits(replicas)
-        older = Random(f"older {seed}")
-        # A log without witnesses, of level 0, cannot be told from an older copy of it.
-        is_older = replication > 1 and older.random() < OLDER
-        if is_older:
-            strikes = _repeated(older, OLDER_THEME, seconds)
-        forced = Random(f"forced {seed}")
-        # A log start of level 0 names no epoch, so it is about a later history, too.
-        is_forced = replication > 1 and not is_older and forced.random() < FORCED
-        if is_forced:
-            strikes = _repeated(forced, FORCED_THEME, seconds)
-            extra = max(0, 5 - machines)
-        truncates = Random(f"truncates {seed}")
-        if replication > 1 and not is_forced and not is_older and truncates.random() < TRUNCATING:
-            strikes += _repeated(truncates, TRUNCATED, seconds)
+        theme = ""
+        if replication > 1:
+            theme, strikes = _themed(seed, seconds, strikes)
+        is_forced = theme == "forced"
+        extra = max(0, 5 - machines) if is_forced else extra
         return cls(
             seed=seed,
-            level=LEVEL_NEWEST
-            if is_older or is_forced or Random(f"level {seed}").random() >= UPGRADED
-            else 0,
+            level=LEVEL_NEWEST if theme or Random(f"level {seed}").random() >= UPGRADED else 0,
             machines=machines + extra,
             shards=random.choice([1, 1, 2]),
             segment_bytes=random.choice([32_768, 32_768, 65_536, 262_144]),
@@ -283,6 +272,22 @@ class Plan:
             together=Random(f"together {seed}").choice([2, MANY]),
             strikes=_numbered(strikes),
         )
+
+
+Strikes = list[tuple[int, str, int]]
+
+
+def _themed(seed: int, seconds: int, strikes: Strikes) -> tuple[str, Strikes]:
+    """The theme that a seed with three replicas has instead of its strikes, at the newest level only."""
+    older, forced = Random(f"older {seed}"), Random(f"forced {seed}")
+    truncates = Random(f"truncates {seed}")
+    if older.random() < OLDER:  # a log without witnesses, of level 0, cannot be told from an older copy of it
+        return "older", _repeated(older, OLDER_THEME, seconds)
+    if forced.random() < FORCED:  # a log start of level 0 names no epoch, so it is about a later history, too
+        return "forced", _repeated(forced, FORCED_THEME, seconds)
+    if truncates.random() < TRUNCATING:
+        strikes = strikes + _repeated(truncates, TRUNCATED, seconds)
+    return "", strikes
 
 
 def with_forced_owners(plan: Plan) -> Plan:
