@@ -10,7 +10,7 @@ from ringfence.control.model.characters import BLANKS, is_printable
 from tests.test_tidy import PYTHON, text_of
 from tests.upgrade import apply_log
 
-APPLIED = ("control/model/", "control/machines/")
+APPLIED = ("control/model/", "control/state_machines/")
 """All that `machines.metadata.apply` reaches, and more."""
 TABLES = frozenset({
     "isprintable", "isalnum", "isalpha", "isnumeric", "isidentifier", "istitle", "isspace", "isupper",

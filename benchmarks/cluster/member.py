@@ -19,10 +19,10 @@ from ringfence.control.model.commands import InitCluster, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.results import NodeRestarted
-from ringfence.control.runtime import logs
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process import logs
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.control.store.directory import JoiningDirectory, open_directory, open_or_join
 from ringfence.control.store.raft_store import RaftStore
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError
 
@@ -56,13 +56,13 @@ class ServeProcess:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def says(self) -> calls.Nodes | None:
+    def says(self) -> messages.Nodes | None:
         """The cluster as this node sees it; None if it does not answer."""
         try:
-            reply = calls.decode_reply(put(self.control, calls.encode(calls.ListNodes()), ASK_S))
+            reply = messages.decode_reply(put(self.control, messages.encode(messages.ListNodes()), ASK_S))
         except ConnectError:
             return None
-        return reply if isinstance(reply, calls.Nodes) else None
+        return reply if isinstance(reply, messages.Nodes) else None
 
 
 class Nodes:

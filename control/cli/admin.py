@@ -17,7 +17,7 @@ import click
 
 from ringfence.common.token import token_of
 from ringfence.control.cli.connection import one_door, token_option
-from ringfence.control.cli.patience import patience
+from ringfence.control.cli.retry_until import patience
 from ringfence.control.model.names import full_topic_name
 from ringfence.native import errors
 from ringfence.native.errors import InvalidArgumentError, RingfenceError, refusal

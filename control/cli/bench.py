@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from ringfence.control.cli.connection import connected
 from ringfence.control.cli.embedded import embedded_node
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, progress, show_table, shown_bytes
 
 if TYPE_CHECKING:

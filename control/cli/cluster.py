@@ -8,9 +8,9 @@ from typing import Final
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import timeout_option
+from ringfence.control.cli.rebalance_api import timeout_option
 
 COLUMNS: Final = ("node", "program", "level", "life")
 

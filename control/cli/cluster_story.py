@@ -15,7 +15,7 @@ from ringfence.control.cli.connection import connected
 from ringfence.control.cli.demo_steps import KEY
 from ringfence.control.cli.dev_story import Scene, StoryError
 from ringfence.control.cli.tables import Source
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 
 if TYPE_CHECKING:
     from ringfence.control.cli.local_cluster import LocalCluster, Process

@@ -8,9 +8,9 @@ import click
 
 from ringfence.compact import ROWS_A_FILE, compact
 from ringfence.control.cli.connection import address_option, connected, timeout_option, token_option
-from ringfence.control.cli.exits import Exit, output_at
+from ringfence.control.cli.exit_codes import Exit, output_at
 from ringfence.control.cli.output import emit, json_option, shown_bytes
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 
 
 @click.command()

@@ -9,10 +9,10 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import timeout_option
-from ringfence.control.runtime.settings import parse_size
+from ringfence.control.cli.rebalance_api import timeout_option
+from ringfence.control.runtime.process.settings import parse_size
 from ringfence.native.errors import InvalidArgumentError
 
 COLUMNS: Final = ("value", "default", "low", "high", "reason")

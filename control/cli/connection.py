@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 import ringfence
 from ringfence.common.token import VARIABLE
-from ringfence.control.cli.patience import while_used
+from ringfence.control.cli.retry_until import while_used
 
 if TYPE_CHECKING:
     from ringfence import Client

@@ -9,11 +9,11 @@ import click
 import msgspec
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.cli.rebalance_door import control_option, questioned, timeout_option
+from ringfence.control.cli.rebalance_api import control_option, questioned, timeout_option
 from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
 
 TEXT_MAX = 160
@@ -46,8 +46,8 @@ def events(*, control: str | None, http: str | None, token_file: Path | None, ti
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
     where = control or _control_of(Admin(http, token_file, timeout_s))
-    reply = questioned(where, calls.KeepEvents(), timeout_s)
-    assert isinstance(reply, calls.EventsKept), reply
+    reply = questioned(where, messages.KeepEvents(), timeout_s)
+    assert isinstance(reply, messages.EventsKept), reply
     if as_json:
         emit({"path": reply.path})
     else:

@@ -17,7 +17,7 @@ from ringfence.control.cli import demo_steps as steps
 from ringfence.control.cli.connection import connected
 from ringfence.control.cli.demo_steps import Step
 from ringfence.control.cli.embedded import embedded_node
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
 
 if TYPE_CHECKING:

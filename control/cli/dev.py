@@ -19,10 +19,10 @@ from ringfence.control.cli.cluster_story import ClusterStory
 from ringfence.control.cli.demo import lacking_for_spark
 from ringfence.control.cli.demo_steps import generate
 from ringfence.control.cli.dev_story import Scene, Story, StoryError
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, data_directory
 from ringfence.control.cli.local_cluster import LOOK_S, Folder, LocalCluster, temporary
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 
 VOTERS_MIN = 3
 

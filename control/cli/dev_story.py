@@ -17,7 +17,7 @@ from ringfence.control.cli import demo_steps as steps
 from ringfence.control.cli.connection import connected
 from ringfence.control.cli.local_cluster import LocalCluster, Process
 from ringfence.control.cli.tables import Source
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError
 from ringfence.native.slots import slots
@@ -163,9 +163,9 @@ class Story:
         bounds = np.linspace(0, 1 << 16, len(owners) + 1).astype(np.int64)
         return np.repeat([owners[number] for number in sorted(owners)], np.diff(bounds))
 
-    def _says(self, node: Process) -> calls.Nodes:
-        reply = calls.decode_reply(put(node.control, calls.encode(calls.ListNodes()), ASK_S))
-        if not isinstance(reply, calls.Nodes):
+    def _says(self, node: Process) -> messages.Nodes:
+        reply = messages.decode_reply(put(node.control, messages.encode(messages.ListNodes()), ASK_S))
+        if not isinstance(reply, messages.Nodes):
             raise StoryError(f"{node.name} answers {reply}")
         return reply
 

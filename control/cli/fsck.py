@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import http_options
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, data_directory
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.rebalance_door import control_option, timeout_option
+from ringfence.control.cli.rebalance_api import control_option, timeout_option
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.model.words import counted
-from ringfence.control.runtime.recovery import check_age, check_log, holds_files, unread
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.data_plane.recovery import check_age, check_log, holds_files, unread
 from ringfence.control.store.directory import open_existing
 from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore

@@ -11,17 +11,17 @@ from typing import Any
 import click
 
 from ringfence.control.cli.admin import Admin
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, data_directory
 from ringfence.control.cli.output import emit, show_table
-from ringfence.control.cli.rebalance_door import asked
+from ringfence.control.cli.rebalance_api import asked
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.inspection import Inspection, Seen
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.model.words import counted
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.inspections import shown
-from ringfence.control.runtime.recovery import holds_files
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.data_plane.recovery import holds_files
+from ringfence.control.runtime.handlers.inspections import shown
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.state_machines.inspection import Inspection, Seen
 from ringfence.control.store.directory import DataDirectory, open_existing
 from ringfence.control.store.identity import check_segments
 from ringfence.control.store.raft_store import RaftStore
@@ -36,7 +36,7 @@ def running(
 ) -> dict[str, Any]:
     """What a node tells after it has asked all."""
     if control is not None:
-        return asked(control, calls.InspectAll(), timeout_s)
+        return asked(control, messages.InspectAll(), timeout_s)
     told: dict[str, Any] = Admin(http, token_file, timeout_s).get("/admin/fsck")
     return told
 

@@ -21,7 +21,7 @@ from typing import Final, Self
 
 import msgspec
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.local_ports import free_ports
 from ringfence.control.store.files import write_atomically
 from ringfence.native.errors import ConnectError, StorageError

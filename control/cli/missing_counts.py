@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ringfence.control.cli.exits import CountsMissingError
+from ringfence.control.cli.exit_codes import CountsMissingError
 from ringfence.control.cli.output import shown, shown_bytes
 from ringfence.control.model.names import shown_topic_name
-from ringfence.control.model.words import listed
+from ringfence.control.model.text import listed
 
 UNKNOWN: Final = "?"
 PARTITIONS_NAMED: Final = 8

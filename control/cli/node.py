@@ -10,16 +10,16 @@ import msgspec
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import (
-    Door,
+from ringfence.control.cli.rebalance_api import (
+    RebalanceApi,
     control_option,
     door_options,
     questioned,
     timeout_option,
 )
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 
 COLUMNS = (
     "node", "life", "role", "vote", "draining", "in_ring", "zone", "weight", "partitions", "replicas",
@@ -69,8 +69,8 @@ def list_nodes(*, control: str | None, http: str | None, token_file: Path | None
 
 
 def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
-    reply = questioned(control, calls.ListNodes(), timeout_s)
-    assert isinstance(reply, calls.Nodes), reply
+    reply = questioned(control, messages.ListNodes(), timeout_s)
+    assert isinstance(reply, messages.Nodes), reply
     return {**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
             "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]}  # fmt: skip
 
@@ -94,7 +94,7 @@ def _change(name: str, text: str) -> None:
     def change(*, node: int, control: str | None, http: str | None, token_file: Path | None,
                timeout_s: float, as_json: bool) -> int:  # fmt: skip
         if control is not None:
-            questioned(control, calls.ChangeNode(node=node, change=name), timeout_s)
+            questioned(control, messages.ChangeNode(node=node, change=name), timeout_s)
         else:
             admin = Admin(http, token_file, timeout_s)
             if name == "remove":
@@ -120,7 +120,7 @@ _change("remove", "Take a node that has no replicas out of the ring and of the c
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 @door_options
 @json_option
-def drain(*, node: int, wait: bool, door: Door, as_json: bool) -> int:
+def drain(*, node: int, wait: bool, door: RebalanceApi, as_json: bool) -> int:
     """Move everything off a node, which gets nothing new; producers notice nothing.
 
     `undrain` is its opposite. `ringfence node remove` takes the node out of the cluster afterwards,

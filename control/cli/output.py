@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import click
 import msgspec
 
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.printable import printable
+from ringfence.control.cli.escape_control import printable
+from ringfence.control.cli.exit_codes import Exit
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -108,7 +108,7 @@ def progress(label: str, total_rows: int | None = None, *, quiet: bool = False) 
     if quiet or not sys.stderr.isatty():
         yield _Silent()
         return
-    from ringfence.control.cli.bar import bar  # noqa: PLC0415 - as above
+    from ringfence.control.cli.progress_bar import bar  # noqa: PLC0415 - as above
 
     with bar(label, total_rows) as shown_bar:
         yield shown_bar

@@ -9,10 +9,10 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import NODE_ID, PARTITION
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
-from ringfence.control.cli.rebalance_door import asked, control_option, timeout_option
-from ringfence.control.runtime import calls
+from ringfence.control.cli.rebalance_api import asked, control_option, timeout_option
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import InvalidArgumentError
 
 WHY_MAX = 1_000
@@ -43,7 +43,7 @@ class _Door:
             told: dict[str, Any] = self._admin.get(f"/admin/partitions/{partition}")
             return told
         assert self._control is not None
-        return asked(self._control, calls.ShowPartition(partition=partition), self._timeout_s)
+        return asked(self._control, messages.ShowPartition(partition=partition), self._timeout_s)
 
     def force(self, partition: int, change: int, owner: int, accepts: str, replicas: tuple[int, ...]) -> None:
         if self._admin is not None:
@@ -51,7 +51,7 @@ class _Door:
             self._admin.change("POST", f"/admin/partitions/{partition}/force-owner", given)
             return
         assert self._control is not None
-        call = calls.ForcePartition(
+        call = messages.ForcePartition(
             partition=partition, change=change, owner=owner, accepts=accepts, replicas=replicas
         )
         asked(self._control, call, self._timeout_s)
@@ -62,7 +62,9 @@ class _Door:
             self._admin.change("POST", f"/admin/partitions/{partition}/give-up", given)
             return
         assert self._control is not None
-        asked(self._control, calls.GiveUpPart(partition=partition, scope=scope, epoch=epoch), self._timeout_s)
+        asked(
+            self._control, messages.GiveUpPart(partition=partition, scope=scope, epoch=epoch), self._timeout_s
+        )
 
 
 @command.command("show")

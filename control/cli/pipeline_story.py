@@ -21,7 +21,7 @@ from ringfence.control.cli.output import shown_bytes
 from ringfence.control.cli.pipeline_answers import HOLD, KEYS, Answer, digest, query3
 from ringfence.control.cli.spark_process import SparkProcess
 from ringfence.control.cli.tables import Source
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 from ringfence.native.errors import RingfenceError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options, topic_path
 from ringfence.control.cli.connection import timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import confirm, emit, json_option, show_table
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit, OutputFailedError, ended_in_order, exit_of, table
-from ringfence.control.cli.printable import prepare_stdout, printable
+from ringfence.control.cli.escape_control import prepare_stdout, printable
+from ringfence.control.cli.exit_codes import Exit, OutputFailedError, ended_in_order, exit_of, table
 from ringfence.native.errors import RingfenceError
 
 COMMANDS: dict[str, tuple[str, str]] = {

@@ -12,10 +12,10 @@ import click
 
 from ringfence.common.arguments import scope_name
 from ringfence.control.cli.connection import TIMEOUT_DEFAULT_S, address_option, connected, token_option
-from ringfence.control.cli.exits import Exit, PartlyStoredError
+from ringfence.control.cli.exit_codes import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
-from ringfence.control.model.words import counted
+from ringfence.control.model.text import counted
 from ringfence.native.errors import (
     InvalidArgumentError,
     NotFoundError,

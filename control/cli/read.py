@@ -16,7 +16,7 @@ from ringfence.control.cli.connection import (
     timeout_option,
     token_option,
 )
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit_rows, json_option, progress, show_table
 from ringfence.control.cli.tables import Sink
 from ringfence.control.cli.values import rows_of

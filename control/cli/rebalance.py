@@ -10,10 +10,10 @@ from typing import Any, Final
 import click
 
 from ringfence.control.cli.connection import NODE_ID, PARTITION
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.rebalance_door import Door, Moves, door_options
-from ringfence.control.model.words import counted, listed
+from ringfence.control.cli.rebalance_api import Moves, RebalanceApi, door_options
+from ringfence.control.model.text import counted, listed
 from ringfence.native.errors import RingfenceError
 
 LOOK_S: Final = 0.5
@@ -37,7 +37,7 @@ def command() -> None:
     """  # noqa: D301
 
 
-def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) -> int:
+def started(door: RebalanceApi, begin: Callable[[], int], *, as_json: bool, wait: bool) -> int:
     """Start a run, and wait for its end if that is wanted: 0 if all was moved, 9 if not."""
     run = begin()
     if not wait:
@@ -68,7 +68,7 @@ def started(door: Door, begin: Callable[[], int], *, as_json: bool, wait: bool) 
     return Exit.OK if shown["outcome"] == "DONE" and not shown["held"] else Exit.DEGRADED
 
 
-def _known(door: Door, run: int) -> dict[str, Any] | None:
+def _known(door: RebalanceApi, run: int) -> dict[str, Any] | None:
     """What is told of a run that has just begun. It has begun, whether or not somebody tells."""
     try:
         shown = door.show()
@@ -167,7 +167,7 @@ def _checked(action: str, node: int | None, moves: tuple[str, ...]) -> tuple[str
 @_start_options
 @click.option("--wait", is_flag=True, help="Return when it is over; exit code 9 if not all was moved.")
 def start(
-    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool, wait: bool
+    *, action: str, node: int | None, moves: tuple[str, ...], door: RebalanceApi, as_json: bool, wait: bool
 ) -> int:
     """Begin to move partitions. One rebalance at a time.
 
@@ -182,7 +182,7 @@ def start(
 @command.command("preview", context_settings=_EXTRA)
 @_start_options
 def preview(
-    *, action: str, node: int | None, moves: tuple[str, ...], door: Door, as_json: bool
+    *, action: str, node: int | None, moves: tuple[str, ...], door: RebalanceApi, as_json: bool
 ) -> int:  # fmt: skip
     """Say what a start would move; nothing is changed.
 
@@ -200,7 +200,7 @@ def preview(
 @door_options
 @json_option
 def reverse(
-    *, partitions: tuple[int, ...], only_look: bool, door: Door, as_json: bool, wait: bool
+    *, partitions: tuple[int, ...], only_look: bool, door: RebalanceApi, as_json: bool, wait: bool
 ) -> int:  # fmt: skip
     """Move PARTITIONS back to where they were before their last change, without loss.
 
@@ -233,7 +233,7 @@ def _show_plan(told: dict[str, Any], *, as_json: bool) -> int:
 @command.command("status")
 @door_options
 @json_option
-def status(*, door: Door, as_json: bool) -> int:
+def status(*, door: RebalanceApi, as_json: bool) -> int:
     """Show the run that is under way, or the last one, with every move.
 
     \b
@@ -247,7 +247,7 @@ def status(*, door: Door, as_json: bool) -> int:
 @command.command("history")
 @door_options
 @json_option
-def history(*, door: Door, as_json: bool) -> int:
+def history(*, door: RebalanceApi, as_json: bool) -> int:
     """List the runs that have ended, the newest first.
 
     \b
@@ -271,7 +271,7 @@ def _steer(name: str, text: str) -> None:
     @command.command(name, help=text + example)
     @door_options
     @json_option
-    def steer(*, door: Door, as_json: bool) -> int:
+    def steer(*, door: RebalanceApi, as_json: bool) -> int:
         door.steer(name)
         _show(door.show(), as_json=as_json)
         return Exit.OK

@@ -7,7 +7,7 @@ import re
 import click
 import pyarrow as pa
 
-from ringfence.control.runtime import type_names
+from ringfence.control.runtime.handlers import type_names
 
 _TIME = re.compile(r"(\d+)\s*(ms|s|m|h|d)")
 _TIME_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ringfence.control.cli.exits import Exit, data_directory
+from ringfence.control.cli.exit_codes import Exit, data_directory
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.runtime import logs
 from ringfence.control.runtime.node import PROGRAM, Node
+from ringfence.control.runtime.process import logs
+from ringfence.control.runtime.process.settings import Settings, flag_name, load
 from ringfence.control.runtime.serve import Beside, NodeFailedError, nothing, serve
-from ringfence.control.runtime.settings import Settings, flag_name, load
 
 _FLAGS = frozenset({"insecure"})
 _HIDDEN = frozenset({"faults"})

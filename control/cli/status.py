@@ -9,7 +9,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import address_option, connected, http_meant, timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ringfence.compaction.file_types import FileForm, arrow_file_form, parquet_form
-from ringfence.control.cli.exits import output_at
+from ringfence.control.cli.exit_codes import output_at
 from ringfence.control.cli.output import refuse_binary_to_terminal
 
 _STREAM = ".arrows"

@@ -14,7 +14,7 @@ import click
 
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.connection import timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.schema_text import parse_duration_ms
 from ringfence.control.model.tokens import Role

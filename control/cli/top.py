@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ringfence.control.cli.admin import TOPICS_PATH, Admin, http_options, topic_path
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import draw, emit, json_option, shown_bytes
 from ringfence.control.model.names import shown_topic_name
 from ringfence.native.errors import NotFoundError, RefusedError, RingfenceError

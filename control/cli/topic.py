@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from ringfence.control.cli.admin import http_options
 from ringfence.control.cli.connection import PARTITION, address_option, timeout_option
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.escape_control import printable
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.missing_counts import UNKNOWN, check_counts, shown_rows, shown_size
 from ringfence.control.cli.output import confirm, emit, json_option, show_table, shown_bytes
-from ringfence.control.cli.printable import printable
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
-from ringfence.control.cli.topic_door import opened
+from ringfence.control.cli.topic_api import opened
 from ringfence.control.model.names import full_topic_prefix, shown_topic_name
-from ringfence.control.model.words import counted
-from ringfence.control.runtime.settings import parse_size
+from ringfence.control.model.text import counted
+from ringfence.control.runtime.process.settings import parse_size
 from ringfence.native.errors import ConfigError
 from ringfence.native.messages import COMPACTED, RETENTION
 

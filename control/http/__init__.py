@@ -6,6 +6,6 @@ START HERE: `application` puts it together; a request passes, in this order:
     access, refused               who asks, with which role; audit lines of refused changes
     reads, events, metrics        what can be read; the stream of events; Prometheus
     changes, cluster, partitions, producers, rebalance, scopes    what can be changed
-    desk                          the one way of a change: key, condition, receipt, audit line (`lines`)
+    mutations                          the one way of a change: key, condition, receipt, audit line (`lines`)
     problems, shapes, described   errors (RFC 9457); bodies; what OpenAPI says of all operations
 """

@@ -19,10 +19,10 @@ from fastapi import Depends, Request
 
 from ringfence.common.token import VARIABLE
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.refused import Refused
+from ringfence.control.http.refusal_audit import RefusalAudit
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import RANKS, Role, Token
-from ringfence.control.runtime.addresses import is_loopback
+from ringfence.control.runtime.process.addresses import is_loopback
 from ringfence.native.wire import CREDENTIAL_BYTES_MAX
 
 
@@ -62,7 +62,7 @@ class Access:
     def __init__(
         self,
         state: Callable[[], MetadataState],
-        refused: Refused,
+        refused: RefusalAudit,
         *,
         loopback: bool,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,

@@ -10,7 +10,6 @@ from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from ringfence.control.http import (
-    changes,
     cluster,
     events,
     partitions,
@@ -19,12 +18,13 @@ from ringfence.control.http import (
     reads,
     rebalance,
     scopes,
+    writes,
 )
 from ringfence.control.http.access import Access
-from ringfence.control.http.desk import Desk
-from ringfence.control.http.heads import Heads
+from ringfence.control.http.head_requests import HeadRequests
 from ringfence.control.http.limits import Limits
-from ringfence.control.http.refused import Refused
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.refusal_audit import RefusalAudit
 from ringfence.control.runtime.node import Node
 
 DESCRIPTION: Final = """Administration of a ringfence cluster. Any node serves any request.
@@ -41,19 +41,19 @@ def application(node: Node, *, loopback: bool) -> ASGIApp:
         docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
     )  # fmt: skip
     problems.install(app)
-    access = Access(lambda: node.proposer.state, Refused(node.audit), loopback=loopback)
-    desk = Desk(node, access)
+    access = Access(lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback)
+    mutations = Mutations(node, access)
     routers = (
         reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
         reads.of_cluster(node, access),
         reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
-        changes.of_topics(desk), changes.of_nodes(desk), changes.of_tokens(desk), rebalance.router(desk),
-        partitions.router(desk), producers.router(desk), scopes.router(desk), cluster.router(desk),
+        writes.of_topics(mutations), writes.of_nodes(mutations), writes.of_tokens(mutations), rebalance.router(mutations),
+        partitions.router(mutations), producers.router(mutations), scopes.router(mutations), cluster.router(mutations),
     )  # fmt: skip
     for router in routers:
         app.include_router(router)
     _describe(app)
-    return Limits(Heads(app), deadline_s=node.settings.request_ms / 1_000)
+    return Limits(HeadRequests(app), deadline_s=node.settings.request_ms / 1_000)
 
 
 def _describe(app: FastAPI) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import BaseModel, Field
 
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
-from ringfence.control.http.shapes import Receipt
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.model.tokens import Role
 
 
@@ -31,23 +31,23 @@ class Versions(BaseModel):
     holds: list[Hold] = Field(description="nodes that a finalization waits for; empty where there is none")
 
 
-def router(desk: Desk) -> APIRouter:
+def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
     reads = APIRouter(
-        tags=["cluster"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
+        tags=["cluster"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
     )  # fmt: skip
     changes = APIRouter(
-        tags=["cluster"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
+        tags=["cluster"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )  # fmt: skip
-    node = desk.node
+    node = mutations.node
 
     @reads.get("/admin/versions", operation_id="versions")
     async def versions() -> Versions:
         """Program and level of each node, the cluster's level, and what holds a finalization up."""
-        return Versions(**await node.upgrades.versions())
+        return Versions(**await node.levels.versions())
 
     @changes.post("/admin/finalize", operation_id="finalize", response_model=Receipt)
     async def finalize(request: Request) -> Response:
@@ -55,8 +55,8 @@ def router(desk: Desk) -> APIRouter:
 
         Refused, naming the nodes, while one does not know that level or does not answer.
         """
-        return await desk.change(
-            request, "cluster finalize", lambda asked: node.upgrades.finalize(node.admin, asked)
+        return await mutations.change(
+            request, "cluster finalize", lambda asked: node.levels.finalize(node.admin, asked)
         )
 
     both.include_router(reads)

@@ -15,7 +15,7 @@ import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ringfence.control.runtime.descriptors import http_room
+from ringfence.control.runtime.process.descriptors import http_room
 
 _LOG = structlog.get_logger("ringfence.http")
 HEAD_S: Final = 10.0

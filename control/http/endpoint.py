@@ -18,10 +18,10 @@ import uvicorn
 from ringfence.control.http.application import application
 from ringfence.control.http.connections import Connection
 from ringfence.control.model.commands import SetAddresses
-from ringfence.control.runtime.addresses import http_place, http_told, is_loopback
-from ringfence.control.runtime.descriptors import http_room
-from ringfence.control.runtime.errors import RequestRefused
 from ringfence.control.runtime.node import Node
+from ringfence.control.runtime.process.addresses import http_place, http_told, is_loopback
+from ringfence.control.runtime.process.descriptors import http_room
+from ringfence.control.runtime.process.errors import RequestRefused
 from ringfence.native.errors import ConfigError
 
 _LOG = structlog.get_logger("ringfence.http")
@@ -111,7 +111,7 @@ async def _watch(node: Node) -> None:
     """Notice changes of the leader. Consensus tells nobody: it must not wait for who listens."""
     while True:
         replica = node.proposer.replica
-        node.happenings.leads(replica.leader, replica.term, replica.applied.index)
+        node.cluster_events.leads(replica.leader, replica.term, replica.applied.index)
         await asyncio.sleep(WATCH_S)
 
 

@@ -11,10 +11,10 @@ from fastapi import APIRouter, Header, Query
 from starlette.responses import StreamingResponse
 
 from ringfence.control.http.access import Access
-from ringfence.control.http.described import PROBLEMS, needs
+from ringfence.control.http.openapi_parts import PROBLEMS, needs
 from ringfence.control.http.problems import Problem
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.happenings import LISTENERS_MAX, Happening, Listening
+from ringfence.control.runtime.handlers.cluster_events import LISTENERS_MAX, ClusterEvent, Listening
 from ringfence.control.runtime.node import Node
 
 BEAT_S: Final = 10.0
@@ -37,7 +37,7 @@ def router(node: Node, access: Access) -> APIRouter:
         An event `missed` means: read the state again, some were not told. It ends the stream; its id is
         where to go on.
         """
-        listener = node.happenings.listen(None if last_event_id is None else int(last_event_id))
+        listener = node.cluster_events.listen(None if last_event_id is None else int(last_event_id))
         if listener is None:
             detail = f"{LISTENERS_MAX} streams are open, as many as there may be; close one"
             raise Problem(429, "busy", detail, headers={"Retry-After": "5"})
@@ -68,12 +68,12 @@ async def _told(node: Node, listener: Listening, limit: int, wait_s: float) -> A
             yield _packed(happening)
         if listener.missed:
             # With an id: a client that comes back behind the old one would miss the same for ever.
-            yield b"id: %d\nevent: missed\ndata: {}\n\n" % node.happenings.newest
+            yield b"id: %d\nevent: missed\ndata: {}\n\n" % node.cluster_events.newest
     finally:
-        node.happenings.leave(listener)
+        node.cluster_events.leave(listener)
 
 
-def _packed(happening: Happening) -> bytes:
+def _packed(happening: ClusterEvent) -> bytes:
     data = msgspec.json.encode({"index": happening.index, "kind": happening.kind, **happening.values})
     kind = happening.kind.replace(" ", "_").encode()
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (happening.number, kind, data)

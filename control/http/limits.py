@@ -16,7 +16,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ringfence.control.http.problems import body_of
-from ringfence.control.runtime.descriptors import http_room
+from ringfence.control.runtime.process.descriptors import http_room
 
 _LOG = structlog.get_logger("ringfence.http")
 BODY_BYTES_MAX: Final = 512 << 10

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.access import About, principal
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import Number, Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.problems import Problem
-from ringfence.control.http.shapes import Number, Receipt
-from ringfence.control.machines.change_checks import ACCEPTS_MIN, WHY_MAX
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.state_machines.metadata.reassignment_checks import ACCEPTS_MIN, WHY_MAX
 
 
 class ForceGiven(BaseModel):
@@ -43,52 +43,52 @@ class GivenUp(BaseModel):
     )
 
 
-def router(desk: Desk) -> APIRouter:
+def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
+    both.include_router(_reads(mutations))
+    both.include_router(_changes(mutations))
     return both
 
 
-def _reads(desk: Desk) -> APIRouter:
+def _reads(mutations: Mutations) -> APIRouter:
     reads = APIRouter()
     ones = APIRouter(
-        tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
+        tags=["partitions"], dependencies=[*needs(mutations.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
         responses=PROBLEMS,
     )  # fmt: skip
     whole = APIRouter(
-        tags=["partitions"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
+        tags=["partitions"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
     )  # fmt: skip
 
     @ones.get("/admin/partitions/{partition}", operation_id="partition")
     async def partition(request: Request, partition: Number) -> dict[str, Any]:
         """Owner, replicas and open change; of a failover what each replica answered, and would lose."""
-        topic = desk.node.partitions.topic_of(PartitionId(partition))
+        topic = mutations.node.partitions.topic_of(PartitionId(partition))
         prefix = principal(request).prefix
         if not ("" if topic is None else topic.name).startswith(prefix):
             # Also of a partition that is not there: whether another tenant has it is not told.
             detail = f"partition {partition} is not one of topics that begin with {prefix!r}"
             raise Problem(403, "forbidden", detail, prefix=prefix)
-        return await desk.node.partitions.show(PartitionId(partition))
+        return await mutations.node.partitions.show(PartitionId(partition))
 
     @whole.get("/admin/fsck", operation_id="fsck")
     async def fsck() -> dict[str, Any]:
         """Whether the cluster keeps I1, I4, I5, I11 and I16: every node is asked, some seconds long."""
-        return await desk.node.inspections.inspect()
+        return await mutations.node.inspections.inspect()
 
     reads.include_router(ones)
     reads.include_router(whole)
     return reads
 
 
-def _changes(desk: Desk) -> APIRouter:
+def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(
-        tags=["partitions"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
+        tags=["partitions"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )  # fmt: skip
-    node = desk.node
+    node = mutations.node
 
     async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
         await node.proposer.fresh()
@@ -105,20 +105,22 @@ def _changes(desk: Desk) -> APIRouter:
     ) -> Response:
         """End a failover that finds no majority: this replica is the owner. Rows may be lost."""
         told = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
-        return await desk.change(
+        return await mutations.change(
             request, told[:500], lambda asked: forced(partition, given, asked),
             content=given.model_dump_json().encode(),
         )  # fmt: skip
 
     async def without(partition: int, given: GivenUp, asked: Asked) -> Outcome:
-        command = await node.partitions.lost_parts.give_up(PartitionId(partition), given.scope, given.epoch)
+        command = await node.partitions.lost_partitions.give_up(
+            PartitionId(partition), given.scope, given.epoch
+        )
         return await node.admin.propose(command, asked)
 
     @changes.post("/admin/partitions/{partition}/give-up", operation_id="give_up", response_model=Receipt)
     async def give_up(request: Request, partition: Number, given: Annotated[GivenUp, Body()]) -> Response:
         """Publish a decided epoch without this part, of which its owner has lost rows. They are lost."""
         told = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
-        return await desk.change(
+        return await mutations.change(
             request, told[:500], lambda asked: without(partition, given, asked),
             content=given.model_dump_json().encode(),
         )  # fmt: skip

@@ -15,8 +15,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from ringfence.control.runtime.errors import NoMajorityError, RequestRefused
-from ringfence.control.runtime.statuses import status_of
+from ringfence.control.runtime.process.errors import NoMajorityError, RequestRefused
+from ringfence.control.runtime.process.statuses import status_of
 from ringfence.native.wire import RETRIABLE
 
 _LOG = structlog.get_logger("ringfence.http")

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.access import About
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import Looked, Named, topic_at
-from ringfence.control.http.shapes import Receipt
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Asked, Outcome
 
 PRODUCERS = "/admin/topics/{tenant}/{namespace}/{name}/producers"
 
@@ -36,23 +36,27 @@ class ForgetGiven(BaseModel):
     name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
 
-def router(desk: Desk) -> APIRouter:
+def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
+    both.include_router(_reads(mutations))
+    both.include_router(_changes(mutations))
     return both
 
 
-def _reads(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(Looked(desk.node)), Depends(no_store)]
+def _reads(mutations: Mutations) -> APIRouter:
+    depends = [
+        *needs(mutations.access, Role.VIEWER, About.TOPICS),
+        Depends(Looked(mutations.node)),
+        Depends(no_store),
+    ]
     reads = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(PRODUCERS, operation_id="producers")
     async def producers(tenant: Named, namespace: Named, name: Named) -> Producers:
         """Named producers of a topic."""
-        topic = topic_at(desk.node, tenant, namespace, name)
-        known = desk.node.proposer.state.producers.get(topic.topic, {})
+        topic = topic_at(mutations.node, tenant, namespace, name)
+        known = mutations.node.proposer.state.producers.get(topic.topic, {})
         return Producers(producers=[
             ProducerShown(name=label, producer=each.producer, epoch=each.epoch)
             for label, each in sorted(known.items())
@@ -61,10 +65,10 @@ def _reads(desk: Desk) -> APIRouter:
     return reads
 
 
-def _changes(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
+def _changes(mutations: Mutations) -> APIRouter:
+    depends = [*needs(mutations.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
     changes = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
-    node = desk.node
+    node = mutations.node
 
     async def forgotten(full: str, label: str, asked: Asked) -> Outcome:
         topic = await node.topics.named(full)
@@ -83,7 +87,7 @@ def _changes(desk: Desk) -> APIRouter:
         """Give a name back. Its last holder is fenced, and the next open of the name is a new producer."""
         full = f"{tenant}/{namespace}/{name}"
         topic = node.proposer.state.topic_named(full)
-        return await desk.change(
+        return await mutations.change(
             request, f"producer forget {given.name}", lambda asked: forgotten(full, given.name, asked),
             resource=f"topic/{0 if topic is None else topic.topic}", content=given.model_dump_json().encode(),
         )  # fmt: skip

@@ -7,25 +7,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import StringConstraints
 
-from ringfence.control.http import shapes
+from ringfence.control.http import openapi_bodies
 from ringfence.control.http.access import About, Access, principal
-from ringfence.control.http.described import PROBLEMS, needs, no_store
 from ringfence.control.http.metrics import exposition
+from ringfence.control.http.openapi_parts import PROBLEMS, needs, no_store
 from ringfence.control.http.problems import Problem, unknown_node
-from ringfence.control.machines.config import LIMITS, limit
-from ringfence.control.machines.tables import Progress, TableState, view
-from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.counts import known_figures, totals
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.names import full_topic_prefix
 from ringfence.control.model.tokens import Role
 from ringfence.control.model.topics import Assignment, Topic
-from ringfence.control.runtime import views
+from ringfence.control.runtime.handlers import views
+from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.prefixes import narrowed_status
+from ringfence.control.state_machines.metadata.config import LIMITS, limit
+from ringfence.control.state_machines.metadata.etags import tag_of
+from ringfence.control.state_machines.metadata.table_progress import Progress, TableState, view
 
 LIST_MAX = 1_000
-Named = Annotated[shapes.Segment, "a part of a topic's name"]
+Named = Annotated[openapi_bodies.Segment, "a part of a topic's name"]
 Pair = Annotated[str, StringConstraints(pattern=r"^[^=]+=", max_length=1_000)]
 
 
@@ -57,20 +57,20 @@ def probes(node: Node) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/health/live", operation_id="live")
-    async def live(response: Response) -> shapes.Live:
+    async def live(response: Response) -> openapi_bodies.Live:
         """200 while the process and its loop answer."""
         no_store(response)
-        return shapes.Live(live=True, uptime_s=round(node.uptime_s, 3))
+        return openapi_bodies.Live(live=True, uptime_s=round(node.uptime_s, 3))
 
-    @router.get("/health/ready", operation_id="ready", responses={503: {"model": shapes.Ready}})
-    async def ready(response: Response) -> shapes.Ready:
+    @router.get("/health/ready", operation_id="ready", responses={503: {"model": openapi_bodies.Ready}})
+    async def ready(response: Response) -> openapi_bodies.Ready:
         """200 while the node serves, degraded or not; 503 while it starts or stops."""
         no_store(response)
         response.status_code = 200 if node.health.state in {"serving", "degraded"} else 503
         reasons = node.health.reasons
         if reasons and node.proposer.state.tokens:  # they name topics and scopes, and no token was shown
             reasons = [f"{len(reasons)} reasons: GET /admin/status, with a token, tells them"]
-        return shapes.Ready(state=node.health.state, reasons=reasons)
+        return openapi_bodies.Ready(state=node.health.state, reasons=reasons)
 
     return router
 
@@ -82,28 +82,28 @@ def of_node(node: Node, access: Access) -> APIRouter:
     looked = Depends(Looked(node))
 
     @router.get("/admin/status", operation_id="status", dependencies=[looked])
-    async def status(request: Request) -> shapes.Status:
+    async def status(request: Request) -> openapi_bodies.Status:
         """What this node is and how it fares: leader, term, index, hash, role, counters.
 
         A token with a prefix gets counts of its own topics, and neither counters nor texts of reasons.
         """
-        told = narrowed_status(node.proposer.state, principal(request).prefix, node.status())
+        told = restrict_status_to_prefix(node.proposer.state, principal(request).prefix, node.status())
         at, digest = node.digest
         formed = node.proposer.state.ring.is_formed
         values = {name: getattr(told, name) for name in told.__struct_fields__}
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
         table = TableState.ASSIGNED if formed else TableState.UNASSIGNED
-        return shapes.Status(**values, hash=digest.hex(), hash_index=at, control=node.control_address,
+        return openapi_bodies.Status(**values, hash=digest.hex(), hash_index=at, control=node.control_address,
                              table=str(table))  # fmt: skip
 
     @router.get("/admin/metadata", operation_id="metadata", dependencies=[looked])
-    async def metadata() -> shapes.Metadata:
+    async def metadata() -> openapi_bodies.Metadata:
         """The metadata log as this node has it: positions, hash, configuration of consensus."""
         replica, (at, digest) = node.proposer.replica, node.digest
         log, configuration = replica.node.core.log, replica.configuration
         snapshot = log.storage.snapshot()
-        return shapes.Metadata(
+        return openapi_bodies.Metadata(
             index=replica.applied.index, term=replica.term, leader=replica.leader, hash=digest.hex(),
             hash_index=at, time_ms=replica.state.time_ms, commit=log.commit,
             snapshot_index=0 if snapshot is None else snapshot.index, log_first=log.first_index(),
@@ -112,11 +112,11 @@ def of_node(node: Node, access: Access) -> APIRouter:
         )  # fmt: skip
 
     @router.get("/admin/me", operation_id="me")
-    async def me(request: Request, response: Response) -> shapes.Me:
+    async def me(request: Request, response: Response) -> openapi_bodies.Me:
         """Who asks, and with which role."""
         no_store(response)
         who = principal(request)
-        return shapes.Me(name=who.name, role=who.role, prefix=who.prefix)
+        return openapi_bodies.Me(name=who.name, role=who.role, prefix=who.prefix)
 
     return router
 
@@ -140,39 +140,39 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
     router = APIRouter(tags=["cluster"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/nodes", operation_id="nodes")
-    async def nodes() -> shapes.Nodes:
+    async def nodes() -> openapi_bodies.Nodes:
         """All members: life, role in consensus, partitions, addresses."""
         replica = node.proposer.replica
         infos = views.nodes(node.proposer.state, replica.leader, replica.configuration)
-        shown = [shapes.NodeShown(**_fields(info)) for info in infos]
-        return shapes.Nodes(leader=replica.leader, term=replica.term, nodes=shown)
+        shown = [openapi_bodies.NodeShown(**_fields(info)) for info in infos]
+        return openapi_bodies.Nodes(leader=replica.leader, term=replica.term, nodes=shown)
 
     @router.get("/admin/nodes/{number}", operation_id="node")
-    async def one_node(number: shapes.Number, response: Response) -> shapes.NodeShown:
+    async def one_node(number: openapi_bodies.Number, response: Response) -> openapi_bodies.NodeShown:
         """One member. Its ETag goes into If-Match of a change."""
         replica = node.proposer.replica
         for info in views.nodes(node.proposer.state, replica.leader, replica.configuration):
             if info.node == number:
                 response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"node/{number}")}"'
-                return shapes.NodeShown(**_fields(info))
+                return openapi_bodies.NodeShown(**_fields(info))
         raise unknown_node(number)
 
     @router.get("/admin/ring", operation_id="ring")
-    async def ring(response: Response) -> shapes.RingShown:
+    async def ring(response: Response) -> openapi_bodies.RingShown:
         """The members that partitions are placed on. Version 0: the cluster is below its minimum size."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "ring")}"'
         members = [int(member) for member in state.ring.members]
-        return shapes.RingShown(version=state.ring.version, members=members, changed=state.ring.changed,
+        return openapi_bodies.RingShown(version=state.ring.version, members=members, changed=state.ring.changed,
                                 nodes_min=limit(state, "nodes_min"))  # fmt: skip
 
     @router.get("/admin/config", operation_id="config")
-    async def config(response: Response) -> shapes.Config:
+    async def config(response: Response) -> openapi_bodies.Config:
         """Limits of the cluster, with their ranges and reasons."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "config")}"'
-        return shapes.Config(values={
-            name: shapes.LimitShown(value=limit(state, name), **known._asdict())
+        return openapi_bodies.Config(values={
+            name: openapi_bodies.LimitShown(value=limit(state, name), **known._asdict())
             for name, known in sorted(LIMITS.items())
         })  # fmt: skip
 
@@ -191,7 +191,7 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         after: Annotated[str, Query(max_length=255)] = "",
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
         labelled: Annotated[list[Pair], Query(alias="property", max_length=16)] = [],  # noqa: B006 - FastAPI copies it
-    ) -> shapes.Topics:
+    ) -> openapi_bodies.Topics:
         """Topics in the order of their full names, `limit` at a time; `property=KEY=VALUE` filters."""
         state, wanted = node.proposer.state, [pair.partition("=")[::2] for pair in labelled]
         begin, allowed = full_topic_prefix(prefix), principal(request).prefix
@@ -203,16 +203,18 @@ def of_topics(node: Node, access: Access) -> APIRouter:
                    for key, value in wanted)
         ] if wanted else [state.topics[state.names[name]] for name in names[: limit + 1]]  # fmt: skip
         shown = [_summary(topic) for topic in matching[:limit]]
-        return shapes.Topics(topics=shown, more=len(matching) > limit)
+        return openapi_bodies.Topics(topics=shown, more=len(matching) > limit)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}", operation_id="topic")
-    async def topic(tenant: Named, namespace: Named, name: Named, response: Response) -> shapes.TopicShown:
+    async def topic(
+        tenant: Named, namespace: Named, name: Named, response: Response
+    ) -> openapi_bodies.TopicShown:
         """One topic with the figures of its partitions. Its ETag goes into If-Match of a change."""
         known = topic_at(node, tenant, namespace, name)
         info, lags = await node.topics.shown(known)
         response.headers["ETag"] = f'"{tag_of(node.proposer.state, f"topic/{known.topic}")}"'
         stats = [
-            shapes.PartitionStats(
+            openapi_bodies.PartitionStats(
                 **known_figures(part),
                 replicas=_nodes(known.assignments[PartitionId(part.partition)]),
                 lag_records=lags.get(part.partition),
@@ -220,9 +222,9 @@ def of_topics(node: Node, access: Access) -> APIRouter:
             for part in info.partitions
         ]
         counts = totals(info)
-        columns = [shapes.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
+        columns = [openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
                    for column in known.schemas[-1].columns]  # fmt: skip
-        return shapes.TopicShown(
+        return openapi_bodies.TopicShown(
             **_summary(known).model_dump(), columns=columns, stats=stats,
             rows=counts["rows"], bytes=counts["bytes"],
         )  # fmt: skip
@@ -236,13 +238,13 @@ def of_tables(node: Node, access: Access) -> APIRouter:
     router = APIRouter(tags=["topics"], dependencies=depends, responses=PROBLEMS)
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/layout", operation_id="layout")
-    async def layout(tenant: Named, namespace: Named, name: Named) -> shapes.Layout:
+    async def layout(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Layout:
         """The partitions, SEALED ones included, with parents and children."""
         known = topic_at(node, tenant, namespace, name)
-        return shapes.Layout(
+        return openapi_bodies.Layout(
             topic=known.topic, version=known.layout.version,
             partitions=[
-                shapes.LayoutPartition(
+                openapi_bodies.LayoutPartition(
                     partition=part.partition, name=part.name, lo=part.slots.lo, hi=part.slots.hi,
                     state="ACTIVE" if part.is_active else "SEALED",
                     parents=[int(each) for each in part.parents],
@@ -254,22 +256,22 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         )  # fmt: skip
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
-    async def assignments(tenant: Named, namespace: Named, name: Named) -> shapes.Assignments:
+    async def assignments(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Assignments:
         """Owners and replicas, and whether the partitions are open there: every live node is asked."""
         carried = {NodeId(number): Index(index) for number, index in (await node.carried()).items()}
         known, state = topic_at(node, tenant, namespace, name), node.proposer.state
         table = view(state, known, Progress(carried, moving=state.changes.keys()))
-        return shapes.Assignments(
+        return openapi_bodies.Assignments(
             topic=known.topic, state=str(table.state),
             partitions=[
-                shapes.AssignmentShown(
+                openapi_bodies.AssignmentShown(
                     partition=part.partition, owner=part.owner, epoch=part.epoch, state=str(part.state),
-                    replicas=[shapes.Place(node=place.node, store=place.store.hex())
+                    replicas=[openapi_bodies.Place(node=place.node, store=place.store.hex())
                               for place in known.assignments[part.partition].replicas],
                 )
                 for part in table.partitions
             ],
-            pending=[shapes.PendingOrder(**order._asdict()) for order in table.pending],
+            pending=[openapi_bodies.PendingOrder(**order._asdict()) for order in table.pending],
         )  # fmt: skip
 
     return router
@@ -281,8 +283,8 @@ def _nodes(assignment: Assignment) -> list[int]:
     return [owner, *sorted(int(place.node) for place in assignment.replicas if place.node != owner)]
 
 
-def _summary(topic: Topic) -> shapes.TopicSummary:
-    return shapes.TopicSummary(
+def _summary(topic: Topic) -> openapi_bodies.TopicSummary:
+    return openapi_bodies.TopicSummary(
         topic=topic.topic, name=topic.name, version=topic.layout.version,
         partitions=len(topic.layout.partitions), replication=topic.replication, key=list(topic.key),
         schemas=len(topic.schemas), retention_bytes=topic.retention_bytes, retention_ms=topic.retention_ms,

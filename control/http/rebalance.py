@@ -7,15 +7,15 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
-from ringfence.control.http.shapes import NUMBER_MAX, Number, Receipt
-from ringfence.control.machines.rebalance_plans import Chosen
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import NUMBER_MAX, Number, Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
-from ringfence.control.runtime.rebalance_requests import shown_plan
+from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.rebalances import shown_plan
+from ringfence.control.state_machines.rebalance.plans import Chosen
 
 ActionName = Literal["add_node", "remove_node", "balance", "move", "drain", "reverse"]
 Verb = Literal["pause", "resume", "cancel"]
@@ -43,20 +43,20 @@ class RebalanceGiven(_Model):
     )
 
 
-def router(desk: Desk) -> APIRouter:
+def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
+    both.include_router(_reads(mutations))
+    both.include_router(_changes(mutations))
     return both
 
 
-def _reads(desk: Desk) -> APIRouter:
+def _reads(mutations: Mutations) -> APIRouter:
     reads = APIRouter(
-        tags=["rebalance"], dependencies=[*needs(desk.access, Role.VIEWER), Depends(no_store)],
+        tags=["rebalance"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
     )  # fmt: skip
-    node = desk.node
+    node = mutations.node
 
     @reads.get("/admin/rebalance", operation_id="rebalance")
     async def rebalance() -> dict[str, Any]:
@@ -90,12 +90,12 @@ def _reads(desk: Desk) -> APIRouter:
     return reads
 
 
-def _changes(desk: Desk) -> APIRouter:
+def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(
-        tags=["rebalance"], dependencies=[*needs(desk.access, Role.ADMIN), Depends(change_headers)],
+        tags=["rebalance"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
     )  # fmt: skip
-    node = desk.node
+    node = mutations.node
 
     async def begin(given: RebalanceGiven, asked: Asked) -> Outcome:
         chosen = [
@@ -114,7 +114,7 @@ def _changes(desk: Desk) -> APIRouter:
     @changes.post("/admin/rebalance", operation_id="start_rebalance", status_code=201, response_model=Receipt)
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
         """Begin a rebalance. 409 while another one is under way; a drain of the same node is joined."""
-        return await desk.change(
+        return await mutations.change(
             request, f"rebalance start {given.action}", lambda asked: begin(given, asked),
             content=given.model_dump_json().encode(), status=201,
         )  # fmt: skip
@@ -122,7 +122,7 @@ def _changes(desk: Desk) -> APIRouter:
     @changes.post("/admin/rebalance/{verb}", operation_id="steer_rebalance", response_model=Receipt)
     async def steer(request: Request, verb: Verb) -> Response:
         """pause: moves that run end, none begins. resume. cancel: they are aborted; what is moved stays."""
-        return await desk.change(request, f"rebalance {verb}", lambda asked: steered(verb, asked))
+        return await mutations.change(request, f"rebalance {verb}", lambda asked: steered(verb, asked))
 
     return changes
 

@@ -11,16 +11,16 @@ from fastapi import APIRouter, Body, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from ringfence.control.http.access import About, principal
-from ringfence.control.http.described import PROBLEMS, change_headers, needs, no_store
-from ringfence.control.http.desk import Desk
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_bodies import Receipt
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs, no_store
 from ringfence.control.http.problems import Problem
 from ringfence.control.http.reads import LIST_MAX, Looked
-from ringfence.control.http.shapes import Receipt
-from ringfence.control.machines.scope_owners import fault, is_temporary, owner_of, topic_of
 from ringfence.control.model.ids import ScopeId
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.tokens import Role
-from ringfence.control.runtime.admin import Asked, Outcome
+from ringfence.control.runtime.handlers.admin import Asked, Outcome
+from ringfence.control.state_machines.metadata.scope_owners import fault, is_temporary, owner_of, topic_of
 
 SCOPES: Final = "/admin/scopes"
 
@@ -49,16 +49,20 @@ class ForgetGiven(BaseModel):
     name: Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
 
-def router(desk: Desk) -> APIRouter:
+def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
-    both.include_router(_reads(desk))
-    both.include_router(_changes(desk))
+    both.include_router(_reads(mutations))
+    both.include_router(_changes(mutations))
     return both
 
 
-def _reads(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.VIEWER, About.TOPICS), Depends(Looked(desk.node)), Depends(no_store)]
+def _reads(mutations: Mutations) -> APIRouter:
+    depends = [
+        *needs(mutations.access, Role.VIEWER, About.TOPICS),
+        Depends(Looked(mutations.node)),
+        Depends(no_store),
+    ]
     reads = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
 
     @reads.get(SCOPES, operation_id="scopes")
@@ -68,7 +72,7 @@ def _reads(desk: Desk) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=LIST_MAX)] = 100,
     ) -> Scopes:
         """Scopes in the order of their names, `limit` at a time."""
-        state, prefix = desk.node.proposer.state, principal(request).prefix
+        state, prefix = mutations.node.proposer.state, principal(request).prefix
         names = sorted(
             name for name in state.scope_names if name > after and fault(state, name, prefix) is None
         )
@@ -88,10 +92,10 @@ def _shown(state: MetadataState, number: ScopeId) -> ScopeShown:
     )  # fmt: skip
 
 
-def _changes(desk: Desk) -> APIRouter:
-    depends = [*needs(desk.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
+def _changes(mutations: Mutations) -> APIRouter:
+    depends = [*needs(mutations.access, Role.OPERATOR, About.TOPICS), Depends(change_headers)]
     changes = APIRouter(tags=["scopes"], dependencies=depends, responses=PROBLEMS)
-    node = desk.node
+    node = mutations.node
 
     async def forgotten(name: str, prefix: str, asked: Asked) -> Outcome:
         command = await node.scopes.forgetting(name, prefix)
@@ -109,7 +113,7 @@ def _changes(desk: Desk) -> APIRouter:
     async def forget(request: Request, given: Annotated[ForgetGiven, Body()]) -> Response:
         """Give a name back. Its last driver is fenced, and its committed epochs are known no more."""
         prefix = principal(request).prefix
-        return await desk.change(
+        return await mutations.change(
             request, f"scope forget {given.name}", lambda asked: forgotten(given.name, prefix, asked),
             content=given.model_dump_json().encode(),
         )  # fmt: skip

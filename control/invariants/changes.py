@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringfence.control.model.changes import ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.ids import PartitionId
+from ringfence.control.model.reassignments import ChangeKind, ChangePhase, LeftoverKind
 from ringfence.control.model.state import MetadataState
 
 

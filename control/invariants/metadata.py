@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ringfence.control.invariants import changes
-from ringfence.control.machines.config import SESSION_WINDOW, SESSIONS_MAX
 from ringfence.control.model.ids import drawn_at
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.ranges import gap
 from ringfence.control.model.schemas import extension_fault
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Topic
+from ringfence.control.state_machines.metadata.config import SESSION_WINDOW, SESSIONS_MAX
 
 
 def check(state: MetadataState, index: int) -> None:

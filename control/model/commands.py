@@ -9,10 +9,10 @@ from __future__ import annotations
 from msgspec import UNSET, UnsetType, field
 
 from ringfence.control.model.base import CommandBase
-from ringfence.control.model.change_commands import ChangeCommand
 from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import NodeCommand, RingCommand
 from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.reassignment_commands import ChangeCommand
 from ringfence.control.model.rebalance_commands import RebalanceCommand
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.scopes import ScopeCommand

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ringfence.control.model.changes import Change, Kept, Leftover
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, SessionId, TopicId
 from ringfence.control.model.nodes import NodeRecord, RemovedNode, Ring
+from ringfence.control.model.reassignments import Change, Kept, Leftover
 from ringfence.control.model.rebalances import MoveRecord, Run
 from ringfence.control.model.requests import Answered
 from ringfence.control.model.results import Result

@@ -12,30 +12,31 @@ from msgspec.structs import replace
 
 from ringfence.control.consensus import events
 from ringfence.control.consensus.errors import ConsensusError
-from ringfence.control.machines.change_orders import Answer, Order
-from ringfence.control.machines.loads import Told
 from ringfence.control.model.commands import Command, RestartNode
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.results import NodeRestarted
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Replica as Place
-from ringfence.control.runtime import calls, removal
-from ringfence.control.runtime.addresses import advertised
-from ringfence.control.runtime.answers import Answers
-from ringfence.control.runtime.changes_leader import ChangeLeader
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.event_files import EventFiles
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.members import Members
-from ringfence.control.runtime.order_batches import OrderBatches
-from ringfence.control.runtime.others import Others
-from ringfence.control.runtime.peers import Peers
-from ringfence.control.runtime.proposals import Applied
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
-from ringfence.control.runtime.settings import Settings
-from ringfence.control.runtime.upgrades import Upgrades, check_level
-from ringfence.control.runtime.waits import Waits
+from ringfence.control.runtime.control_server import ControlServer
+from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels, check_level
+from ringfence.control.runtime.membership import removed_node
+from ringfence.control.runtime.membership.members import Members
+from ringfence.control.runtime.process.addresses import advertised
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.process.wait_log import WaitLog
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.proposer_interface import Applied
+from ringfence.control.runtime.raft.recordings import Recordings
+from ringfence.control.runtime.raft.replica import Replica
+from ringfence.control.runtime.reassignment.coordinator import ReassignmentLeader
+from ringfence.control.runtime.reassignment.order_batches import OrderBatches
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.runtime.rpc.peers import Peers
+from ringfence.control.state_machines.reassignment.messages import Answer, Order
+from ringfence.control.state_machines.rebalance.loads import Told
 from ringfence.control.store.directory import DataDirectory, JoiningDirectory
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.control.transport.envelope import Envelope
@@ -89,8 +90,8 @@ class Cluster:
         )
         self._peers: Peers | None = None
         self._members: Members | None = None
-        self._answers: Answers | None = None
-        self._changes: ChangeLeader | None = None
+        self._control_server: ControlServer | None = None
+        self._changes: ReassignmentLeader | None = None
         self._batches = OrderBatches(
             level=lambda: self.proposer.state.level, one=self._ask_change, many=self._ask_changes
         )
@@ -98,7 +99,7 @@ class Cluster:
         self._asked: tuple[str, ...] = ()  # control addresses of others, as far as they are known
         self._removed_by: Index | None = None  # in the log here, committed or not
         self._is_started = False
-        self._waits = Waits()
+        self._waits = WaitLog()
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
         """Ask the cluster to take this store as a node, for as long as it takes.
@@ -108,7 +109,7 @@ class Cluster:
             StorageError: the cluster refuses it.
         """
         control = self._bind(self._settings.control or CONTROL_DEFAULT)
-        call = calls.Join(
+        call = messages.Join(
             store=directory.store, control=control, addresses=self._settings.advertise,
             zone=self._settings.zone, weight=self._settings.weight or 0,
             body_bytes=self._settings.body_bytes_max, stored_bytes=self._settings.stored_bytes_max,
@@ -129,14 +130,14 @@ class Cluster:
         """Put everything together over an open store; nothing runs yet. Raises as `join`."""
         identity, known = directory.identity, store.end_state()
         here = Place(node=NodeId(identity.node), store=identity.store)
-        self._removed_by = removal.entry_of(known, here.node)
+        self._removed_by = removed_node.entry_of(known, here.node)
         if here.node not in known.nodes:
             self._check_member(store.end_state(committed=True), store.initial_state()[0].commit, here.node)
         self.hub.identify(identity.cluster, identity.node)
         before = known.nodes.get(here.node)
         if not self.hub.address:
             self._bind_again(before.control if before is not None else ())
-        event_files = EventFiles(self._settings.data_dir)
+        event_files = Recordings(self._settings.data_dir)
         peers = self._peers = Peers(self.hub, store, on_beat=self._beat)
         replica = Replica(
             store, identity.node, listener=self.proposer, send=peers.send_message,
@@ -154,10 +155,12 @@ class Cluster:
             silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
             is_started=lambda: self._is_started,
         )  # fmt: skip
-        self.others = Others(self.hub, peers, self.proposer, here.node, self._members.silent)
-        self.upgrades = Upgrades(self.proposer, self.others, self._members.board, directory)
-        self._answers = Answers(self.proposer, self._members, event_files, self._settings, self.upgrades)
-        self._changes = ChangeLeader(self.proposer, self._batches.ask, self._members.board)
+        self.peer_client = PeerClient(self.hub, peers, self.proposer, here.node, self._members.silent)
+        self.levels = ClusterLevels(self.proposer, self.peer_client, self._members.board, directory)
+        self._control_server = ControlServer(
+            self.proposer, self._members, event_files, self._settings, self.levels
+        )
+        self._changes = ReassignmentLeader(self.proposer, self._batches.ask, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -172,19 +175,19 @@ class Cluster:
         return self._members
 
     @property
-    def changes(self) -> ChangeLeader:
+    def changes(self) -> ReassignmentLeader:
         assert self._changes is not None, "the cluster is not open"
         return self._changes
 
     def _counted(self) -> list[dict[str, Any]]:
-        return self.answers.counted_here()
+        return self.control_server.counted_here()
 
     async def _ask_change(self, term: int, order: Order) -> Answer:
         """An order to the node that it is for, which may be this one. RequestRefused."""
-        if order.to.node == self.others.here:
-            return await self.answers.obey(term, order)
-        reply = await self.others.ask(order.to.node, calls.Obey(term=term, order=order), ORDER_S)
-        if isinstance(reply, calls.Obeyed):
+        if order.to.node == self.peer_client.here:
+            return await self.control_server.obey(term, order)
+        reply = await self.peer_client.ask(order.to.node, messages.Obey(term=term, order=order), ORDER_S)
+        if isinstance(reply, messages.Obeyed):
             return reply.answer
         raise RequestRefused(
             Code.INTERNAL, f"node {order.to.node} gave no answer to an order: {reply!r:.200}"
@@ -193,17 +196,17 @@ class Cluster:
     async def _ask_changes(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
         """Orders to one node. RequestRefused."""
         node = orders[0].to.node
-        if node == self.others.here:
-            return await self.answers.obey_many(term, orders)
-        reply = await self.others.ask(node, calls.ObeyMany(term=term, orders=orders), ORDER_S)
-        if isinstance(reply, calls.ObeyedMany):
+        if node == self.peer_client.here:
+            return await self.control_server.obey_many(term, orders)
+        reply = await self.peer_client.ask(node, messages.ObeyMany(term=term, orders=orders), ORDER_S)
+        if isinstance(reply, messages.ObeyedMany):
             return reply.answers
         raise RequestRefused(Code.INTERNAL, f"node {node} gave no answers to orders: {reply!r:.200}")
 
     @property
-    def answers(self) -> Answers:
-        assert self._answers is not None, "the cluster is not open"
-        return self._answers
+    def control_server(self) -> ControlServer:
+        assert self._control_server is not None, "the cluster is not open"
+        return self._control_server
 
     def start(self) -> None:
         assert self._members is not None, "the cluster is not open"
@@ -226,7 +229,7 @@ class Cluster:
                 await self.proposer.fresh()
             except RequestRefused as refusal:
                 if any(await asyncio.gather(*map(self._tells_removed, self._asked))):
-                    raise StorageError(removal.removed(node, self._removed_by)) from None
+                    raise StorageError(removed_node.removed(node, self._removed_by)) from None
                 self._check_member(self.proposer.state, self.proposer.applied.index, node)
                 self._waits.tell("waiting for a majority", refusal.message + self._perhaps_removed())
             else:
@@ -273,7 +276,7 @@ class Cluster:
 
     async def finalize_alone(self) -> None:
         """A node without a control address has no others to wait for: it goes on at the newest level."""
-        command = None if self.hub.address else await self.upgrades.raised_alone()
+        command = None if self.hub.address else await self.levels.raised_alone()
         if command is not None:
             before = self.proposer.state.level
             await self.commit(command)
@@ -325,10 +328,10 @@ class Cluster:
         if wanted is not None or before or self._settings.join:
             self._bind(wanted or CONTROL_DEFAULT)
 
-    async def _ask_to_join(self, call: calls.Join) -> calls.Joined | None:
+    async def _ask_to_join(self, call: messages.Join) -> messages.Joined | None:
         for address in self._settings.join:
             try:
-                reply = calls.decode_reply(await self.hub.ask(address, calls.encode(call), JOIN_TRY_S))
+                reply = messages.decode_reply(await self.hub.ask(address, messages.encode(call), JOIN_TRY_S))
             except NoAnswerError as error:
                 self._waits.tell("waiting to join", str(error))
                 continue
@@ -338,9 +341,9 @@ class Cluster:
                 raise StorageError(
                     f"{address} gave no answer that is one: {error}; name a control address"
                 ) from error
-            if isinstance(reply, calls.Joined):
+            if isinstance(reply, messages.Joined):
                 return reply
-            if isinstance(reply, calls.Refusal):
+            if isinstance(reply, messages.Refusal):
                 if Code(reply.code) not in AGAIN:
                     raise StorageError(f"the cluster at {address} refuses this node: {reply.message}")
                 self._waits.tell("waiting to join", reply.message)
@@ -349,34 +352,34 @@ class Cluster:
 
     async def _check_cluster(self, peers: Peers) -> None:
         """A directory that has a cluster was told to join one: is it the same? Nobody there is no answer."""
-        question = calls.encode(calls.ListNodes())
+        question = messages.encode(messages.ListNodes())
         for address in self._settings.join:
             try:
-                reply = calls.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
+                reply = messages.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
             except NoAnswerError as error:
                 _LOG.warning("not asked", why=str(error))
                 continue
             except ForeignClusterError as error:
                 raise StorageError(str(error)) from error
-            if isinstance(reply, calls.Nodes):
-                if removal.is_told_removed(reply, self.hub.node):
-                    raise StorageError(removal.removed(self.hub.node, self._removed_by))
+            if isinstance(reply, messages.Nodes):
+                if removed_node.is_told_removed(reply, self.hub.node):
+                    raise StorageError(removed_node.removed(self.hub.node, self._removed_by))
                 peers.know((node.node, node.control) for node in reply.nodes)
                 return
 
     async def _tells_removed(self, address: str) -> bool:
         """Whether the node there says that this one is no member any more. Nobody there says nothing."""
-        question = calls.encode(calls.ListNodes())
+        question = messages.encode(messages.ListNodes())
         try:
-            reply = calls.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
+            reply = messages.decode_reply(await self.hub.ask(address, question, JOIN_TRY_S))
         except (NoAnswerError, ForeignClusterError, msgspec.MsgspecError) as error:
             _LOG.debug("not asked", why=str(error))
             return False
-        return isinstance(reply, calls.Nodes) and removal.is_told_removed(reply, self.hub.node)
+        return isinstance(reply, messages.Nodes) and removed_node.is_told_removed(reply, self.hub.node)
 
     def _check_member(self, state: MetadataState, index: int, node: NodeId) -> None:
-        if removal.is_removed(state, node, index):
-            raise StorageError(removal.removed(node, removal.entry_of(state, node)))
+        if removed_node.is_removed(state, node, index):
+            raise StorageError(removed_node.removed(node, removed_node.entry_of(state, node)))
 
     def _perhaps_removed(self) -> str:
         """What a wait may be in vain for."""
@@ -410,10 +413,10 @@ class Cluster:
             self._peers.take(envelope)
 
     async def _ask(self, envelope: Envelope) -> bytes:
-        if self._answers is None:
-            refusal = calls.Refusal(code=Code.STOPPING, message="the node is starting", retry_after_ms=500)
-            return calls.encode(refusal)
-        return await self._answers.answer(envelope)
+        if self._control_server is None:
+            refusal = messages.Refusal(code=Code.STOPPING, message="the node is starting", retry_after_ms=500)
+            return messages.encode(refusal)
+        return await self._control_server.answer(envelope)
 
     def _beat(self, sender: int, body: bytes) -> None:
         if self._members is not None:

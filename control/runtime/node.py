@@ -14,8 +14,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from ringfence.control.machines.access import OPEN, access_of
-from ringfence.control.machines.loads import Told
 from ringfence.control.model.commands import (
     InitCluster,
     RestartNode,
@@ -26,33 +24,37 @@ from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import addresses, descriptors, recovery, upgrades
-from ringfence.control.runtime.admin import Admin
-from ringfence.control.runtime.audit import Audit
-from ringfence.control.runtime.audited_topics import AuditedTopics
-from ringfence.control.runtime.burials import Burials
-from ringfence.control.runtime.changes_left import ChangesLeft
-from ringfence.control.runtime.changes_node import ChangeNode
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.driver import Driver
-from ringfence.control.runtime.follower import Follower
-from ringfence.control.runtime.happenings import Happenings
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.inspections import Inspections
-from ringfence.control.runtime.lost_parts import LostParts
-from ringfence.control.runtime.native_events import NativeEvents
-from ringfence.control.runtime.partition_requests import Partitions
-from ringfence.control.runtime.prefixes import narrowed, narrowed_status
-from ringfence.control.runtime.producer_requests import ProducerRequests
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.rebalance_requests import Rebalances
-from ringfence.control.runtime.requests import ASKED_WITHIN, Requests, Route
-from ringfence.control.runtime.scope_requests import ScopeRequests
-from ringfence.control.runtime.settings import Settings
-from ringfence.control.runtime.stage_checks import StageChecks
-from ringfence.control.runtime.topic_requests import TopicRequests
-from ringfence.control.runtime.unpublished import Unpublished
-from ringfence.control.runtime.witnesses import Witnesses
+from ringfence.control.runtime.data_plane import recovery
+from ringfence.control.runtime.data_plane.cleanup_confirmations import CleanupConfirmations
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.log_witnesses import LogWitnesses
+from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.data_plane.purge import TopicPurge
+from ringfence.control.runtime.handlers import cluster_levels
+from ringfence.control.runtime.handlers.admin import Admin
+from ringfence.control.runtime.handlers.audit import Audit
+from ringfence.control.runtime.handlers.audited_topics import AuditedTopics
+from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.native_events import NativeEvents
+from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.producers import ProducerRequests
+from ringfence.control.runtime.handlers.rebalances import Rebalances
+from ringfence.control.runtime.handlers.token_prefixes import restrict_status_to_prefix, restrict_to_prefix
+from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.runtime.process import addresses, descriptors
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc.dispatch import ASKED_WITHIN, RequestDispatch, Route
+from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
+from ringfence.control.runtime.transactions.requests import TransactionRequests
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.runtime.transactions.unpublished import Unpublished
+from ringfence.control.state_machines.metadata.access import OPEN, access_of
+from ringfence.control.state_machines.rebalance.loads import Told
 from ringfence.control.store.directory import (
     NODE_FIRST,
     DataDirectory,
@@ -84,7 +86,7 @@ class Node:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
-        self.happenings = Happenings(time.time_ns() // 1_000)
+        self.cluster_events = ClusterEvents(time.time_ns() // 1_000)
         self.addresses: list[str] = []
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._began = time.monotonic()
@@ -146,7 +148,7 @@ class Node:
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory, upgrades.known_level(directory, store))
+        self.native = self._native(directory, cluster_levels.known_level(directory, store))
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
@@ -154,52 +156,52 @@ class Node:
         recovery.check_age(report["partitions"], store.recovered.index)
         await self._cluster.open(directory, store)
         self._events = NativeEvents(
-            self.proposer, self._here, self.health, self.happenings, self.audit, self._fail
+            self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
         )
-        self._driver = Driver(
+        self._driver = NativeNode(
             self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
         )
-        self._witnesses = Witnesses(
+        self._witnesses = LogWitnesses(
             self.proposer, self._driver, self._here, self.health, report, self.settings.data_dir
         )
-        self._burials = Burials(self.proposer, self._here.store)
-        self._left = ChangesLeft(self.proposer, self._here.store)
-        self._follower = Follower(
-            self._driver, self._here, self.health, on_dropped=self._burials.begin,
-            on_left=self._left.done, on_failed=self._fail, on_level=directory.note_raised,
+        self._topic_purge = TopicPurge(self.proposer, self._here.store)
+        self._cleanup_confirmations = CleanupConfirmations(self.proposer, self._here.store)
+        self._executor = OrderExecutor(
+            self._driver, self._here, self.health, on_dropped=self._topic_purge.begin,
+            on_left=self._cleanup_confirmations.done, on_failed=self._fail, on_level=directory.note_raised,
         )  # fmt: skip
-        stages = StageChecks(self.proposer, self._driver, self._cluster.others)
-        self.scopes = ScopeRequests(
+        stages = StagedRowCounts(self.proposer, self._driver, self._cluster.peer_client)
+        self.scopes = TransactionRequests(
             self.proposer, self._driver, self._here, stages,
             Unpublished(self.health, self._here.node), self._fail,
         )  # fmt: skip
-        self._requests = Requests(
+        self._requests = RequestDispatch(
             self.native,
             self._routes(),
             generation=lambda: self.proposer.applied.index,
             request_ms=self.settings.request_ms,
             pulse=self.proposer.replica.pulse,
-            narrow=partial(narrowed, lambda: self.proposer.state),
+            narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
         )
         self._driver.start()
-        self._follower.start()
+        self._executor.start()
         self.scopes.start()
         self._cluster.start()
         await self._draw_epochs()
-        self._cluster.answers.serve_data(self._follower, self._driver, stages)
-        asked = (self.proposer, self._cluster.others, self._cluster.changes.coordinator)
+        self._cluster.control_server.serve_data(self._executor, self._driver, stages)
+        asked = (self.proposer, self._cluster.peer_client, self._cluster.changes.coordinator)
         self.rebalances = Rebalances(*asked, self._cluster.members.board)
-        self.partitions = Partitions(*asked, LostParts(self.proposer, stages))
-        obeys = ChangeNode(self.proposer, self._follower, self._driver, self._here)
+        self.partitions = Partitions(*asked, LostPartitions(self.proposer, stages))
+        obeys = Participant(self.proposer, self._executor, self._driver, self._here)
         self.inspections = Inspections(
-            self.proposer, self._cluster.others, self._cluster.members, self._driver
+            self.proposer, self._cluster.peer_client, self._cluster.members, self._driver
         )
-        self._cluster.answers.serve_changes(
+        self._cluster.control_server.serve_changes(
             obeys, self.rebalances, self.partitions, self.inspections, self.audit
         )
         recovery.report(report["partitions"], self.proposer.state, self.health)
         await self._listen()
-        self._burials.take_up()
+        self._topic_purge.take_up()
         self._witnesses.start()
         self.health.phase = "serving"
 
@@ -212,8 +214,8 @@ class Node:
         return self._here.node
 
     @property
-    def upgrades(self) -> upgrades.Upgrades:
-        return self._cluster.upgrades
+    def levels(self) -> cluster_levels.ClusterLevels:
+        return self._cluster.levels
 
     @property
     def digest(self) -> tuple[Index, bytes]:
@@ -222,8 +224,8 @@ class Node:
 
     async def carried(self) -> dict[NodeId, int]:
         """Up to which index each live node has carried out its orders."""
-        mine = {self._here.node: self._follower.carried(self.proposer.applied.index)}
-        return await self._cluster.others.carried() | mine
+        mine = {self._here.node: self._executor.carried(self.proposer.applied.index)}
+        return await self._cluster.peer_client.carried() | mine
 
     @property
     def control_address(self) -> str | None:
@@ -270,11 +272,11 @@ class Node:
         )
 
     def _look_at_loads(self, told: Mapping[NodeId, Told]) -> None:
-        self._follower.hints.look(told)
+        self._executor.load_hints.look(told)
 
     def advertised(self) -> dict[str, dict[int, int]]:
         """What producers are told of topics without key: bytes a second by topic and partition."""
-        return self._follower.hints.told
+        return self._executor.load_hints.told
 
     # ---- start-up ---------------------------------------------------------------------------------
 
@@ -336,9 +338,9 @@ class Node:
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
         self._driver.applied(index)
-        self._follower.follow(EMPTY, self.proposer.state, index)
+        self._executor.follow(EMPTY, self.proposer.state, index)
         self.scopes.follow(self.proposer.state)
-        for fault in await self._follower.until(index):
+        for fault in await self._executor.until(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
 
@@ -382,17 +384,17 @@ class Node:
         told = self.settings.advertise or addresses.advertised(self.addresses)
         if told != self.proposer.state.nodes[self._here.node].addresses:
             applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=told))
-            await self._follower.until(applied.index)
+            await self._executor.until(applied.index)
 
     def _routes(self) -> dict[int, Route]:
-        others = self._cluster.others
-        topics = self.topics = TopicRequests(self.proposer, self._follower, self.native, others)
+        peer_client = self._cluster.peer_client
+        topics = self.topics = TopicRequests(self.proposer, self._executor, self.native, peer_client)
         self.admin = Admin(self.proposer, topics)
         changed = AuditedTopics(topics, self.proposer, self.audit)
-        producers = self.producers = ProducerRequests(self.proposer, self._driver, others)
+        producers = self.producers = ProducerRequests(self.proposer, self._driver, peer_client)
 
         async def status(_: None) -> messages.Message:
-            return narrowed_status(self.proposer.state, ASKED_WITHIN.get(), self.status())
+            return restrict_status_to_prefix(self.proposer.state, ASKED_WITHIN.get(), self.status())
 
         return {
             Opcode.TOPIC_CREATE: Route(messages.TopicCreate, changed.create),
@@ -416,8 +418,8 @@ class Node:
             self._driver.applied(index)
             if before.tokens is not after.tokens or before.config is not after.config:
                 self._let_in(after)
-            self._follower.follow(before, after, index)
-            self.happenings.applied(before, after, index)
+            self._executor.follow(before, after, index)
+            self.cluster_events.applied(before, after, index)
             self.scopes.follow(after)
 
     def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
@@ -428,11 +430,11 @@ class Node:
             self.failed.set_result(error)
 
     async def _abandon(self) -> None:
-        if hasattr(self, "_burials"):
-            self._burials.close()
-            self._left.close()
-        if hasattr(self, "_follower"):
-            await self._follower.close()
+        if hasattr(self, "_topic_purge"):
+            self._topic_purge.close()
+            self._cleanup_confirmations.close()
+        if hasattr(self, "_executor"):
+            await self._executor.close()
         if hasattr(self, "scopes"):
             await self.scopes.close()
         if hasattr(self, "_witnesses"):

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 
 _LOG = structlog.get_logger("ringfence.node")
 Beside = Callable[[Node], AbstractAsyncContextManager[str | None]]

@@ -27,12 +27,12 @@ from ringfence.control.consensus.messages import (
     StorageMessage,
 )
 from ringfence.control.consensus.storage import MemoryStorage
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.entries import Entry as MetadataEntry
 from ringfence.control.model.entries import decode_proposal
 from ringfence.control.model.ids import Index
 from ringfence.control.model.state import EMPTY, MetadataState
-from ringfence.control.store import installing, records
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.store import records, snapshot_install
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import NODE_FIRST, DataDirectory
 from ringfence.control.store.files import write_atomically
@@ -72,7 +72,7 @@ class RaftStore:
             begin = snapshots.read(directory.snapshot, history=self._history)
         self._check_ages(begin, read_only=read_only)
         if not read_only:
-            installing.unmark(directory.installing)
+            snapshot_install.unmark(directory.installing)
         self.base, self.state = begin.position, begin.state
         self.configuration = begin.configuration or FIRST_CONFIGURATION
         self.recovered = self.journal.last if self._continues(begin.position) else begin.position
@@ -213,7 +213,7 @@ class RaftStore:
             )
         if self._continues(begin.position):
             return
-        coming = installing.marked(self._directory.installing)
+        coming = snapshot_install.marked(self._directory.installing)
         # Before there was a mark, the commit index told that a snapshot was received.
         known = journal.hard is not None and journal.hard.commit >= begin.position.index
         if coming != begin.position and not known:
@@ -268,14 +268,14 @@ class RaftStore:
         """A received snapshot in place of the log. A crash at any step leaves the old log or the new one."""
         position = Position(snapshot.index, snapshot.term)
         assert hard.commit >= position.index, f"a snapshot at {position.index}, commit {hard.commit}"
-        installing.mark(self._directory.installing, position)
+        snapshot_install.mark(self._directory.installing, position)
         with self._snapshot_lock:
             if position.index > self._snapshot_at.index:
                 write_atomically(self._directory.snapshot, snapshot.data)
                 self._snapshot_at = position
         self.journal.rewrite(position, [], hard)
         self._hard = hard
-        installing.unmark(self._directory.installing)
+        snapshot_install.unmark(self._directory.installing)
 
 
 def metadata_entry(entry: Entry, where: str) -> MetadataEntry:

@@ -20,7 +20,7 @@ import zmq
 
 from ringfence.control.transport import envelope as envelopes
 from ringfence.control.transport.envelope import ENVELOPE_BYTES_MAX, VERSION, Envelope, EnvelopeError, Kind
-from ringfence.control.transport.lives import Lives, Verdict
+from ringfence.control.transport.incarnations import Incarnations, Verdict
 from ringfence.native.errors import ConfigError
 
 _LOG = structlog.get_logger("ringfence.transport")
@@ -71,7 +71,7 @@ class Hub:
         self._on_message, self._on_ask, self._on_fenced = on_message, on_ask, on_fenced
         self.cluster, self.node, self.address = b"", 0, ""
         self.life = secrets.randbits(62) + 1
-        self._lives = Lives()
+        self._lives = Incarnations()
         self.counters: Counter[str] = Counter()
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None  # made with the first socket
         self._router: zmq.Socket[bytes] | None = None

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from ringfence.control.machines.change_orders import Ended, Fence, Prove, Standing, Sync, Synced, SyncState
-from ringfence.control.model.change_commands import CommitChange
-from ringfence.control.model.changes import ChangePhase, Proof
+from ringfence.control.model.reassignment_commands import CommitChange
+from ringfence.control.model.reassignments import ChangePhase, Proof
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.reassignment.messages import (
+    Ended,
+    Fence,
+    Prove,
+    Standing,
+    Sync,
+    Synced,
+    SyncState,
+)
 from tests.changes.search import Step
 from tests.changes.search_nodes import Node, Record
 from tests.changes.search_world import ChangeWorld, Plan, State

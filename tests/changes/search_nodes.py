@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ringfence.control.machines.change_orders import (
+from ringfence.control.model.ids import Epoch
+from ringfence.control.model.reassignments import LogEnd
+from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.reassignment_rules import quorum
+from ringfence.control.state_machines.orders import ClosePartition, FencePartition, OpenPartition
+from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release, StopSync
+from ringfence.control.state_machines.reassignment.messages import (
     Ended,
     Fence,
     LookOpen,
@@ -15,12 +21,6 @@ from ringfence.control.machines.change_orders import (
     Synced,
     SyncState,
 )
-from ringfence.control.machines.change_rules import quorum
-from ringfence.control.machines.change_steps import Adopt, Discard, Release, StopSync
-from ringfence.control.machines.orders import ClosePartition, FencePartition, OpenPartition
-from ringfence.control.model.changes import LogEnd
-from ringfence.control.model.ids import Epoch
-from ringfence.control.model.topics import Replica
 from tests.changes.search_log import Numbers
 
 Record = tuple[int, int]

@@ -16,20 +16,20 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Standing
-from ringfence.control.machines.change_steps import Adopt, Discard, Release
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignment_commands import (
     AbortChange,
     ConfirmLeft,
     FailOver,
     PrepareChange,
     ReleaseKept,
 )
-from ringfence.control.model.ids import NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import FailNode
-from ringfence.control.model.nodes import Life
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
+from ringfence.control.state_machines.reassignment.messages import Standing
 from tests.changes.search import Step
 from tests.changes.search_log import Log, Numbers
 from tests.changes.search_nodes import Node, NodeRules, Record

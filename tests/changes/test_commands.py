@@ -8,10 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.change_rules import awaits_owner
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.change_commands import ConfirmLeft, ForceOwner, ReleaseKept
-from ringfence.control.model.changes import (
+from ringfence.control.model.commands import Command, DeleteTopic
+from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
+from ringfence.control.model.reassignment_commands import ConfirmLeft, ForceOwner, ReleaseKept
+from ringfence.control.model.reassignments import (
     ChangeId,
     ChangeKind,
     ChangePhase,
@@ -20,11 +21,10 @@ from ringfence.control.model.changes import (
     LogEnd,
     Proof,
 )
-from ringfence.control.model.commands import Command, DeleteTopic
-from ringfence.control.model.ids import Epoch, Index, NodeId
-from ringfence.control.model.node_commands import RemoveFromRing, RemoveNode, SetNode
 from ringfence.control.model.results import ChangesPrepared, Refused
 from ringfence.control.model.topics import Assignment
+from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
+from ringfence.control.state_machines.metadata.rings import RingConsensus
 from ringfence.native.wire import Code
 from tests.changes.lab import END, LESS, Lab, other
 

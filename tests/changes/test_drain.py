@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.machines.move_records import down
-from ringfence.control.machines.rebalance import WAIT_MS
-from ringfence.control.machines.rebalance_plans import Chosen, left_out, preview
-from ringfence.control.model.change_commands import CommitChange
-from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.node_commands import FailNode, SetNode
+from ringfence.control.model.reassignment_commands import CommitChange
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, Proof
 from ringfence.control.model.rebalance_commands import AmendMoves, CancelRebalance, FinishRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome, PlannedMove
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.node_changes import commands
+from ringfence.control.runtime.membership.node_commands import commands
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.state_machines.metadata.move_records import down
+from ringfence.control.state_machines.rebalance.plans import Chosen, left_out, preview
+from ringfence.control.state_machines.rebalance.runner import WAIT_MS
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, next_step, started
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines import orders
-from ringfence.control.machines.change_orders import Ended, Fence
-from ringfence.control.machines.changes import ANSWERS_GRACE_MS, advance, fresh, heard
-from ringfence.control.machines.orders import FollowPartition
-from ringfence.control.model.change_commands import CommitChange, ForceOwner
-from ringfence.control.model.changes import LogEnd
 from ringfence.control.model.ids import Epoch, NodeId
+from ringfence.control.model.reassignment_commands import CommitChange, ForceOwner
+from ringfence.control.model.reassignments import LogEnd
 from ringfence.control.model.state import EMPTY, canonical_bytes, decode_state
+from ringfence.control.state_machines import orders
+from ringfence.control.state_machines.orders import FollowPartition
+from ringfence.control.state_machines.reassignment.change import ANSWERS_GRACE_MS, advance, fresh, heard
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence
 from tests.changes.lab import Lab
 
 OLD = LogEnd(Epoch(1), 7, 70, 99)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ringfence.control.machines.change_orders import Ready, Receive, Sync, Synced, SyncState
-from ringfence.control.machines.changes import HOLD_GAP, STEADY_LOOKS, advance, fresh, heard
-from ringfence.control.model.change_commands import HoldChange
+from ringfence.control.model.reassignment_commands import HoldChange
+from ringfence.control.state_machines.reassignment.change import HOLD_GAP, STEADY_LOOKS, advance, fresh, heard
+from ringfence.control.state_machines.reassignment.messages import Ready, Receive, Sync, Synced, SyncState
 from tests.changes.lab import Lab
 
 

@@ -7,9 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from ringfence.control.machines.loads import PARTS_MAX, STALE_MS, Board, Load, Meter, Told, advertised
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.rebalance.loads import (
+    PARTS_MAX,
+    STALE_MS,
+    Board,
+    Load,
+    Meter,
+    Told,
+    advertised,
+)
 from tests.control.commands import cluster, create, entry
 
 ONE, TWO = NodeId(1), NodeId(2)

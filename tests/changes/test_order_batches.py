@@ -9,16 +9,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
-from ringfence.control.model.change_commands import FailOver
-from ringfence.control.model.changes import ChangeId
 from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
 from ringfence.control.model.node_commands import FailNode
+from ringfence.control.model.reassignment_commands import FailOver
+from ringfence.control.model.reassignments import ChangeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import calls, order_batches
-from ringfence.control.runtime.calls import ORDERS_MAX
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.order_batches import MANY, OrderBatches
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.reassignment import order_batches
+from ringfence.control.runtime.reassignment.order_batches import MANY, OrderBatches
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.messages import ORDERS_MAX
+from ringfence.control.state_machines.reassignment.messages import (
+    Answer,
+    Ended,
+    Fence,
+    LookOpen,
+    Order,
+    Ready,
+)
 from ringfence.native.wire import Code
 from tests.changes.cluster import Small
 
@@ -183,8 +191,8 @@ def test_a_node_answers_each_order_of_a_question_by_its_own_log() -> None:
 
 
 def test_a_question_has_no_more_orders_than_its_limit() -> None:
-    body = calls.encode(calls.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
+    body = messages.encode(messages.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
     with pytest.raises(msgspec.ValidationError):
-        calls.decode_call(body)
-    fits = calls.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
-    assert calls.decode_call(calls.encode(fits)) == fits
+        messages.decode_call(body)
+    fits = messages.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
+    assert messages.decode_call(messages.encode(fits)) == fits

@@ -7,11 +7,11 @@ from math import inf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.machines.config import LIMITS
-from ringfence.control.machines.policy import Memory, decide, judge, ratio_of
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId, PartitionId
 from ringfence.control.model.rebalances import Action, PlannedMove
+from ringfence.control.state_machines.metadata.config import LIMITS
+from ringfence.control.state_machines.rebalance.policy import Memory, decide, judge, ratio_of
 from tests.changes.lab import Lab
 from tests.changes.rounds import Leader, started
 

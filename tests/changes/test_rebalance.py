@@ -10,19 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply, validate
-from ringfence.control.machines.metadata_rebalances import gaps_of
-from ringfence.control.machines.rebalance import Rebalancer
-from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import (
-    CommitChange,
-    PrepareChange,
-    ReleaseKept,
-)
-from ringfence.control.model.changes import Proof
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId
 from ringfence.control.model.node_commands import RemoveFromRing, SetNode
+from ringfence.control.model.reassignment_commands import CommitChange, PrepareChange, ReleaseKept
+from ringfence.control.model.reassignments import Proof
 from ringfence.control.model.rebalance_commands import (
     CancelRebalance,
     FinishRebalance,
@@ -39,6 +31,10 @@ from ringfence.control.model.rebalances import (
     RunState,
 )
 from ringfence.control.model.results import RebalanceStarted, Refused
+from ringfence.control.state_machines.metadata.rebalances import gaps_of
+from ringfence.control.state_machines.metadata.state_machine import apply, validate
+from ringfence.control.state_machines.rebalance.plans import Chosen, preview
+from ringfence.control.state_machines.rebalance.runner import Rebalancer
 from ringfence.native.wire import Code
 from tests.changes.lab import END, Lab
 from tests.changes.rounds import Leader, confirm_all, loads, next_step, started

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.machines.change_orders import Ended, Fence, Standing, standing
-from ringfence.control.machines.loads import Load, Told
-from ringfence.control.machines.rebalance_plans import Chosen, preview
-from ringfence.control.model.change_commands import AbortChange, HoldChange, PrepareChange
-from ringfence.control.model.changes import ChangePhase
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.ids import NodeId
+from ringfence.control.model.reassignment_commands import AbortChange, HoldChange, PrepareChange
+from ringfence.control.model.reassignments import ChangePhase
 from ringfence.control.model.rebalance_commands import CancelRebalance
 from ringfence.control.model.rebalances import Action, MoveState, Outcome
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import changes_node
+from ringfence.control.runtime.reassignment import participant
+from ringfence.control.state_machines.reassignment.messages import Ended, Fence, Standing, standing
+from ringfence.control.state_machines.rebalance.loads import Load, Told
+from ringfence.control.state_machines.rebalance.plans import Chosen, preview
 from tests.changes.cluster import Small
 from tests.changes.fake_native import Log
 
@@ -104,7 +104,7 @@ async def moved_to_and_fro(times: int) -> int:
 
 
 def test_what_is_known_of_changes_that_are_over_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes_node, "KNOWN_MAX", 3)
+    monkeypatch.setattr(participant, "KNOWN_MAX", 3)
     assert asyncio.run(moved_to_and_fro(16)) <= 3 + 2 + 1
 
 
@@ -286,7 +286,7 @@ def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_
         looks.append(standing(*arguments))
         return looks[-1]
 
-    monkeypatch.setattr(changes_node, "standing", looked)
+    monkeypatch.setattr(participant, "standing", looked)
 
     async def run() -> None:
         async with Small(3) as small:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ringfence.control.machines.change_orders import Ready, Receive, Sync, Synced, SyncState
-from ringfence.control.machines.changes import HELD_UP_MAX, advance, fresh, heard
-from ringfence.control.machines.config import limit
-from ringfence.control.model.change_commands import AbortChange
+from ringfence.control.model.reassignment_commands import AbortChange
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.reassignment.change import HELD_UP_MAX, advance, fresh, heard
+from ringfence.control.state_machines.reassignment.messages import Ready, Receive, Sync, Synced, SyncState
 from tests.changes.lab import Lab
 
 

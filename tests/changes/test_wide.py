@@ -7,18 +7,30 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Answer, Ended, Fence, LookOpen, Order, Ready
-from ringfence.control.machines.coordinator import Coordinator, together
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata_changes import ChangeStep, execute, validate
-from ringfence.control.machines.orders import LocateNode, between
-from ringfence.control.model.change_commands import ChangeSteps, CleanChange, CommitChange, ConfirmOpened
-from ringfence.control.model.changes import Change, ChangeId, ChangePhase, Proof
 from ringfence.control.model.commands import Command, SetAddresses
 from ringfence.control.model.ids import Epoch, Index, NodeId
+from ringfence.control.model.reassignment_commands import (
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmOpened,
+)
+from ringfence.control.model.reassignments import Change, ChangeId, ChangePhase, Proof
 from ringfence.control.model.results import Refused
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, fields_of, packed
 from ringfence.control.model.topics import Replica
+from ringfence.control.state_machines.metadata.reassignments import ChangeStep, execute, validate
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.orders import LocateNode, between
+from ringfence.control.state_machines.reassignment.coordinator import Coordinator, together
+from ringfence.control.state_machines.reassignment.messages import (
+    Answer,
+    Ended,
+    Fence,
+    LookOpen,
+    Order,
+    Ready,
+)
 from tests.changes.lab import END, Lab
 
 PARTITIONS = 40

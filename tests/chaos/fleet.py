@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import ringfence
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError, refusal
 from tests.system.disk import Disk
@@ -145,14 +145,16 @@ class Fleet:
         process = self.nodes[place].process
         return process is not None and process.poll() is None
 
-    def listed(self) -> calls.Nodes | None:
+    def listed(self) -> messages.Nodes | None:
         """The cluster as the first node that answers knows it."""
         for place in range(NODES):
             try:
-                reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 1.0))
+                reply = messages.decode_reply(
+                    put(self.controls[place], messages.encode(messages.ListNodes()), 1.0)
+                )
             except ConnectError:
                 continue
-            if isinstance(reply, calls.Nodes) and reply.leader:
+            if isinstance(reply, messages.Nodes) and reply.leader:
                 return reply
         return None
 
@@ -184,23 +186,23 @@ class Fleet:
         found = [*report["findings"], *report.get("unproven", ())]
         return [] if report.get("sound") else [f"fsck --cluster: {one}" for one in found or [report]]
 
-    def told(self, call: calls.Call) -> calls.Reply:
+    def told(self, call: messages.Call) -> messages.Reply:
         """The answer of the first node that gives one. RingfenceError: it refuses, or nobody does."""
         last: Exception | None = None
         for control in self.controls:
             try:
-                reply = calls.decode_reply(put(control, calls.encode(call), ASK_S))
+                reply = messages.decode_reply(put(control, messages.encode(call), ASK_S))
             except ConnectError as error:
                 last = error
                 continue
-            if isinstance(reply, calls.Refusal):
+            if isinstance(reply, messages.Refusal):
                 raise refusal(reply.code, reply.message)
             return reply
         assert last is not None
         raise last
 
-    def asked(self, call: calls.Call) -> dict[str, Any]:
+    def asked(self, call: messages.Call) -> dict[str, Any]:
         """As `told`, of what is shown to people."""
         reply = self.told(call)
-        assert isinstance(reply, calls.Told), reply
+        assert isinstance(reply, messages.Told), reply
         return reply.value

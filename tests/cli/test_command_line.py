@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ringfence.control.cli.exits import MEANINGS, Exit, exit_of
+from ringfence.control.cli.exit_codes import MEANINGS, Exit, exit_of
 from ringfence.control.cli.program import COMMANDS
 from ringfence.control.cli.schema_text import parse_column, parse_duration_ms
 from ringfence.control.cli.tables import Sink, Source

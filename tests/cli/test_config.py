@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import NodeProcess, cli, free_port
 
 

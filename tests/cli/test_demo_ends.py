@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import PROGRAM, until
 
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
-from ringfence.control.cli.printable import printable
+from ringfence.control.cli.escape_control import printable
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.values import duration_text, rows_of
 from tests.system.harness import PROGRAM, NodeProcess, cli
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringfence.control.cli import node, rebalance
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native.errors import ConnectError
 
@@ -201,7 +201,7 @@ def test_the_history_says_how_long_the_longest_gap_was(
 ) -> None:
     gaps = {"count": 2, "p50_us": 10, "p99_us": 2_500, "max_us": 2_500}
     door = Told(shown("IDLE"), runs=(shown("IDLE", gaps=gaps), shown("IDLE")))
-    monkeypatch.setattr("ringfence.control.cli.rebalance_door._opened", lambda *_: door)
+    monkeypatch.setattr("ringfence.control.cli.rebalance_api._opened", lambda *_: door)
     assert run(["rebalance", "history"]) == Exit.OK
     said = capsys.readouterr().out
     assert "longest gap" in said

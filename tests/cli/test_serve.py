@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.documents import ROOT
 from tests.exposition import parsed
 from tests.system.harness import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import PROGRAM, NodeProcess, cli, until
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from ringfence.control.cli import debug, status
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
-from ringfence.control.runtime import calls
 from ringfence.control.runtime.node import check_places
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import ConfigError
 from tests.system.harness import NodeProcess, cli
 
@@ -104,14 +104,14 @@ def test_debug_events_finds_the_control_address_through_the_admin_api(
 ) -> None:
     asked = []
 
-    def answered(control: str, call: object, _: float) -> calls.EventsKept:
+    def answered(control: str, call: object, _: float) -> messages.EventsKept:
         asked.append((control, call))
-        return calls.EventsKept(path="/data/debug/consensus-1.events")
+        return messages.EventsKept(path="/data/debug/consensus-1.events")
 
     monkeypatch.setattr(debug, "questioned", answered)
     monkeypatch.setattr(debug, "Admin", Admin)
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.OK
-    assert asked == [("tcp://127.0.0.1:7413", calls.KeepEvents())]
+    assert asked == [("tcp://127.0.0.1:7413", messages.KeepEvents())]
     assert capsys.readouterr().out == "/data/debug/consensus-1.events\n"
     monkeypatch.setattr(Admin, "control", ())
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.REFUSED

@@ -9,21 +9,6 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.model.change_commands import (
-    AbortChange,
-    ChangeSteps,
-    CleanChange,
-    CommitChange,
-    ConfirmLeft,
-    ConfirmOpened,
-    FailOver,
-    ForceOwner,
-    HoldChange,
-    PrepareChange,
-    ReleaseKept,
-)
-from ringfence.control.model.changes import ChangeId, LogEnd, Proof
 from ringfence.control.model.commands import (
     AddSchema,
     Command,
@@ -57,6 +42,20 @@ from ringfence.control.model.node_commands import (
 )
 from ringfence.control.model.nodes import Life, Vote
 from ringfence.control.model.ranges import SlotRange, tile
+from ringfence.control.model.reassignment_commands import (
+    AbortChange,
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmLeft,
+    ConfirmOpened,
+    FailOver,
+    ForceOwner,
+    HoldChange,
+    PrepareChange,
+    ReleaseKept,
+)
+from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.results import Refused
 from ringfence.control.model.schemas import Column
 from ringfence.control.model.scopes import (
@@ -68,6 +67,7 @@ from ringfence.control.model.scopes import (
     StagedPart,
 )
 from ringfence.control.model.state import EMPTY, MetadataState
+from ringfence.control.state_machines.metadata.state_machine import apply
 
 CLUSTER, HISTORY, STORE = b"c" * 16, b"h" * 16, b"s" * 16
 NODE = NodeId(1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.agreement import EVERY, KEPT_MAX, Agreement, Diverged
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.state import EMPTY
+from ringfence.control.state_machines.membership.agreement import EVERY, KEPT_MAX, Agreement, Diverged
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
 from tests.control.commands import INIT, create, entry
 
 TWO, THREE = NodeId(2), NodeId(3)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime.members import Beat, Members
+from ringfence.control.runtime.membership.members import Beat, Members
 from tests.control.commands import cluster, restart, store_of
 from tests.control.test_liveness import after
 

@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from ringfence.control.model.commands import Command
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.scopes import CommitScope, ConfirmPublished
-from ringfence.control.runtime import calls, commit_order, publish_watch, stage_checks
-from ringfence.control.runtime.commit_order import CommitOrder
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.health import Health
-from ringfence.control.runtime.others import SETTLE_S
-from ringfence.control.runtime.requests import Requests, Route
-from ringfence.control.runtime.scope_requests import ScopeRequests
-from ringfence.control.runtime.unpublished import Unpublished
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.client import SETTLE_S
+from ringfence.control.runtime.rpc.dispatch import RequestDispatch, Route
+from ringfence.control.runtime.transactions import commit_queue, publish_watch, staged_row_counts
+from ringfence.control.runtime.transactions.commit_queue import CommitQueue
+from ringfence.control.runtime.transactions.requests import TransactionRequests
+from ringfence.control.runtime.transactions.unpublished import Unpublished
 from ringfence.native import wire
 from ringfence.native.cluster_messages import AlreadyCommitted, ScopeCommit, ScopeCommitted
 from ringfence.native.messages import Refused, decode, encode
@@ -35,7 +36,7 @@ class Node(World):
         here: Any = SimpleNamespace(node=self.here)
         driver: Any = SimpleNamespace()
         proposer: Any = self
-        self.requests = ScopeRequests(
+        self.requests = TransactionRequests(
             proposer, driver, here, self.checks, Unpublished(Health(), self.here), lambda _: None
         )
         self.is_stuck, self.decided = is_stuck, list[int]()
@@ -53,14 +54,14 @@ class Node(World):
         self.requests.follow(self.state)
         return SimpleNamespace(result=result)
 
-    async def ask(self, node: NodeId, call: calls.CountStaged, timeout_s: float) -> calls.Reply:
+    async def ask(self, node: NodeId, call: messages.CountStaged, timeout_s: float) -> messages.Reply:
         assert (node, timeout_s) == (7, SETTLE_S)
         self.questions += 1
         if call.epoch in self.told:
             await self.told[call.epoch].wait()
         if self.answers:
             raise RequestRefused(Code.INTERNAL, str(self.answers.pop()))
-        return calls.StagedCounts(counts=(self.counted(5),))
+        return messages.StagedCounts(counts=(self.counted(5),))
 
     def request(self, epoch: int) -> ScopeCommit:
         return ScopeCommit(
@@ -100,7 +101,7 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
 
 
 def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_checks, "CHECK_S", 0.0)
+    monkeypatch.setattr(staged_row_counts, "CHECK_S", 0.0)
 
     async def run() -> None:
         node = Node()
@@ -128,10 +129,10 @@ def test_what_came_behind_a_commit_that_failed_is_refused_with_it(monkeypatch: p
 
 
 def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_order, "WAITING_MAX", 3)
+    monkeypatch.setattr(commit_queue, "WAITING_MAX", 3)
 
     async def run() -> None:
-        order, go, command = CommitOrder(), asyncio.Event(), World().commit()
+        order, go, command = CommitQueue(), asyncio.Event(), World().commit()
 
         async def one(epoch: int, driver: int) -> None:
             async with order.turn(replace(command, epoch=epoch, driver=Index(driver))):
@@ -176,7 +177,7 @@ def test_repeats_of_a_commit_that_cannot_be_published_share_one_watcher_and_leav
         node, client = Node(is_stuck=True), Answers()
         native: Any = client
         routes: dict[int, Route] = {wire.Opcode.COMMIT: Route(ScopeCommit, node.requests.commit)}
-        requests = Requests(native, routes, generation=lambda: 1, request_ms=200)
+        requests = RequestDispatch(native, routes, generation=lambda: 1, request_ms=200)
         body = encode(node.request(1))
         header = wire.REQUEST_STRUCT.pack(
             *wire.RequestHeader(opcode=wire.Opcode.COMMIT, body_bytes=len(body))

@@ -15,8 +15,6 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.rebalance_plans import Chosen, preview
 from ringfence.control.model.commands import RestartNode
 from ringfence.control.model.conversions import CONVERSIONS
 from ringfence.control.model.entries import encode_proposal
@@ -34,6 +32,8 @@ from ringfence.control.model.state import (
     digest,
     sorted_maps,
 )
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.rebalance.plans import Chosen, preview
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import DataDirectory, open_directory, open_or_join
 from ringfence.control.store.journal import Journal, Payload, Position

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ringfence.control.runtime.descriptors import RESERVED, share
+from ringfence.control.runtime.process.descriptors import RESERVED, share
 
 
 @pytest.mark.parametrize(

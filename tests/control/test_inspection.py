@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.inspection import Finding, Inspection, Report, Seen
 from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.state_machines.inspection import Finding, Inspection, Report, Seen
 from tests.changes.lab import END, Lab
 
 Stores = dict[NodeId, Seen]

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import AddSchema, Command, DeleteTopic, TruncateTopic
 from ringfence.control.model.ids import TopicId
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.topic_requests import TopicRequests
+from ringfence.control.runtime.handlers.topics import TopicRequests
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from tests.control.commands import INIT, create, entry
 

@@ -10,9 +10,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.orders import SetLevel, between
 from ringfence.control.model.commands import Command, OpenNamedProducer, RaiseLevel
 from ringfence.control.model.ids import NodeId, TopicId
 from ringfence.control.model.results import Done, Refused
@@ -26,7 +23,10 @@ from ringfence.control.model.state import (
     decode_state,
 )
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.older import COMMANDS, older_fault
+from ringfence.control.runtime.raft.level_gate import COMMANDS, older_fault
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.orders import SetLevel, between
 from ringfence.control.store import identity, snapshot
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.journal import Position

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ringfence.control.transport.lives import (
+from ringfence.control.transport.incarnations import (
     CONTEST_MS,
     FORMER_MAX,
     NODES_MAX,
     PROOF_MS,
     PROOFS,
     QUIET_MS,
-    Lives,
+    Incarnations,
     Verdict,
 )
 
@@ -17,7 +17,7 @@ ORIGINAL, COPY = 11, 22
 
 
 def test_a_restart_waits_until_the_life_before_was_quiet() -> None:
-    lives = Lives()
+    lives = Incarnations()
     assert lives.judge(3, ORIGINAL, 0) is Verdict.TAKE
     assert lives.judge(3, COPY, QUIET_MS - 1) is Verdict.WAIT
     assert (lives.silence_ms(3, QUIET_MS), lives.silence_ms(4, QUIET_MS)) == (QUIET_MS, None)
@@ -27,7 +27,7 @@ def test_a_restart_waits_until_the_life_before_was_quiet() -> None:
 
 
 def test_a_copy_is_fenced_while_the_original_is_heard() -> None:
-    lives = Lives()
+    lives = Incarnations()
     verdicts = []
     for now_ms in range(0, 2_000, 50):
         assert lives.judge(3, ORIGINAL, now_ms) is Verdict.TAKE
@@ -41,7 +41,7 @@ def test_a_copy_is_fenced_while_the_original_is_heard() -> None:
 
 
 def test_a_process_that_was_taken_over_from_is_fenced_for_good() -> None:
-    lives = Lives()
+    lives = Incarnations()
     lives.judge(3, ORIGINAL, 0)
     lives.judge(3, COPY, QUIET_MS)
     assert lives.judge(3, ORIGINAL, 100 * QUIET_MS) is Verdict.FENCED
@@ -50,7 +50,7 @@ def test_a_process_that_was_taken_over_from_is_fenced_for_good() -> None:
 
 def test_what_was_buffered_for_a_stopped_receiver_proves_nothing() -> None:
     """The last words of a killed process and the first of the next are read in one moment, in any order."""
-    lives = Lives()
+    lives = Incarnations()
     lives.judge(3, ORIGINAL, 0)
     for _ in range(100):
         lives.judge(3, COPY, 5_000 - 1)
@@ -60,7 +60,7 @@ def test_what_was_buffered_for_a_stopped_receiver_proves_nothing() -> None:
 
 
 def test_words_of_the_first_after_the_others_first_are_counted_apart() -> None:
-    lives = Lives()
+    lives = Incarnations()
     lives.judge(3, ORIGINAL, 0)
     lives.judge(3, COPY, 1)
     for turn in range(1, PROOFS):
@@ -71,7 +71,7 @@ def test_words_of_the_first_after_the_others_first_are_counted_apart() -> None:
 
 
 def test_nodes_do_not_disturb_each_other_and_are_bounded() -> None:
-    lives = Lives()
+    lives = Incarnations()
     for node in range(1, NODES_MAX + 10):
         assert lives.judge(node, ORIGINAL, 0) is Verdict.TAKE
     assert lives.judge(1, COPY, 0) is Verdict.TAKE  # it gave way, so nothing is known of it
@@ -79,7 +79,7 @@ def test_nodes_do_not_disturb_each_other_and_are_bounded() -> None:
 
 
 def test_lives_that_are_over_are_bounded() -> None:
-    lives = Lives()
+    lives = Incarnations()
     for life in range(1, FORMER_MAX + 5):
         assert lives.judge(3, life, life * QUIET_MS) is Verdict.TAKE
     assert lives.judge(3, FORMER_MAX + 3, 100 * QUIET_MS) is Verdict.FENCED

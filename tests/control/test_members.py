@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from ringfence.control.invariants import metadata as invariants
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import (
     Command,
     ConfirmDropped,
@@ -32,7 +31,8 @@ from ringfence.control.model.node_commands import (
 from ringfence.control.model.nodes import Life, Ring, Vote
 from ringfence.control.model.results import Done, NodeRegistered, NodeRestarted, Refused, Result, RingChanged
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes
-from ringfence.control.runtime import removal
+from ringfence.control.runtime.membership import removed_node
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import CLUSTER, INIT, cluster, create, entry, register, restart, store_of
 
@@ -229,12 +229,12 @@ def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it(
     )  # fmt: skip
     assert state.tombstones[TopicId(20)].holders == (store_of(2),)
     gone = after(state, 23, RemoveNode(node=TWO))
-    assert removal.is_removed(gone, TWO, 23)
-    assert removal.entry_of(gone, TWO) == 23
-    assert not removal.is_removed(state, TWO, 22)
-    assert removal.is_removed(replace(gone, removed={}), TWO, 23), "forgotten among 4,096 later ones"
-    assert not removal.is_removed(gone, NodeId(25), 23), "its entry is still to come"
-    assert not removal.is_removed(EMPTY, TWO, 9), "nothing is known of a cluster"
+    assert removed_node.is_removed(gone, TWO, 23)
+    assert removed_node.entry_of(gone, TWO) == 23
+    assert not removed_node.is_removed(state, TWO, 22)
+    assert removed_node.is_removed(replace(gone, removed={}), TWO, 23), "forgotten among 4,096 later ones"
+    assert not removed_node.is_removed(gone, NodeId(25), 23), "its entry is still to come"
+    assert not removed_node.is_removed(EMPTY, TWO, 9), "nothing is known of a cluster"
     assert set(gone.nodes) == {ONE}
     assert gone.tombstones[TopicId(20)].holders == ()
     after(gone, 24, PurgeTopic(topic=TopicId(20)))

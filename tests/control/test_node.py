@@ -13,9 +13,9 @@ import pytest
 
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime import retries
+from ringfence.control.runtime.data_plane import retries
 from ringfence.control.runtime.node import Node
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node, messages
 from ringfence.native._node import schema_message
 from ringfence.native.errors import ConfigError, StorageError

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.placement import place_in
 from ringfence.control.model.commands import Command, DeleteTopic, RestartNode
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.results import TopicCreated
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import retries, topic_requests
 from ringfence.control.runtime.cluster import Cluster
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.proposals import Applied
-from ringfence.control.runtime.raft_proposer import RaftProposer
+from ringfence.control.runtime.data_plane import retries
+from ringfence.control.runtime.handlers import topics
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.proposer_interface import Applied
+from ringfence.control.state_machines.placement.placement import place_in
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
 from tests.control.test_node import CREATE, Bench, buried, run, soon
@@ -129,18 +130,18 @@ def test_a_topic_whose_node_failed_while_it_was_chosen_is_placed_anew(
         tries.append(count)
         return ((gone,),) * count if len(tries) < wanted else place_in(state, count, *args, **options)
 
-    monkeypatch.setattr(topic_requests, "place_in", late)
-    wanted = topic_requests.PLACINGS_MAX
+    monkeypatch.setattr(topics, "place_in", late)
+    wanted = topics.PLACINGS_MAX
 
     async def work(bench: Bench) -> None:
         nonlocal wanted
         await bench.ok(Opcode.TOPIC_CREATE, CREATE, messages.TopicInfo)
-        assert len(tries) == topic_requests.PLACINGS_MAX
+        assert len(tries) == topics.PLACINGS_MAX
         tries.clear()
-        wanted = topic_requests.PLACINGS_MAX + 1
+        wanted = topics.PLACINGS_MAX + 1
         other = replace(CREATE, name="other")
         assert await bench.refused(Opcode.TOPIC_CREATE, other) == Code.TOO_FEW_REPLICAS
-        assert len(tries) == topic_requests.PLACINGS_MAX
+        assert len(tries) == topics.PLACINGS_MAX
         admin = bench.node.admin
         with pytest.raises(RequestRefused) as refused:
             await admin.create_topic(replace(other, partitions=0))

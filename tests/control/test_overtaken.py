@@ -8,7 +8,7 @@ from pathlib import Path
 from ringfence.control.consensus import changes, events
 from ringfence.control.consensus.changes import Change, NodeChange, Operation
 from ringfence.control.consensus.messages import ConfigurationState, Entry, Message, MessageType
-from ringfence.control.runtime.replica import Listener, Replica
+from ringfence.control.runtime.raft.replica import Listener, Replica
 from tests.control.test_raft_proposer import until
 from tests.control.test_raft_store import THREE, opened, received
 

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.owners import even_owners
-from ringfence.control.machines.placement import TooFewNodesError, place, place_in
-from ringfence.control.machines.planner import Move, Plan, balance, clear, fill
-from ringfence.control.machines.quotas import portions
-from ringfence.control.machines.spread import (
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import SetNode
+from ringfence.control.state_machines.metadata.state_machine import apply
+from ringfence.control.state_machines.placement.leader_balance import even_owners
+from ringfence.control.state_machines.placement.placement import TooFewNodesError, place, place_in
+from ringfence.control.state_machines.placement.planner import Move, Plan, balance, clear, fill
+from ringfence.control.state_machines.placement.quotas import portions
+from ringfence.control.state_machines.placement.zones import (
     Member,
     Part,
     Placed,
@@ -26,8 +28,6 @@ from ringfence.control.machines.spread import (
     takers,
     zone_sizes,
 )
-from ringfence.control.model.ids import NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import SetNode
 from tests.control.commands import cluster, create, entry
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in range(1, 5))

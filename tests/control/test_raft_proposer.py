@@ -16,15 +16,15 @@ from msgspec.structs import replace
 from ringfence.control.consensus import codec, events
 from ringfence.control.consensus.errors import ConsensusError
 from ringfence.control.consensus.messages import ConfigurationState, Message
-from ringfence.control.machines.config import SESSION_WINDOW
 from ringfence.control.model.commands import InitCluster, OpenSession, SetConfig
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.results import SessionOpened
 from ringfence.control.model.state import digest
-from ringfence.control.runtime import raft_proposer
-from ringfence.control.runtime.errors import RequestRefused
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import ELECTION_TICKS, TICK_S, Replica
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft import proposer as raft_proposer
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import ELECTION_TICKS, TICK_S, Replica
+from ringfence.control.state_machines.metadata.config import SESSION_WINDOW
 from ringfence.control.store import raft_store
 from ringfence.control.store.directory import DataDirectory, open_directory
 from ringfence.control.store.identity import Identity
@@ -196,7 +196,7 @@ def test_a_majority_goes_on_and_one_alone_refuses_reads(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_new_commands_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.control.runtime.replica.FULL_DISK_S", 0.05)
+    monkeypatch.setattr("ringfence.control.runtime.raft.replica.FULL_DISK_S", 0.05)
 
     async def work(net: Net) -> None:
         proposer, store = net.members[1].proposer, net.members[1].store
@@ -223,7 +223,7 @@ def test_a_full_disk_refuses_new_commands_and_goes_on_later(
 def test_a_leader_whose_disk_is_full_hands_over_and_follows_until_it_has_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ringfence.control.runtime.replica.FULL_DISK_S", 0.05)
+    monkeypatch.setattr("ringfence.control.runtime.raft.replica.FULL_DISK_S", 0.05)
 
     async def work(net: Net) -> None:
         leader = await net.leader()

@@ -26,7 +26,7 @@ from ringfence.control.model.entries import Proposal, encode_proposal
 from ringfence.control.model.ids import NodeId, SessionId
 from ringfence.control.model.node_commands import RemoveNode
 from ringfence.control.model.state import MetadataState, digest
-from ringfence.control.store import installing, raft_store, records
+from ringfence.control.store import raft_store, records, snapshot_install
 from ringfence.control.store import snapshot as snapshots
 from ringfence.control.store.directory import open_directory
 from ringfence.control.store.files import write_atomically
@@ -180,8 +180,8 @@ def crashing(monkeypatch: pytest.MonkeyPatch, steps: int) -> Callable[[], int]:
         return call
 
     monkeypatch.setattr(raft_store, "write_atomically", counted(write_atomically))
-    monkeypatch.setattr(installing, "mark", counted(installing.mark))
-    monkeypatch.setattr(installing, "unmark", counted(installing.unmark))
+    monkeypatch.setattr(snapshot_install, "mark", counted(snapshot_install.mark))
+    monkeypatch.setattr(snapshot_install, "unmark", counted(snapshot_install.unmark))
     monkeypatch.setattr(Journal, "append", counted(Journal.append))
     monkeypatch.setattr(Journal, "rewrite", counted(Journal.rewrite))
     return lambda: done
@@ -257,16 +257,16 @@ def test_a_full_disk_in_the_middle_of_installing_commits_nothing_of_the_old_log(
 
 def test_a_damaged_mark_is_none(tmp_path: Path) -> None:
     path = tmp_path / "installing"
-    assert installing.marked(path) is None
-    installing.mark(path, Position(45, 3))
-    assert installing.marked(path) == Position(45, 3)
+    assert snapshot_install.marked(path) is None
+    snapshot_install.mark(path, Position(45, 3))
+    assert snapshot_install.marked(path) == Position(45, 3)
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert installing.marked(path) in {None, Position(45, 3)}, at
+        assert snapshot_install.marked(path) in {None, Position(45, 3)}, at
     path.write_bytes(b"")
-    assert installing.marked(path) is None
-    installing.unmark(path)
+    assert snapshot_install.marked(path) is None
+    snapshot_install.unmark(path)
     assert not path.exists()
 
 

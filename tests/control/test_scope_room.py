@@ -8,13 +8,13 @@ import structlog.testing
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command, DeleteTopic, SetConfig
 from ringfence.control.model.ids import Index, ScopeId
 from ringfence.control.model.results import Done, Refused, ScopeBegun
 from ringfence.control.model.scopes import BeginScope, ForgetScope
-from ringfence.control.runtime.older import older_fault
-from ringfence.control.runtime.scope_requests import tell_forgotten
+from ringfence.control.runtime.raft.level_gate import older_fault
+from ringfence.control.runtime.transactions.requests import tell_forgotten
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import create, entry
 from tests.control.test_scopes import TOPIC, Log

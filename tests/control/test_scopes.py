@@ -8,8 +8,6 @@ import structlog.testing
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.metadata_scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
 from ringfence.control.model.commands import Command, SetConfig
 from ringfence.control.model.ids import Index, NodeId, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import Refused, ScopeBegun, ScopeDecided
@@ -23,7 +21,7 @@ from ringfence.control.model.scopes import (
 )
 from ringfence.control.model.state import EMPTY, MetadataState
 from ringfence.control.model.topics import Replica
-from ringfence.control.runtime.scope_requests import (
+from ringfence.control.runtime.transactions.requests import (
     IN_PARTITION_MAX,
     PARTS_AT_ONCE,
     Due,
@@ -32,6 +30,8 @@ from ringfence.control.runtime.scope_requests import (
     rule_of,
     tell_forgotten,
 )
+from ringfence.control.state_machines.metadata.scopes import FENCED_MAX, KEPT_MAX, PENDING_MAX, is_own
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, STORE, create, entry
 

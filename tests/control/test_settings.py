@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ringfence.control.runtime.settings import Settings, flag_name, load, parse_size
+from ringfence.control.runtime.process.settings import Settings, flag_name, load, parse_size
 from ringfence.native.errors import ConfigError
 
 

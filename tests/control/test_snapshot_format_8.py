@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import Command, OpenNamedProducer, TruncateTopic
 from ringfence.control.model.ids import Epoch, Index, PartitionId, ScopeId, TopicId
 from ringfence.control.model.results import Refused
@@ -24,6 +23,7 @@ from ringfence.control.model.state import (
     canonical_bytes,
     digest,
 )
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import snapshot
 from ringfence.control.store.journal import Position
 from ringfence.control.store.snapshot import Snapshot

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from ringfence.control.runtime.waits import AGAIN_S, REASONS_MAX, Waits
+from ringfence.control.runtime.process.wait_log import AGAIN_S, REASONS_MAX, WaitLog
 
 
 def test_a_reason_is_told_at_once_and_again_after_half_a_minute() -> None:
     now_s = 0.0
-    waits = Waits(lambda: now_s)
+    waits = WaitLog(lambda: now_s)
     with capture_logs() as lines:
         for second in range(61):
             now_s = float(second)
@@ -22,7 +22,7 @@ def test_a_reason_is_told_at_once_and_again_after_half_a_minute() -> None:
 
 
 def test_changing_reasons_are_bounded() -> None:
-    waits = Waits(lambda: 0.0)
+    waits = WaitLog(lambda: 0.0)
     with capture_logs() as lines:
         for number in range(3 * REASONS_MAX):
             waits.tell("waiting", str(number))

@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import SetConfig
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime import audit, happenings
-from ringfence.control.runtime.audit import Audit, Line
-from ringfence.control.runtime.happenings import Happenings
-from ringfence.control.runtime.health import Health
+from ringfence.control.runtime.handlers import audit, cluster_events
+from ringfence.control.runtime.handlers.audit import Audit, Line
+from ringfence.control.runtime.handlers.cluster_events import ClusterEvents
+from ringfence.control.runtime.process.health import Health
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeBegin, ScopeBegun
 from ringfence.native.wire import Opcode
 from tests.control.commands import INIT, create, entry
@@ -389,7 +389,7 @@ def test_events_are_streamed_and_taken_up_again(tmp_path: Path, monkeypatch: Pat
     async def work(api: Api) -> None:
         listening = asyncio.ensure_future(asyncio.to_thread(stream, api.address, "/admin/events?limit=2"))
         for _ in range(2_000):
-            if api.bench.node.happenings._listeners:
+            if api.bench.node.cluster_events._listeners:
                 break
             await asyncio.sleep(0.005)
         await api("POST", "/admin/topics", TOPIC)
@@ -410,14 +410,14 @@ def test_events_are_streamed_and_taken_up_again(tmp_path: Path, monkeypatch: Pat
         going_on = asyncio.ensure_future(coming)
         await api("POST", "/admin/topics", TOPIC)
         assert "event: topic_created" in await going_on
-        assert not api.bench.node.happenings._listeners
+        assert not api.bench.node.cluster_events._listeners
 
     served(tmp_path, monkeypatch, work)
 
 
 def test_a_listener_that_does_not_listen_is_told_that_it_missed_some(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(happenings, "WAITING_MAX", 3)
-    told = Happenings()
+    monkeypatch.setattr(cluster_events, "WAITING_MAX", 3)
+    told = ClusterEvents()
     listener = told.listen(None)
     assert listener is not None
     state, _ = apply(EMPTY, entry(1, INIT))
@@ -434,6 +434,6 @@ def test_a_listener_that_does_not_listen_is_told_that_it_missed_some(monkeypatch
     assert late is not None
     kinds = [late.waiting.get_nowait().kind for _ in range(late.waiting.qsize())]
     assert kinds == ["leader", "config"]
-    for _ in range(happenings.LISTENERS_MAX - 2):
+    for _ in range(cluster_events.LISTENERS_MAX - 2):
         assert told.listen(None) is not None
     assert told.listen(None) is None

@@ -14,13 +14,13 @@ import pytest
 
 from ringfence.control.http import limits
 from ringfence.control.http.limits import BODY_BYTES_MAX, CONCURRENT_MAX, DEPTH_MAX, is_too_deep
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.commands import InitCluster
 from ringfence.control.model.entries import Entry, Proposal
 from ringfence.control.model.ids import Index, NodeId, SessionId
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.errors import NoMajorityError
-from ringfence.control.runtime.statuses import STATUS_OF
+from ringfence.control.runtime.process.errors import NoMajorityError
+from ringfence.control.runtime.process.statuses import STATUS_OF
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native import messages
 from ringfence.native.wire import Code, Opcode
 from tests.http.desk import PLACE, TOPIC, Api, send, served

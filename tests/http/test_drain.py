@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from ringfence.control.machines.rings import RingConsensus
 from ringfence.control.model.ids import NodeId
 from ringfence.control.model.node_commands import FailNode
+from ringfence.control.state_machines.metadata.rings import RingConsensus
 from tests.control.commands import create
 from tests.http.desk import Api, served
 from tests.http.test_rebalance import joined, until

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.model.scopes import BeginScope, CommitScope, StagedPart
 from tests.control.commands import create

@@ -7,9 +7,6 @@ from hashlib import sha256
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.config import REQUESTS_MAX, TOKENS_MAX
-from ringfence.control.machines.metadata import apply
-from ringfence.control.machines.versions import tag_of
 from ringfence.control.model.commands import Command, CreateToken, DeleteTopic, RevokeToken, SetConfig
 from ringfence.control.model.entries import Entry, Proposal, decode_proposal, encode_proposal
 from ringfence.control.model.ids import Index, SessionId, TopicId
@@ -19,6 +16,9 @@ from ringfence.control.model.requests import Condition, RequestKey
 from ringfence.control.model.results import Done, Refused, Result, TopicCreated
 from ringfence.control.model.state import EMPTY, MetadataState, canonical_bytes, decode_state
 from ringfence.control.model.tokens import Role
+from ringfence.control.state_machines.metadata.config import REQUESTS_MAX, TOKENS_MAX
+from ringfence.control.state_machines.metadata.etags import tag_of
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.wire import Code
 from tests.control.commands import INIT, NODE, create, entry
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.machines.unclean import candidates
-from ringfence.control.model.changes import LogEnd, Proof
 from ringfence.control.model.ids import Epoch, NodeId
 from ringfence.control.model.node_commands import FailNode
-from ringfence.control.runtime import changes_leader
+from ringfence.control.model.reassignments import LogEnd, Proof
+from ringfence.control.runtime.reassignment import coordinator
+from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.reassignment.unclean_election import candidates
 from tests.changes.lab import END, LESS, Lab
 from tests.control.commands import create
 from tests.http.desk import Api, served
@@ -60,7 +60,7 @@ async def seeking(api: Api, monkeypatch: Patch) -> tuple[int, int]:
     async def silent(self: Any, term: int, order: Any) -> Any:
         await asyncio.sleep(3_600)
 
-    monkeypatch.setattr(changes_leader.ChangeLeader, "_asked", silent)
+    monkeypatch.setattr(coordinator.ReassignmentLeader, "_asked", silent)
     proposer = api.bench.node.proposer
     others = [await joined(api, number) for number in (7, 8)]
     for node in others:

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.machines.change_orders import Synced, SyncState
-from ringfence.control.machines.loads import Told
-from ringfence.control.machines.rings import RingConsensus
-from ringfence.control.model.change_commands import (
+from ringfence.control.model.commands import RestartNode
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.reassignment_commands import (
     CommitChange,
     ConfirmOpened,
     HoldChange,
     PrepareChange,
 )
-from ringfence.control.model.changes import ChangeId, LogEnd, Proof
-from ringfence.control.model.commands import RestartNode
-from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
-from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.reassignments import ChangeId, LogEnd, Proof
 from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, Run, RunState
 from ringfence.control.model.results import NodeRegistered
 from ringfence.control.model.state import EMPTY
-from ringfence.control.runtime.rebalance_requests import Rebalances, shown_copy, shown_run
+from ringfence.control.runtime.handlers.rebalances import Rebalances, shown_copy, shown_run
+from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.reassignment.messages import Synced, SyncState
+from ringfence.control.state_machines.rebalance.loads import Told
 from ringfence.native.wire import LEVEL_NEWEST
 from tests.control.commands import store_of
 from tests.http.desk import PLACE, TOPIC, Api, served

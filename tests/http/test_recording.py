@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from ringfence.control.consensus import events, recording
 from ringfence.control.consensus.messages import Entry, Message, MessageType
 from ringfence.control.consensus.recording import Recording, Stepped, decode, encode, replay
 from ringfence.control.model.commands import SetConfig
-from ringfence.control.runtime.event_files import FILES_MAX, EventFiles
+from ringfence.control.runtime.raft.recordings import FILES_MAX, Recordings
 from ringfence.native.errors import StorageError
 from tests.control.test_raft_proposer import Net, run, until
 
@@ -79,7 +79,7 @@ def test_what_no_leader_may_say_is_written_down_and_named_by_the_replay(
     async def work(net: Net) -> None:
         await load(net, 3)
         follower = next(member for member in net.members.values() if not member.replica.leads)
-        files = EventFiles(tmp_path)
+        files = Recordings(tmp_path)
 
         def keep(kept: Recording) -> Path:
             paths.append(files.keep(kept))
@@ -145,7 +145,7 @@ def test_files_are_few_and_private(tmp_path: Path) -> None:
         kept.append(net.members[1].replica.recording("test"))
 
     run(tmp_path / "nodes", 1, work)
-    files = EventFiles(tmp_path)
+    files = Recordings(tmp_path)
     for number in range(FILES_MAX + 3):
         path = tmp_path / "debug" / f"consensus-{number:013}.events"
         path.parent.mkdir(exist_ok=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ringfence.common.codec import Answer
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import calls
-from ringfence.control.runtime.errors import RequestRefused
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.rpc import messages as calls
 from ringfence.native import messages
 from ringfence.native.wire import LEVEL_NEWEST, Code, Opcode, Status
 from tests.checker import Recorder, Verdict, check
@@ -92,7 +92,7 @@ class Admin(Customer):
 
         async def finalize() -> None:
             with contextlib.suppress(RequestRefused):
-                await node.upgrades.finalize(node.admin)
+                await node.levels.finalize(node.admin)
                 self.world.counts["finalized"] += 1
 
         machine.call(lambda: machine.spawn(finalize()))
@@ -228,7 +228,7 @@ class Admin(Customer):
 
             async def ask() -> None:
                 with contextlib.suppress(RequestRefused):
-                    await node._cluster.answers._reply(call)
+                    await node._cluster.control_server._reply(call)
 
             target.call(lambda: target.spawn(ask()))
 

@@ -13,12 +13,12 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ringfence.control.model.changes import Change, ChangeKind, ChangePhase, LogEnd
 from ringfence.control.model.ids import PartitionId
 from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignments import Change, ChangeKind, ChangePhase, LogEnd
 from ringfence.control.model.state import MetadataState
 from ringfence.control.model.topics import Assignment, Replica
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from tests.sim.ledger import Forced, Truncation
 from tests.sim.violation import ViolationError
 
@@ -204,7 +204,7 @@ class Forcer:
             return
         self._asked[int(story.partition), int(change.change), int(story.left.node)] = proof.end
         self._world.mover.ask(
-            calls.ForcePartition(
+            messages.ForcePartition(
                 partition=story.partition, change=change.change, owner=story.left.node, accepts=ACCEPTS,
                 replicas=_with_spares(state, change, story),
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Self
 
-from ringfence.control.runtime.order_batches import MANY
+from ringfence.control.runtime.reassignment.order_batches import MANY
 from ringfence.native.wire import LEVEL_NEWEST
 
 KINDS: Final[dict[str, tuple[int, int]]] = {

@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from ringfence.control.consensus.node import Node as Consensus
-from ringfence.control.runtime import members
 from ringfence.control.runtime import node as runtime_node
-from ringfence.control.runtime import replica as runtime_replica
-from ringfence.control.runtime.members import Members
-from ringfence.control.runtime.peers import Peers
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.membership import members
+from ringfence.control.runtime.membership.members import Members
+from ringfence.control.runtime.raft import replica as runtime_replica
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import Replica
+from ringfence.control.runtime.rpc.peers import Peers
 from tests.sim import current
 
 Places = list[tuple[Any, str, Any]]

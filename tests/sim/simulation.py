@@ -14,8 +14,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from ringfence.control.consensus.errors import ConsensusError
-from ringfence.control.runtime import order_batches
-from ringfence.control.runtime import replica as runtime_replica
+from ringfence.control.runtime.raft import replica as runtime_replica
+from ringfence.control.runtime.reassignment import order_batches
 from ringfence.native import _node
 from ringfence.native.errors import ClosedError
 from tests.sim import birth, current, forced, network, quiet, replicas, strikes

@@ -18,7 +18,7 @@ from random import Random
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from ringfence.control.runtime.settings import Settings
+from ringfence.control.runtime.process.settings import Settings
 from ringfence.native import _node
 from ringfence.native.errors import StorageError
 from tests.sim import current

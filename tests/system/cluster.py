@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import ringfence
-from ringfence.control.runtime import calls
+from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import ConnectError
 from tests.system.harness import SCHEMA, NodeProcess, free_port, until
@@ -69,10 +69,12 @@ class Three:
     def listed(self, place: int) -> dict[str, Any]:
         """What the node at `place` says of the cluster; nobody and nothing if it does not answer."""
         try:
-            reply = calls.decode_reply(put(self.controls[place], calls.encode(calls.ListNodes()), 2.0))
+            reply = messages.decode_reply(
+                put(self.controls[place], messages.encode(messages.ListNodes()), 2.0)
+            )
         except ConnectError:
             return NOBODY
-        if not isinstance(reply, calls.Nodes):
+        if not isinstance(reply, messages.Nodes):
             return NOBODY
         nodes = [msgspec.structs.asdict(node) for node in reply.nodes]
         return {**msgspec.structs.asdict(reply), "nodes": nodes}

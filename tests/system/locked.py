@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import (
     NodeProcess,
     cli,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run as run_command
 from tests.http.desk import TOPIC, Answer, send
 from tests.http.test_access import MATRIX

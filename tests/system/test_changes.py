@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
 from tests.system.cluster import Three

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.transport import envelope
 from ringfence.control.transport.envelope import Envelope, Kind
 from tests.system.cluster import MEMORY, THREE_VOTERS, Three, names

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.harness import SCHEMA, batch, check_identity, read_ids, until
 from tests.system.load import Load
 from tests.system.world import World, begun, copied, epochs, owned_by, says

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import wire
 from tests.http.desk import TOPIC, send
 from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.store.journal import JOURNAL_FORMAT
 from ringfence.native import wire
 from ringfence.native._node import crc32c

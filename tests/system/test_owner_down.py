@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import ConnectError
 from tests.system.cluster import Three
 from tests.system.harness import PROGRAM, SCHEMA, batch, cli, until

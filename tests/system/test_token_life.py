@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.native.errors import RingfenceError, UnauthorizedError
 from ringfence.native.wire import Code, Opcode
 from tests.system.cluster import Three

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.model.tokens import RANKS, RIGHTS, Role
 from ringfence.native import cluster_messages, messages, wire
 from ringfence.native.errors import AlreadyExistsError, ConfigError, UnauthorizedError

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 import ringfence
-from ringfence.control.cli.exits import Exit
+from ringfence.control.cli.exit_codes import Exit
 from tests.system.cluster import Three
 from tests.system.harness import SCHEMA, batch, cli
 from tests.system.test_admin_http import with_http

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from ringfence.control.consensus.messages import Entry, EntryType
-from ringfence.control.machines.digests import StateDigests
-from ringfence.control.machines.metadata import apply
 from ringfence.control.model.state import EMPTY
+from ringfence.control.state_machines.metadata.state_hash import StateDigests
+from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.control.store import identity, records
 from ringfence.control.store.journal import Journal
 from ringfence.control.store.raft_store import metadata_entry

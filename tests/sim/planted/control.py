@@ -16,15 +16,17 @@ from typing import Any, Final
 import pytest
 
 from ringfence.control.consensus.messages import Snapshot
-from ringfence.control.machines import liveness
-from ringfence.control.machines import metadata as machine
-from ringfence.control.machines.orders import OpenPartition
 from ringfence.control.model.ids import Index
 from ringfence.control.model.results import Done
 from ringfence.control.model.state import MetadataState
-from ringfence.control.runtime import follower, members, replica
-from ringfence.control.runtime.raft_proposer import RaftProposer
-from ringfence.control.runtime.replica import Replica
+from ringfence.control.runtime.data_plane import executor
+from ringfence.control.runtime.membership import members
+from ringfence.control.runtime.raft import replica
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.replica import Replica
+from ringfence.control.state_machines.membership import liveness
+from ringfence.control.state_machines.metadata import state_machine as machine
+from ringfence.control.state_machines.orders import OpenPartition
 from ringfence.control.store import files, journal
 from ringfence.control.store.journal import Hard, Journal, Payload
 from ringfence.control.store.raft_store import RaftStore
@@ -204,7 +206,7 @@ def _answer_before_commit(patch: Patch) -> None:
             except Exception:  # noqa: BLE001 - the bug is not more careful than that
                 continue
             if not pending.answer.done() and isinstance(result, Done):
-                from ringfence.control.runtime.proposals import Applied
+                from ringfence.control.runtime.raft.proposer_interface import Applied
 
                 pending.answer.set_result(Applied(self.applied.index, result))
 
@@ -221,7 +223,7 @@ def _as_entry(proposer: RaftProposer, pending: Any) -> Any:
 
 def _old_epoch_opened(patch: Patch) -> None:
     """Partitions are opened under the epoch before."""
-    original = follower.Follower._call
+    original = executor.OrderExecutor._call
 
     def call(self: Any, order: Any, step: Any) -> Any:
         name, give = original(self, order, step)
@@ -231,12 +233,12 @@ def _old_epoch_opened(patch: Patch) -> None:
             return name, lambda: node.open(*args)
         return name, give
 
-    patch.setattr(follower.Follower, "_call", call)
+    patch.setattr(executor.OrderExecutor, "_call", call)
 
 
 def _everybody_opens(patch: Patch) -> None:
     """A node opens what the log gives to others as well."""
-    from ringfence.control.machines import orders
+    from ringfence.control.state_machines import orders
 
     original = orders.between
 
@@ -275,7 +277,7 @@ def _election_on_one_vote(patch: Patch) -> None:
 
 def _same_producer_twice(patch: Patch) -> None:
     """Ids of producers are drawn from a counter of each process."""
-    from ringfence.control.runtime.producer_requests import ProducerRequests
+    from ringfence.control.runtime.handlers.producers import ProducerRequests
 
     original = ProducerRequests.open
 

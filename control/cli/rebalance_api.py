@@ -1,0 +1,152 @@
+"""Rebalances through either door: the admin API, or a node's control address. Both give the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import click
+
+from ringfence.control.cli.admin import Admin, http_options
+from ringfence.control.cli.connection import one_door
+from ringfence.control.cli.retry_until import patience
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.transport.question import put
+from ringfence.native.errors import refusal
+
+Moves = tuple[tuple[int, tuple[int, ...]], ...]
+"""(partition, nodes of its replicas afterwards, the owner first)."""
+
+control_option = click.option(
+    "--control", metavar="ADDRESS", callback=one_door,
+    help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
+)  # fmt: skip
+timeout_option = click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+    help="Seconds to wait for an answer.",
+)  # fmt: skip
+
+
+class RebalanceApi(Protocol):
+    """What the commands ask for. Each raises RingfenceError; starts give the number of the run."""
+
+    def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]: ...
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]: ...
+    def start(self, action: str, node: int, moves: Moves) -> int: ...
+    def reverse(self, partitions: tuple[int, ...]) -> int: ...
+    def drain(self, node: int) -> int: ...
+    def steer(self, verb: str) -> None: ...
+    def show(self) -> dict[str, Any]: ...
+    def history(self) -> dict[str, Any]: ...
+
+
+def door_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--control`, or `--http` with `--token-file`; the command gets a `door`."""
+
+    def opened(
+        *arguments: Any, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        return function(*arguments, door=_opened(control, http, token_file, timeout_s), **options)
+
+    opened.__name__, opened.__doc__ = function.__name__, function.__doc__
+    opened.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    return control_option(http_options(timeout_option(opened)))
+
+
+def _opened(control: str | None, http: str | None, token_file: Path | None, timeout_s: float) -> RebalanceApi:
+    if control is not None:
+        return _Control(control, timeout_s)
+    return _Http(Admin(http, token_file, timeout_s))
+
+
+class _Control:
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self._address, self._timeout_s = address, timeout_s
+
+    def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]:
+        return self._steered(verb="preview", action=action, node=node, moves=moves)
+
+    def start(self, action: str, node: int, moves: Moves) -> int:
+        return int(self._steered(verb="start", action=action, node=node, moves=moves)["run"])
+
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
+        return self._steered(verb="preview", action="reverse", partitions=partitions)
+
+    def reverse(self, partitions: tuple[int, ...]) -> int:
+        return int(self._steered(verb="start", action="reverse", partitions=partitions)["run"])
+
+    def drain(self, node: int) -> int:
+        return self.start("drain", node, ())
+
+    def steer(self, verb: str) -> None:
+        self._steered(verb=verb)
+
+    def show(self) -> dict[str, Any]:
+        return self._steered(verb="show")
+
+    def history(self) -> dict[str, Any]:
+        return self._steered(verb="history")
+
+    def _steered(self, **values: Any) -> dict[str, Any]:
+        return asked(self._address, messages.SteerRebalance(**values), self._timeout_s)
+
+
+class _Http:
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    def preview(self, action: str, node: int, moves: Moves) -> dict[str, Any]:
+        query = [("action", action), *([("node", str(node))] if node else [])]
+        query += [("move", f"{partition}:{','.join(map(str, nodes))}") for partition, nodes in moves]
+        told: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
+        return told
+
+    def start(self, action: str, node: int, moves: Moves) -> int:
+        given: dict[str, Any] = {"action": action}
+        if node:
+            given["node"] = node
+        if moves:
+            given["moves"] = [{"partition": partition, "nodes": list(nodes)} for partition, nodes in moves]
+        return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
+
+    def preview_reverse(self, partitions: tuple[int, ...]) -> dict[str, Any]:
+        query = [("action", "reverse"), *(("partition", str(number)) for number in partitions)]
+        told: dict[str, Any] = self._admin.get(f"/admin/rebalance/preview?{urlencode(query)}")
+        return told
+
+    def reverse(self, partitions: tuple[int, ...]) -> int:
+        given = {"action": "reverse", "partitions": list(partitions)}
+        return int(self._admin.change("POST", "/admin/rebalance", given)["index"])
+
+    def drain(self, node: int) -> int:
+        return int(self._admin.change("POST", f"/admin/nodes/{node}/drain")["index"])
+
+    def steer(self, verb: str) -> None:
+        self._admin.change("POST", f"/admin/rebalance/{verb}")
+
+    def show(self) -> dict[str, Any]:
+        told: dict[str, Any] = self._admin.get("/admin/rebalance")
+        return told
+
+    def history(self) -> dict[str, Any]:
+        told: dict[str, Any] = self._admin.get("/admin/rebalance/history")
+        return told
+
+
+def asked(control: str, call: messages.Call, timeout_s: float) -> dict[str, Any]:
+    """What a node tells at its control address. Raises the typed error of a refusal."""
+    reply = questioned(control, call, timeout_s)
+    assert isinstance(reply, messages.Told), reply
+    return reply.value
+
+
+def questioned(control: str, call: messages.Call, timeout_s: float) -> messages.Reply:
+    """The reply of a node at its control address. Raises the typed error of a refusal."""
+    with patience(control, timeout_s, str):
+        reply = messages.decode_reply(put(control, messages.encode(call), timeout_s))
+    if isinstance(reply, messages.Refusal):
+        raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)
+    return reply

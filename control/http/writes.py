@@ -1,0 +1,245 @@
+"""What can be changed. Any node takes a change; it is decided by one entry of the metadata log."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import pyarrow as pa
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel
+
+from ringfence.arrow.array_checks import cut_name
+from ringfence.control.http import openapi_bodies
+from ringfence.control.http.access import About
+from ringfence.control.http.mutations import Mutations
+from ringfence.control.http.openapi_parts import PROBLEMS, change_headers, needs
+from ringfence.control.http.problems import Problem, unknown_node
+from ringfence.control.http.reads import Named
+from ringfence.control.model.commands import CreateToken, RevokeToken
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.tokens import Role
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.handlers.admin import Outcome
+from ringfence.control.runtime.handlers.topics import full_name
+from ringfence.control.runtime.handlers.type_names import parse_type
+from ringfence.native import messages
+from ringfence.native._node import schema_message
+
+TOPIC = "/admin/topics/{tenant}/{namespace}/{name}"
+
+
+def _router(tag: str, mutations: Mutations, role: Role) -> APIRouter:
+    about = About.TOPICS if tag == "topics" else About.CLUSTER
+    depends = [*needs(mutations.access, role, about), Depends(change_headers)]
+    return APIRouter(tags=[tag], dependencies=depends, responses=PROBLEMS)
+
+
+def of_topics(mutations: Mutations) -> APIRouter:
+    """Topics: for operators."""
+    router = _router("topics", mutations, Role.OPERATOR)
+    admin = mutations.node.admin
+
+    async def at(tenant: str, namespace: str, name: str) -> Topic:
+        """The topic of a path, also if another node made it just now."""
+        return await mutations.node.topics.named(f"{tenant}/{namespace}/{name}")
+
+    def resource(tenant: str, namespace: str, name: str) -> str:
+        topic = mutations.node.proposer.state.topic_named(f"{tenant}/{namespace}/{name}")
+        return f"topic/{0 if topic is None else topic.topic}"
+
+    @router.post(
+        "/admin/topics", operation_id="create_topic", status_code=201, response_model=openapi_bodies.Receipt
+    )
+    async def create(request: Request, given: Annotated[openapi_bodies.TopicGiven, Body()]) -> Response:
+        """Create a topic whose partitions tile all slots. 409 when the name is taken."""
+        created = messages.TopicCreate(
+            name=given.name, schema=_schema(given), key=given.key, partitions=given.partitions,
+            replication=given.replication, retention_bytes=given.retention_bytes,
+            retention_ms=given.retention_ms, properties=given.properties,
+        )  # fmt: skip
+        full = full_name(given.name)
+        path = f"/admin/topics/{full}"
+        return await mutations.change(
+            request, "topic create", lambda asked: admin.create_topic(created, asked),
+            content=_bytes(given), status=201, path=path, topic=full,
+        )  # fmt: skip
+
+    @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
+    async def delete(request: Request, tenant: Named, namespace: Named, name: Named) -> Response:
+        """Delete a topic and its rows. Its name is free at once."""
+        place = (tenant, namespace, name)
+        return await mutations.change(
+            request, "topic delete",
+            lambda asked: _then(at(*place), lambda topic: admin.delete_topic(topic, asked)),
+            resource=resource(*place),
+        )  # fmt: skip
+
+    @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
+    async def truncate(
+        request: Request, tenant: Named, namespace: Named, name: Named,
+        given: Annotated[openapi_bodies.TruncateGiven | None, Body()] = None,
+    ) -> Response:  # fmt: skip
+        """Give up rows from the front."""
+        place = (tenant, namespace, name)
+        given = given or openapi_bodies.TruncateGiven()
+        wanted = messages.TopicTruncate(
+            name="/".join(place), partition=given.partition, before_offset=given.before_offset
+        )
+        return await mutations.change(
+            request, "topic truncate",
+            lambda asked: _then(at(*place), lambda topic: admin.truncate_topic(topic, wanted, asked)),
+            resource=resource(*place), content=_bytes(given),
+        )  # fmt: skip
+
+    @router.post(f"{TOPIC}/schemas", operation_id="add_schema", response_model=openapi_bodies.Receipt)
+    async def add_schema(
+        request: Request, tenant: Named, namespace: Named, name: Named,
+        given: Annotated[openapi_bodies.SchemaGiven, Body()],
+    ) -> Response:  # fmt: skip
+        """Add a schema: the last one with nullable columns more at its end."""
+        place, schema = (tenant, namespace, name), _schema(given)
+        return await mutations.change(
+            request, "schema add",
+            lambda asked: _then(at(*place), lambda topic: admin.add_schema(topic, schema, asked)),
+            resource=resource(*place), content=_bytes(given),
+        )  # fmt: skip
+
+    return router
+
+
+def of_nodes(mutations: Mutations) -> APIRouter:
+    """Who votes and who takes partitions: for operators; who belongs to the cluster: for admins."""
+    router = APIRouter()
+    operators, admins = (
+        _router("cluster", mutations, Role.OPERATOR),
+        _router("cluster", mutations, Role.ADMIN),
+    )
+    admin = mutations.node.admin
+
+    def known(number: int) -> NodeId:
+        if number not in mutations.node.proposer.state.nodes:
+            raise unknown_node(number)
+        return NodeId(number)
+
+    @operators.post(
+        "/admin/nodes/{number}/{change}", operation_id="change_node", response_model=openapi_bodies.Receipt
+    )
+    async def change_node(
+        request: Request, number: openapi_bodies.Number,
+        change: Literal["promote", "demote", "auto", "drain", "undrain"],
+    ) -> Response:  # fmt: skip
+        """promote, demote, auto: whether it votes.
+
+        drain: it gets nothing new, and a run moves off what it has; its number is the `index`. One that is
+        under way is joined. undrain: its opposite, which cancels such a run.
+        """
+        node = known(number)
+        return await mutations.change(
+            request, f"node {change}", lambda asked: admin.change_node(node, change, asked),
+            resource=f"node/{number}",
+        )  # fmt: skip
+
+    @admins.delete("/admin/nodes/{number}", operation_id="remove_node", response_model=openapi_bodies.Receipt)
+    async def remove_node(request: Request, number: openapi_bodies.Number) -> Response:
+        """Take a node that has no replicas out of the ring and of the cluster, for good."""
+        return await mutations.change(
+            request, "node remove", lambda asked: admin.change_node(known(number), "remove", asked),
+            resource=f"node/{number}",
+        )  # fmt: skip
+
+    @admins.patch("/admin/config", operation_id="set_config", response_model=openapi_bodies.Receipt)
+    async def set_config(request: Request, given: Annotated[openapi_bodies.ConfigGiven, Body()]) -> Response:
+        """Change limits of the cluster; GET tells them with their ranges."""
+        return await mutations.change(
+            request, f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
+            lambda asked: admin.set_config(given.values, asked), resource="config", content=_bytes(given),
+        )  # fmt: skip
+
+    router.include_router(operators)
+    router.include_router(admins)
+    return router
+
+
+def of_tokens(mutations: Mutations) -> APIRouter:
+    """Tokens: for admins."""
+    router = _router("tokens", mutations, Role.ADMIN)
+    admin, node = mutations.node.admin, mutations.node
+
+    @router.get("/admin/tokens", operation_id="tokens")
+    async def tokens() -> openapi_bodies.Tokens:
+        """All tokens, without their hashes."""
+        known = sorted(node.proposer.state.tokens.items())
+        return openapi_bodies.Tokens(tokens=[
+            openapi_bodies.TokenShown(name=name, role=token.role, created=token.created,
+                              expires_ms=token.expires_ms, prefix=token.prefix)
+            for name, token in known
+        ])  # fmt: skip
+
+    @router.post(
+        "/admin/tokens", operation_id="create_token", status_code=201, response_model=openapi_bodies.Receipt
+    )
+    async def create_token(request: Request, given: Annotated[openapi_bodies.TokenGiven, Body()]) -> Response:
+        """Let in who knows the secret of this SHA-256; with the first token everybody needs one.
+
+        Draw 32 random bytes for the secret, as `ringfence token create` does.
+        """
+        command = CreateToken(
+            name=given.name, hash=bytes.fromhex(given.sha256), role=given.role,
+            expires_ms=given.expires_ms, prefix=given.prefix,
+        )  # fmt: skip
+        return await mutations.change(
+            request, f"token create {given.name} {given.role}",
+            lambda asked: admin.change_token(command, asked),
+            content=_bytes(given), status=201, path=f"/admin/tokens/{quote(given.name, safe='')}",
+        )  # fmt: skip
+
+    @router.delete(
+        "/admin/tokens/{name:path}", operation_id="revoke_token", response_model=openapi_bodies.Receipt
+    )
+    async def revoke_token(request: Request, name: openapi_bodies.Name) -> Response:
+        """The secret opens nothing any more, on any node that has applied it."""
+
+        def revoked() -> RevokeToken:
+            if name not in node.proposer.state.tokens:
+                raise Problem(404, "unknown-token", f"no token is named {name[:100]!r}")
+            return RevokeToken(name=name)
+
+        return await mutations.change(
+            request, f"token revoke {name}", lambda asked: admin.change_token(revoked(), asked),
+            resource=f"token/{name}",
+        )  # fmt: skip
+
+    return router
+
+
+async def _then(first: Awaitable[Topic], second: Callable[[Topic], Awaitable[Outcome]]) -> Outcome:
+    """`await second(await first)`; a lambda has no await."""
+    return await second(await first)
+
+
+def _bytes(given: BaseModel) -> bytes:
+    return given.model_dump_json().encode()
+
+
+def _schema(given: openapi_bodies.SchemaGiven) -> bytes:
+    """The Arrow message of what was given. Problem 422."""
+    if (given.columns is None) == (given.schema_ipc is None):
+        raise Problem(422, "invalid-request", "give `columns`, or `schema_ipc`: one of the two")
+    try:
+        if given.schema_ipc is not None:
+            return base64.b64decode(given.schema_ipc, validate=True)
+        schema = pa.schema([
+            pa.field(column.name, parse_type(column.type), nullable=column.nullable)
+            for column in given.columns or ()
+        ])  # fmt: skip
+        if (cut := cut_name(schema)) is not None:
+            raise Problem(422, "invalid-request", f"columns: the name {cut!r} has a zero byte; rename it")
+        return bytes(schema_message(schema))
+    except binascii.Error as error:
+        raise Problem(422, "invalid-request", f"schema_ipc: {error}") from error
+    except (ValueError, pa.ArrowException) as error:
+        raise Problem(422, "invalid-request", f"columns: {error}") from error

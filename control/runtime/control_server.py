@@ -1,0 +1,337 @@
+"""Answers to what other nodes and administrators ask over the control address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
+
+import msgspec
+import structlog
+
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.node_commands import RegisterNode
+from ringfence.control.model.nodes import WEIGHT_DEFAULT
+from ringfence.control.model.results import NodeRegistered
+from ringfence.control.runtime.data_plane import partition_stats
+from ringfence.control.runtime.data_plane.executor import OrderExecutor
+from ringfence.control.runtime.data_plane.native_node import NativeNode
+from ringfence.control.runtime.data_plane.producer_epochs import raise_epoch
+from ringfence.control.runtime.handlers import views
+from ringfence.control.runtime.handlers.audit import CONTROL, Audit, Line
+from ringfence.control.runtime.handlers.cluster_levels import ClusterLevels
+from ringfence.control.runtime.handlers.inspections import Inspections
+from ringfence.control.runtime.handlers.partitions import Partitions
+from ringfence.control.runtime.handlers.rebalances import Rebalances
+from ringfence.control.runtime.membership import node_commands
+from ringfence.control.runtime.membership.members import Members
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.process.settings import Settings
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.raft.recordings import Recordings
+from ringfence.control.runtime.reassignment.participant import Participant
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
+from ringfence.control.state_machines.reassignment.messages import Answer, Order
+from ringfence.control.transport.envelope import Envelope
+from ringfence.control.transport.hub import ANSWER_BYTES_MAX
+from ringfence.native.wire import Code
+
+T = TypeVar("T")
+_LOG = structlog.get_logger("ringfence.control")
+ANSWER_S: Final = 10.0
+"""How long one question may take: an election, a commit and a group of orders. Then others get its place."""
+
+
+def limits_fault(call: messages.Join, settings: Settings, node: int) -> str:
+    """Why bodies of that store and of `node`, which has these settings, do not fit each other; else empty.
+
+    What one takes of clients the other must have room for as its replica or a move's target: a larger body is
+    never copied, and holds up its partition for ever. Unequal limits that fit are no fault.
+    """
+    if not call.stored_bytes:
+        return ""
+    if call.stored_bytes < settings.body_bytes_max:
+        return (
+            f"node {node} takes bodies of up to {settings.body_bytes_max} bytes, this one has room for "
+            f"{call.stored_bytes}: a partition with a larger one could never have a replica here. Start it "
+            f"with budget_bytes={settings.budget_bytes} and segment_bytes={settings.segment_bytes}, as "
+            "there, or the other nodes with a smaller message_bytes first"
+        )
+    if settings.stored_bytes_max < call.body_bytes:
+        return (
+            f"this node would take bodies of up to {call.body_bytes} bytes, node {node} has room for "
+            f"{settings.stored_bytes_max}: a partition with a larger one could never have a replica there. "
+            f"Start it with message_bytes={settings.body_bytes_max}, as there"
+        )
+    return ""
+
+
+class ControlServer:
+    """Handlers; what they raise becomes a refusal."""
+
+    def __init__(
+        self, proposer: RaftProposer, members: Members, events: Recordings, settings: Settings,
+        levels: ClusterLevels,
+    ) -> None:  # fmt: skip
+        self._proposer, self._members, self._events = proposer, members, events
+        self._settings, self.levels = settings, levels
+        self._executor: OrderExecutor | None = None
+        self._driver: NativeNode | None = None
+        self._stages: StagedRowCounts | None = None
+        self._change_node: Participant | None = None
+        self._rebalancing: Rebalances | None = None
+        self._partitions: Partitions | None = None
+        self._inspections: Inspections | None = None
+        self._audit: Audit | None = None
+
+    def serve_data(self, executor: OrderExecutor, driver: NativeNode, stages: StagedRowCounts) -> None:
+        """From now on orders are carried out here."""
+        self._executor, self._driver, self._stages = executor, driver, stages
+
+    def serve_changes(
+        self,
+        node: Participant,
+        rebalances: Rebalances,
+        partitions: Partitions,
+        inspections: Inspections,
+        audit: Audit,
+    ) -> None:
+        """From now on orders of changes are obeyed here."""
+        self._inspections, self._audit = inspections, audit
+        self._change_node, self._rebalancing, self._partitions = node, rebalances, partitions
+
+    async def obey(self, term: int, order: Order) -> Answer:
+        """An order about a change, from another node or from this one. RequestRefused."""
+        if self._change_node is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        return await self._change_node.obey(term, order)
+
+    async def obey_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+        """Orders about changes; None for one that has no answer yet, or is refused. RequestRefused."""
+        if self._change_node is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        return await self._change_node.obey_many(term, orders)
+
+    def counted_here(self) -> list[dict[str, Any]]:
+        """Counters of this node's partitions; none before it serves."""
+        return [] if self._driver is None else self._driver.node.partitions()
+
+    async def answer(self, envelope: Envelope) -> bytes:
+        """The answer to one question, whatever it holds."""
+        self._proposer.replica.pulse()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reply = await self._reply(messages.decode_call(envelope.body))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            reply = messages.Refusal(code=Code.BAD_BODY, message=f"no question: {error}"[:1_000])
+        except RequestRefused as refusal:
+            reply = messages.Refusal(
+                code=refusal.code, message=refusal.message[:4_000], retry_after_ms=refusal.retry_after_ms
+            )
+        except TimeoutError:
+            message = f"not done within {ANSWER_S:g} s, and maybe going on; ask again"
+            reply = messages.Refusal(code=Code.UNKNOWN_OUTCOME, message=message, retry_after_ms=1_000)
+        except Exception:  # noqa: BLE001 - a defect must cost one question, not the node
+            _LOG.exception("question failed", sender=envelope.sender)
+            reply = messages.Refusal(code=Code.INTERNAL, message="a defect of the node; its log says more")
+        body = messages.encode(reply)
+        if len(body) > ANSWER_BYTES_MAX:
+            message = f"an answer of {len(body)} bytes, {ANSWER_BYTES_MAX} is the limit; ask for less"
+            body = messages.encode(messages.Refusal(code=Code.TOO_LARGE, message=message))
+        return body
+
+    async def _reply(self, call: messages.Call) -> messages.Reply:
+        match call:
+            case messages.Join():
+                return await self._join(call)
+            case messages.ListNodes():
+                return self._nodes()
+            case messages.ChangeNode(node=node, change=change):
+                return await self._change(NodeId(node), change)
+            case messages.Settle() | messages.Carried():
+                return await self._settle(call)
+            case messages.Hosted(topic=topic):
+                return self._hosted(topic)
+            case messages.KeepEvents():
+                path = self._events.keep(self._proposer.replica.recording("an operator asked"))
+                return messages.EventsKept(path=str(path))
+            case messages.OpenProducer() | messages.CountStaged():
+                return await self._at_owner(call)
+            case messages.Obey() | messages.ObeyMany():
+                return await self._obeyed(call)
+            case messages.ShowRebalance() | messages.SteerRebalance():
+                return await self._steer(call)
+            case messages.Inspect() | messages.InspectAll():
+                return await self._inspect(call)
+            case messages.ShowVersions() | messages.PromiseLevel():
+                return await self._upgrade(call)
+            case _:
+                return await self._partition(call)
+
+    async def _obeyed(self, call: messages.Obey | messages.ObeyMany) -> messages.Obeyed | messages.ObeyedMany:
+        if isinstance(call, messages.Obey):
+            return messages.Obeyed(answer=await self.obey(call.term, call.order))
+        return messages.ObeyedMany(answers=await self.obey_many(call.term, call.orders))
+
+    async def _join(self, call: messages.Join) -> messages.Joined:
+        state = self._proposer.state
+        if not state.cluster:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
+        fault = limits_fault(call, self._settings, self._proposer.replica.id)
+        if fault:
+            raise RequestRefused(Code.INVALID_ARGUMENT, fault)
+        command = RegisterNode(
+            cluster=state.cluster,
+            store=call.store,
+            control=call.control,
+            addresses=call.addresses,
+            zone=call.zone,
+            weight=call.weight or WEIGHT_DEFAULT,
+            program=call.program,
+            level=call.level,
+        )
+        registered = (await self._proposer.propose(command)).result
+        assert isinstance(registered, NodeRegistered), registered
+        return messages.Joined(
+            cluster=state.cluster,
+            history=state.history,
+            node=registered.node,
+            peers={int(number): node.control for number, node in state.nodes.items() if node.control},
+            level=state.level,
+        )
+
+    def _nodes(self) -> messages.Nodes:
+        replica, state = self._proposer.replica, self._proposer.state
+        infos = views.nodes(state, replica.leader, replica.configuration)
+        index, digest = self._members.digest
+        return messages.Nodes(cluster=state.cluster, node=replica.id, leader=replica.leader, term=replica.term,
+                           index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
+
+    async def _change(self, node: NodeId, change: str) -> messages.Done:
+        self._no_tokens("change nodes")
+
+        async def work() -> tuple[messages.Done, int]:
+            index = 0
+            for command in await node_commands.commands(self._proposer, node, change):
+                index = (await self._proposer.propose(command)).index
+            return messages.Done(), index
+
+        return await self._audited(f"node {change}", f"node/{node}", work())
+
+    async def _settle(self, call: messages.Settle | messages.Carried) -> messages.Done | messages.HowFar:
+        if isinstance(call, messages.Carried):
+            return messages.HowFar(index=self._carried_out().carried(self._proposer.applied.index))
+        await self._proposer.reached(call.index)
+        return messages.Done(faults=tuple(await self._carried_out().until(call.index)))
+
+    async def _upgrade(
+        self, call: messages.ShowVersions | messages.PromiseLevel
+    ) -> messages.Told | messages.Done:
+        if isinstance(call, messages.ShowVersions):
+            return messages.Told(value=self.levels.here())
+        await self.levels.promise(call.level)
+        return messages.Done()
+
+    def _hosted(self, topic: int) -> messages.Figures:
+        values = []
+        for known in partition_stats.hosted(self._native().node, topic):
+            why = known.get("quarantined")
+            kept = {key: known.get(key, 0) for key in
+                    ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")}  # fmt: skip
+            values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
+        return messages.Figures(values=tuple(values))
+
+    async def _at_owner(self, call: messages.OpenProducer | messages.CountStaged) -> messages.Reply:
+        if isinstance(call, messages.OpenProducer):
+            return messages.Figures(values=(await raise_epoch(self._native(), call),))
+        if self._stages is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return await self._stages.here(call)
+
+    def _carried_out(self) -> OrderExecutor:
+        if self._executor is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._executor
+
+    async def _steer(self, call: messages.ShowRebalance | messages.SteerRebalance) -> messages.Told:
+        if isinstance(call, messages.ShowRebalance):
+            return messages.Told(value=self._rebalances().here())
+        if call.verb in {"show", "history", "preview"}:
+            return messages.Told(value=await self._rebalances().steer(call))
+        self._no_tokens("start and steer rebalances")
+
+        async def work() -> tuple[messages.Told, int]:
+            told = await self._rebalances().steer(call)
+            return messages.Told(value=told), self._proposer.applied.index
+
+        what = f"{call.verb} {call.action}" if call.verb == "start" else call.verb
+        return await self._audited(f"rebalance {what}", "rebalance", work())
+
+    async def _partition(
+        self, call: messages.ShowPartition | messages.ForcePartition | messages.GiveUpPart
+    ) -> messages.Told:
+        if self._partitions is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        number = PartitionId(call.partition)
+        if isinstance(call, messages.ShowPartition):
+            known = self._partitions.here(number) if call.here else await self._partitions.show(number)
+            return messages.Told(value=known)
+        if isinstance(call, messages.GiveUpPart):
+            self._no_tokens("give up what is lost")
+            what, work = (
+                f"partition give-up {call.scope} {call.epoch}",
+                self._given_up(self._partitions, call),
+            )
+        else:
+            self._no_tokens("force owners")
+            what = f"partition {number} force-owner {call.owner} change {call.change}: {call.accepts}"
+            work = self._forced(self._partitions, call)
+        return await self._audited(what, f"partition/{number}", work)
+
+    async def _given_up(self, partitions: Partitions, call: messages.GiveUpPart) -> tuple[messages.Told, int]:
+        entry = await partitions.lost_partitions.give_up(PartitionId(call.partition), call.scope, call.epoch)
+        applied = await self._proposer.propose(entry)
+        _LOG.warning("a part of a decided epoch was given up", command=repr(entry), index=applied.index)
+        return messages.Told(value={"index": applied.index}), applied.index
+
+    async def _forced(
+        self, partitions: Partitions, call: messages.ForcePartition
+    ) -> tuple[messages.Told, int]:
+        await self._proposer.fresh()
+        number = PartitionId(call.partition)
+        command = partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
+        applied = await self._proposer.propose(command)
+        _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
+        return messages.Told(value={"index": applied.index}), applied.index
+
+    async def _audited(self, action: str, resource: str, work: Coroutine[Any, Any, tuple[T, int]]) -> T:
+        if self._audit is None:
+            work.close()
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return await self._audit.kept(Line("", "", "", CONTROL, resource, action), work)
+
+    async def _inspect(
+        self, call: messages.Inspect | messages.InspectAll
+    ) -> messages.Inspected | messages.Told:
+        if self._inspections is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        if isinstance(call, messages.Inspect):
+            return await self._inspections.here(call.after)
+        return messages.Told(value=await self._inspections.inspect())
+
+    def _no_tokens(self, what: str) -> None:
+        """Who asks here shows no token, so nothing is changed for him once there are any."""
+        if self._proposer.state.tokens:
+            message = f"the cluster has tokens: {what} through the admin API, with one (--http)"
+            raise RequestRefused(Code.UNAUTHORIZED, message)
+
+    def _rebalances(self) -> Rebalances:
+        if self._rebalancing is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._rebalancing
+
+    def _native(self) -> NativeNode:
+        if self._driver is None:
+            raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
+        return self._driver

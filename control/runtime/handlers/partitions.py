@@ -1,0 +1,124 @@
+"""What people ask of one partition: where it is, what changes it, and an owner by force (unclean choice)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.reassignment_commands import ForceOwner
+from ringfence.control.model.reassignments import Change, ChangeId, ChangeKind
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Topic
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.runtime.rpc import messages
+from ringfence.control.runtime.rpc.client import PeerClient
+from ringfence.control.runtime.transactions.lost_partitions import LostPartitions, unpublished
+from ringfence.control.state_machines.reassignment.coordinator import Coordinator
+from ringfence.control.state_machines.reassignment.unclean_election import Candidate, candidates
+from ringfence.native.wire import Code
+
+SHOW_S: Final = 1.0
+"""How long the leader may take to tell what it has heard; then the log's view must do."""
+
+
+class Partitions:
+    """Handlers; they raise RequestRefused."""
+
+    def __init__(
+        self,
+        proposer: RaftProposer,
+        peer_client: PeerClient,
+        coordinator: Coordinator,
+        lost_partitions: LostPartitions,
+    ) -> None:
+        self._proposer, self._peer_client, self._coordinator = proposer, peer_client, coordinator
+        self.lost_partitions = lost_partitions
+
+    async def show(self, partition: PartitionId) -> dict[str, Any]:
+        """As the leader sees it, which hears what replicas answer; or else as this node's log has it."""
+        leader = self._proposer.replica.leader
+        if leader and leader != self._peer_client.here:
+            call = messages.ShowPartition(partition=partition, here=True)
+            try:
+                reply = await self._peer_client.ask(NodeId(leader), call, SHOW_S)
+            except RequestRefused:
+                return self.here(partition)
+            if isinstance(reply, messages.Told):
+                return reply.value
+        return self.here(partition)
+
+    def topic_of(self, partition: PartitionId) -> Topic | None:
+        """The topic that has this partition, as this node knows it."""
+        return topic_with(self._proposer.state, partition)
+
+    def here(self, partition: PartitionId) -> dict[str, Any]:
+        """As this node knows it."""
+        state = self._proposer.state
+        topic, assignment = _assigned(state, partition)
+        change = state.changes.get(partition)
+        return {
+            "partition": partition, "topic": topic.topic, "name": topic.name,
+            "replication": topic.replication, "owner": assignment.owner.node, "epoch": assignment.epoch,
+            "replicas": [
+                {"node": place.node, "store": place.store.hex(), "life": _life(state, place.node)}
+                for place in assignment.replicas
+            ],
+            "change": None if change is None else self._shown_change(state, change),
+            "unpublished": unpublished(state, partition),
+        }  # fmt: skip
+
+    def force(
+        self, partition: PartitionId, change: int, owner: int, accepts: str, replicas: Iterable[int] = ()
+    ) -> ForceOwner:
+        """The entry that makes `owner` the owner; the log's side judges it."""
+        _assigned(self._proposer.state, partition)
+        return ForceOwner(
+            partition=partition, change=ChangeId(change), owner=NodeId(owner), accepts=accepts,
+            replicas=tuple(NodeId(node) for node in replicas),
+        )  # fmt: skip
+
+    def _shown_change(self, state: MetadataState, change: Change) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "change": change.change, "kind": str(change.kind), "phase": str(change.phase),
+            "owner": change.owner.node, "replicas": [place.node for place in change.replicas],
+            "run": change.run, "attempt": change.attempt, "candidates": [],
+        }  # fmt: skip
+        if change.kind is ChangeKind.FAILOVER and not change.is_committed:
+            seen = self._coordinator.progress(change.partition)
+            proofs = () if seen is None or seen.change != change.change else seen.proofs
+            shown["candidates"] = [shown_candidate(known) for known in candidates(state, change, proofs)]
+        return shown
+
+
+def shown_candidate(known: Candidate) -> dict[str, Any]:
+    """A replica as the next owner, as JSON has it; without an answer its end is null."""
+    return {
+        "node": known.node, "life": known.life, "epoch": known.end and known.end.epoch,
+        "records": known.end and known.end.records, "cut": known.cut, "lost_records": known.lost_records,
+        "may_lose": known.may_lose,
+    }  # fmt: skip
+
+
+def topic_with(state: MetadataState, partition: PartitionId) -> Topic | None:
+    """The topic that has this partition."""
+    # An id holds the index that its topic was created by, or split at; a look at all topics is quick enough
+    # for one operator's question (10,000 topics: a few ms).
+    for topic in state.topics.values():
+        if partition in topic.assignments:
+            return topic
+    return None
+
+
+def _assigned(state: MetadataState, partition: PartitionId) -> tuple[Topic, Any]:
+    topic = topic_with(state, partition)
+    if topic is not None:
+        return topic, topic.assignments[partition]
+    message = f"no topic has a partition {partition}; `ringfence topic show` lists a topic's partitions"
+    raise RequestRefused(Code.UNKNOWN_PARTITION, message)
+
+
+def _life(state: MetadataState, node: NodeId) -> str:
+    known = state.nodes.get(node)
+    return "gone" if known is None else str(known.life)

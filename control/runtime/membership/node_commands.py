@@ -1,0 +1,101 @@
+"""What a named change of a node is, as entries of the log: for HTTP and control requests alike.
+
+promote, demote, auto   whether it votes
+drain                   it gets nothing new, and a run moves off what it has, ownership first of all
+undrain                 the opposite: a drain or removal under way is cancelled, it may get partitions again
+remove                  out of the ring, then out of the cluster, once it holds nothing
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.names import shown_topic_name
+from ringfence.control.model.node_commands import RemoveNode, SetNode
+from ringfence.control.model.nodes import Life, Vote
+from ringfence.control.model.rebalances import LEAVING, Action, Run
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.text import counted, listed
+from ringfence.control.runtime.process.errors import RequestRefused
+from ringfence.control.runtime.raft.proposer import RaftProposer
+from ringfence.control.state_machines.metadata.replica_counts import replicas_of
+from ringfence.control.state_machines.metadata.rings import RingConsensus
+from ringfence.control.state_machines.rebalance.plans import drain_under_way, preview
+from ringfence.native.wire import Code
+
+VOTES: Final = {"promote": Vote.ALWAYS, "demote": Vote.NEVER, "auto": Vote.AUTO}
+TOLD_MAX: Final = 3
+"""Topics and partitions that a refusal names; it is one sentence."""
+NODE_CHANGES: Final = (*VOTES, "drain", "undrain", "remove")
+
+
+async def joined_drain(proposer: RaftProposer, node: NodeId) -> Run | None:
+    """The drain of this node that is under way, on the newest state; who asks for a drain then gets it."""
+    await proposer.fresh()
+    return drain_under_way(proposer.state, node)
+
+
+def _way_out(state: MetadataState, node: NodeId) -> str:
+    """How a node that holds replicas comes to hold none."""
+    member, run = state.nodes[node], state.rebalance
+    if run.is_active and run.action in LEAVING and run.node == node:
+        return "its drain is under way (`ringfence rebalance status` says what it waits for)"
+    alone = [
+        (topic.name, partition)
+        for topic in state.topics.values()
+        for partition, assignment in sorted(topic.assignments.items())
+        if all(place.node == node for place in assignment.replicas)
+    ]
+    if alone and member.life is not Life.LIVE:
+        # No move can begin: what it would copy is on this node alone.
+        topics = listed(sorted({shown_topic_name(name) for name, _ in alone}), TOLD_MAX)
+        numbers = listed([partition for _, partition in alone], TOLD_MAX)
+        return (
+            f"it is {member.life} and alone has the rows of {counted(len(alone), 'partition')} ({numbers}): "
+            "start it with its data directory again and drain it; or, if that is lost with its rows, delete "
+            f"the topics ({topics}) with `ringfence topic delete`"
+        )
+    if member.draining:
+        return (
+            "its drain has ended and left them (`ringfence rebalance history` says why): let a node join "
+            f"that can take them, and run `ringfence node drain {node} --wait` again; a partition without "
+            "an owner (`ringfence partition show P`) may need `ringfence partition force-owner`"
+        )
+    plan = preview(state, Action.DRAIN, node)
+    if plan.refusal is not None:
+        return f"a drain, which moves them, is refused: {plan.refusal.message}"
+    if plan.stranded:
+        return (
+            f"nobody else may take {counted(len(plan.stranded), 'partition')} "
+            f"({listed(plan.stranded, TOLD_MAX)}): let a node join that can, then run "
+            f"`ringfence node drain {node} --wait`"
+        )
+    return f"run `ringfence node drain {node} --wait` first"
+
+
+async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[Command, ...]:
+    """Entries to propose, in this order; the last one is what was asked for.
+
+    Raises:
+        RequestRefused: no such change, or one that would be refused now.
+    """
+    if change in VOTES:
+        return (SetNode(node=node, vote=VOTES[change]),)
+    if change == "undrain":
+        return (SetNode(node=node, draining=False),)
+    if change == "drain":
+        await proposer.fresh()
+        plan = preview(proposer.state, Action.DRAIN, node)
+        if plan.refusal is not None:
+            raise RequestRefused(plan.refusal.code, plan.refusal.message)
+        return (plan.command,)
+    if change != "remove":
+        raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
+    await proposer.fresh()
+    state, last = proposer.state, RemoveNode(node=node)
+    if held := replicas_of(state, node):
+        why = f"node {node} holds {counted(held, 'replica')}; {_way_out(state, node)}"
+        raise RequestRefused(Code.INVALID_ARGUMENT, why)
+    return (RingConsensus.propose_remove(state, node), last) if node in state.ring.members else (last,)

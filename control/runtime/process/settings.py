@@ -1,0 +1,290 @@
+"""Settings of a node: defaults, then a TOML file, then RINGFENCE_* variables, then flags; later ones win.
+
+Unknown keys are errors wherever they stand: a misspelt limit that is silently ignored is a limit that is not
+there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ringfence.control.state_machines.metadata.config import WEIGHT_MAX
+from ringfence.native.errors import ConfigError
+from ringfence.native.wire import DEADLINE_MS_MAX, MESSAGE_BYTES_MAX
+
+PREFIX: Final = "RINGFENCE_"
+OTHER_VARIABLES: Final = frozenset(
+    {
+        "RINGFENCE_ADDRESS",
+        "RINGFENCE_ADMIN",
+        "RINGFENCE_TOKEN",
+        "RINGFENCE_DATA",
+        "RINGFENCE_CONFIG",
+        "RINGFENCE_DEBUG",
+    }
+)
+"""Of the client, of the tests and of the command line; not settings of a node."""
+LISTEN_DEFAULT: Final = "tcp://127.0.0.1:7411"
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|[KMGT]i?B?)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_size(value: object) -> object:
+    """Bytes of `512MiB`, `1.5 GB` or a number; anything else is returned for the validator to refuse."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        return value
+    unit = (match[2] or "").lower()
+    factor = 1 << {"k": 10, "m": 20, "g": 30, "t": 40}[unit[0]] if "i" in unit else _UNITS[unit[:1]]
+    size = float(match[1]) * factor
+    return int(size) if math.isfinite(size) else value
+
+
+def _split(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Size = Annotated[int, BeforeValidator(parse_size)]
+Addresses = Annotated[tuple[str, ...], BeforeValidator(_split)]
+
+
+def _setting(default: Any, text: str, **bounds: Any) -> Any:
+    return Field(default, description=text, **bounds)
+
+
+SEGMENT_OVERHEAD_BYTES: Final = 65_536
+"""Of a segment file with one body: file header, record header, directory, padding; 13 KiB at the most."""
+PRODUCER_EXPIRY_MS_MAX: Final = 100 * 366 * 86_400_000
+"""A hundred years, which is for ever; added to any clock it stays far below 64 bits."""
+
+
+class Settings(BaseSettings):
+    """Each description says what the setting is, its unit, and the reason of the default."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, enable_decoding=False, validate_default=True
+    )
+
+    data_dir: Path = _setting(
+        ...,
+        "directory of the store; an empty or absent one becomes a new store. No default: rows deserve a "
+        "choice",
+    )
+    listen: Addresses = _setting(
+        (LISTEN_DEFAULT,), "addresses to bind, tcp:// or ipc://; loopback, because rows travel unencrypted"
+    )
+    advertise: Addresses = _setting(
+        (), "addresses that clients are told, if others than those bound (behind a NAT, or bound to 0.0.0.0)"
+    )
+    insecure: bool = _setting(
+        default=False,
+        text="allow addresses off loopback, without encryption; off, so that it is a decision",
+    )
+    control: str | None = _setting(
+        None,
+        "address for other nodes, tcp://HOST:PORT; none: a single node that no node can join; with --join "
+        "the one it had, or a free port of loopback",
+    )
+    join: Addresses = _setting(
+        (), "control addresses of nodes of a cluster; an empty data directory becomes a node of it"
+    )
+    zone: str = _setting(
+        "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
+    )
+    weight: int | None = _setting(
+        None, "how many partitions this node gets beside others: 200 are twice as many as 100, which a new "
+        "node has; none: as before. A start tells the cluster a change; the next rebalance moves by it",
+        ge=1, le=WEIGHT_MAX,
+    )  # fmt: skip
+    nodes_min: int = _setting(
+        1, "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
+        "Only the first start of a first node reads it; then the metadata has it", ge=1, le=1_000,
+    )  # fmt: skip
+    journal_bytes: Size = _setting(
+        8 << 20, "bytes of the metadata journal above which it is compacted; replaying 8 MiB takes a second",
+        ge=16 << 10, le=1 << 30,
+    )  # fmt: skip
+    http: str | None = _setting(
+        None, "HOST:PORT of the admin API, health and metrics; none, because it doubles a start's imports"
+    )
+    shards: int = _setting(
+        1,
+        "writer threads, each with its own files; 1, because one fdatasync then covers all partitions",
+        ge=1,
+        le=64,
+    )
+    budget_bytes: Size = _setting(
+        512 << 20,
+        "bytes of memory for bodies under way; 512 MiB holds 8 of the largest batches",
+        ge=16 << 20,
+        le=1 << 40,
+    )
+    segment_bytes: Size = _setting(
+        256 << 20, "bytes of one segment file; 256 MiB is preallocated in a moment and recycled often",
+        ge=1 << 20, le=64 << 30,
+    )  # fmt: skip
+    message_bytes: Size = _setting(
+        MESSAGE_BYTES_MAX,
+        "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds; "
+        "equal on all nodes, as these two are",
+        ge=4096,
+        le=MESSAGE_BYTES_MAX,
+    )
+    connections_max: int = _setting(
+        4096, "connections at once; each costs a descriptor and a few KiB", ge=1, le=1 << 20
+    )
+    transport: Literal["native", "libzmq"] = _setting(
+        "native",
+        "who receives: our ZMTP over epoll, straight into aligned blocks, or libzmq as the reference",
+    )
+    direct: bool = _setting(
+        default=True,
+        text="O_DIRECT where the file system allows it; a buffered log is slower and fills the page cache",
+    )
+    reserve_bytes: Size = _setting(
+        64 << 20,
+        "bytes of disk kept for control records when rows find no space; 64 MiB are 100,000 of them",
+        ge=0,
+        le=1 << 40,
+    )
+    producers_max: int = _setting(
+        65_536,
+        "producers that a partition remembers for exactly-once; about 2 KiB each when active, and their "
+        "notes. New ones are refused (`overloaded`) above it",
+        ge=1,
+        le=1 << 20,
+    )
+    producer_expiry_ms: int = _setting(
+        604_800_000,
+        "ms without a batch after which a producer without a name is forgotten; a week: longer than a "
+        "weekend's outage",
+        ge=60_000,
+        le=PRODUCER_EXPIRY_MS_MAX,
+    )
+    scrub_bytes_s: Size = _setting(
+        4 << 20,
+        "bytes of stored records read back a second, to find damage before a reader does: 100 GiB in "
+        "7 hours, below a hundredth of a disk; 0 = never",
+        ge=0,
+        le=1 << 40,
+    )
+    request_ms: int = _setting(
+        30_000, "ms that a control request without a deadline may take; half of what people wait for", ge=100,
+        le=DEADLINE_MS_MAX,
+    )  # fmt: skip
+    stop_s: float = _setting(
+        20.0,
+        "s that a stop waits for batches under way; below the 30 s after which service managers kill",
+        gt=0,
+        le=600,
+    )
+    log_format: Literal["auto", "console", "json"] = _setting(
+        "auto", "lines on stderr: console on a terminal, JSON elsewhere"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _setting(
+        "info", "the least severe line that is written"
+    )
+    faults: str | None = _setting(None, "a fault plan of the storage twin, for tests; none in production")
+
+    @property
+    def body_bytes_max(self) -> int:
+        """Bytes of the largest body that this node takes.
+
+        The pool is seven eighths of the budget; a body must find room in it beside another one, and with its
+        headers and its group's directory (a few KiB) in one segment file.
+        """
+        return min(self.message_bytes, self.stored_bytes_max)
+
+    @property
+    def stored_bytes_max(self) -> int:
+        """Bytes of the largest body that this node has room for as a replica, whatever clients may send."""
+        pool_bytes = self.budget_bytes - self.budget_bytes // 8
+        return min(MESSAGE_BYTES_MAX, pool_bytes // 2, self.segment_bytes - SEGMENT_OVERHEAD_BYTES)
+
+    @field_validator("listen")
+    @classmethod
+    def _some_address(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("name at least one address")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings
+
+
+def load(flags: dict[str, Any], config: Path | None = None) -> Settings:
+    """Settings out of all sources. ConfigError names the key, the value, the range and the source.
+
+    Args:
+        flags: what the command line gave; absent ones are left out.
+        config: a TOML file whose keys are the settings' names.
+    """
+    _check_environment()
+    written = _read_file(config) if config is not None else {}
+    environment = {key for key in Settings.model_fields if os.environ.get(PREFIX + key.upper()) is not None}
+    values = {key: value for key, value in written.items() if key not in environment} | flags
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _config_error(error, flags, written, config) from None
+
+
+def _check_environment() -> None:
+    known = {PREFIX + key.upper() for key in Settings.model_fields} | OTHER_VARIABLES
+    for name in sorted(os.environ):
+        if name.startswith(PREFIX) and name not in known:
+            raise ConfigError(
+                f"the variable {name} is no setting; there are {', '.join(sorted(known))}", key=name
+            )
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        written = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"settings file {path}: {error.strerror}", key="config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {path} is no TOML: {error}", key="config") from error
+    for key in written:
+        if key not in Settings.model_fields:
+            known = ", ".join(sorted(Settings.model_fields))
+            raise ConfigError(f"settings file {path}: {key!r} is no setting; there are {known}", key=key)
+    return written
+
+
+def _config_error(
+    error: ValidationError, flags: dict[str, Any], written: dict[str, Any], config: Path | None
+) -> ConfigError:
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "?"
+    if first["type"] == "missing":
+        return ConfigError(
+            f"{key} is not set: pass --{flag_name(key)}, or set {PREFIX}{key.upper()}", key=key
+        )
+    source = f"--{flag_name(key)}" if key in flags else f"{PREFIX}{key.upper()}"
+    if key in written and key not in flags and os.environ.get(PREFIX + key.upper()) is None:
+        source = f"settings file {config}"
+    return ConfigError(f"{key}={first['input']!r} of {source}: {first['msg']}", key=key)
+
+
+def flag_name(key: str) -> str:
+    """The flag of a setting; the one that everybody types is short."""
+    return {"data_dir": "data"}.get(key, key.replace("_", "-"))

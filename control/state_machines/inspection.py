@@ -1,0 +1,292 @@
+"""Whether a cluster keeps I1, I4, I5, I11 and I16: metadata and every store's figures in, findings out. Pure.
+
+    I1   the metadata of each node is sound, ranges tile; equal hashes at equal indexes
+    I4   nobody but the owner takes appends, and it does under the epoch that the metadata drew last
+    I5   what the owner has is on a majority of the replicas; nothing of it is damaged
+    I11  replicas that end at the same record of the same owner epoch have the same chain there
+    I16  whoever is a replica has the partition; nobody has one that the metadata does not know of
+
+A live cluster is read node by node while it works: what one reading shows may be over when the next one
+comes. So it is read in rounds, and only what every round shows is wrong (`Inspection`). Stopped stores are
+read once. What silent nodes might know is not proven, and said so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Topic
+from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner, quorum
+
+FINDINGS_MAX: Final = 1_000
+"""Findings of one report: who has more has one cause for most of them."""
+
+
+class Finding(NamedTuple):
+    """`node` and `partition` are 0 where it is about the whole cluster."""
+
+    invariant: str
+    node: int
+    topic: int
+    partition: int
+    what: str
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """What makes two rounds' findings the same one: figures in the sentence may differ."""
+        return self.invariant, self.node, self.partition
+
+
+class Seen(NamedTuple):
+    """One node in one round.
+
+    `broken` is what its own metadata breaks; `hashed` the newest (index, hash) of it, or None. `parts` are
+    figures as the native node gives them: topic, partition, records, chain, owner_epoch, quarantined, and in
+    a running node `open`.
+    """
+
+    node: NodeId
+    store: bytes
+    broken: str | None
+    hashed: tuple[int, str] | None
+    parts: Mapping[tuple[int, int], Mapping[str, Any]]
+
+
+class Report(NamedTuple):
+    """`unproven` says what could not be judged; `compared` counts partitions whose replicas' chains met."""
+
+    findings: tuple[Finding, ...]
+    unproven: tuple[Finding, ...]
+    partitions: int
+    compared: int
+    nodes: tuple[int, ...]
+    silent: tuple[int, ...]
+
+
+class Inspection:
+    """Rounds of one inspection. `is_live`: nodes run, so figures of one round are of different moments."""
+
+    def __init__(self, *, is_live: bool) -> None:
+        self.is_live = is_live
+        self._held: dict[tuple[str, int, int], Finding] | None = None
+        self._needed: dict[PartitionId, tuple[int, tuple[int, int]]] = {}
+        self._compared: set[PartitionId] = set()
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is suspected any more."""
+        return self._held is not None and not self._held
+
+    def round(self, state: MetadataState, seen: Mapping[NodeId, Seen]) -> Report:
+        """What is wrong after this round: what every round so far has shown."""
+        found: dict[tuple[str, int, int], Finding] = {}
+        unproven: list[Finding] = []
+        for finding in _of_metadata(seen.values()):
+            found[finding.key] = finding
+        silent = tuple(sorted(number for number in state.nodes if number not in seen))
+        parts = 0
+        for topic in state.topics.values():
+            for partition in topic.layout.active():
+                parts += 1
+                for finding in self._of_partition(state, topic, partition.partition, seen, unproven):
+                    found[finding.key] = finding
+        for finding in _strays(state, seen.values()):
+            found[finding.key] = finding
+        held = found if self._held is None else {key: one for key, one in found.items() if key in self._held}
+        self._held = held
+        return Report(
+            tuple(sorted(held.values()))[:FINDINGS_MAX], tuple(sorted(unproven))[:FINDINGS_MAX], parts,
+            len(self._compared), tuple(sorted(int(node) for node in seen)), tuple(map(int, silent)),
+        )  # fmt: skip
+
+    def _of_partition(
+        self, state: MetadataState, topic: Topic, partition: PartitionId, seen: Mapping[NodeId, Seen],
+        unproven: list[Finding],
+    ) -> Iterator[Finding]:  # fmt: skip
+        assignment = topic.assignments[partition]
+        place = (int(topic.topic), int(partition))
+        # In the middle of a change owners and ends are two nodes' word against each other: another round, or
+        # another inspection, sees it settled. A stopped cluster goes on with it when it starts.
+        is_settled = partition not in state.changes or not self.is_live
+        if is_settled:
+            yield from _owners(state, assignment, place, seen, is_live=self.is_live)
+        copies = {
+            replica.node: seen[replica.node].parts.get(place)
+            for replica in assignment.replicas
+            if replica.node in seen and seen[replica.node].store == replica.store
+        }
+        for node, copy in copies.items():
+            if copy is None and is_settled:
+                what = "is a replica by the metadata, and its store has nothing of the partition"
+                yield Finding("I16", int(node), *place, what)
+            elif copy is not None and copy.get("quarantined"):
+                yield Finding("I5", int(node), *place, f"damaged: {copy['quarantined']}")
+        yield from self._chains(place, {node: copy for node, copy in copies.items() if copy is not None})
+        if is_settled and self.is_live:
+            yield from _starts(topic, assignment, place, copies)
+        if is_settled:
+            yield from self._majority(topic, assignment, place, copies, unproven)
+
+    def _chains(
+        self, place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]
+    ) -> Iterator[Finding]:
+        # A log with another last epoch is cut where the epochs part before it counts: that both are as long
+        # as each other for a moment says nothing.
+        by_end: dict[tuple[int, int], list[tuple[NodeId, int]]] = {}
+        for node, copy in copies.items():
+            by_end.setdefault(_end(copy), []).append((node, int(copy["chain"])))
+        yield from _tables(place, copies)
+        for (_, records), known in by_end.items():
+            if len(known) > 1:
+                self._compared.add(PartitionId(place[1]))
+            for node, chain in known[1:]:
+                if chain != known[0][1]:
+                    what = (
+                        f"has chain {chain:016x} at record {records}, node {known[0][0]} has "
+                        f"{known[0][1]:016x}: two histories"
+                    )
+                    yield Finding("I11", int(node), *place, what)
+
+    def _majority(
+        self, topic: Topic, assignment: Assignment, place: tuple[int, int],
+        copies: Mapping[NodeId, Mapping[str, Any] | None], unproven: list[Finding],
+    ) -> Iterator[Finding]:  # fmt: skip
+        """What the owner had in the first round is on a majority in the last one."""
+        number, owner = PartitionId(place[1]), copies.get(assignment.owner.node)
+        if owner is None:
+            if assignment.owner.node not in copies:
+                what = "its owner was not heard, so nobody says what was acknowledged"
+                unproven.append(Finding("I5", int(assignment.owner.node), *place, what))
+            return
+        epoch, end = self._needed.setdefault(number, (int(assignment.epoch), _end(owner)))
+        if epoch != assignment.epoch:
+            # Another owner since: its end counts from now on.
+            end = _end(owner)
+            self._needed[number] = (int(assignment.epoch), end)
+        last, needed = end
+        have = [
+            node
+            for node, copy in copies.items()
+            if copy is not None and int(copy["records"]) >= needed and int(copy["owner_epoch"]) >= last
+        ]
+        unheard = len(assignment.replicas) - len(copies)
+        majority = quorum(topic.replication)
+        if len(have) >= majority:
+            return
+        what = (
+            f"{needed} records of its owner are on {len(have)} of {topic.replication} replicas "
+            f"(nodes {sorted(map(int, have))}), a majority is {majority}"
+        )
+        if len(have) + unheard >= majority:
+            unproven.append(Finding("I5", int(assignment.owner.node), *place, f"{what}; {unheard} unheard"))
+        else:
+            yield Finding("I5", int(assignment.owner.node), *place, what)
+
+
+def _of_metadata(seen: Iterable[Seen]) -> Iterator[Finding]:
+    at: dict[int, tuple[int, str]] = {}
+    for one in sorted(seen, key=lambda known: known.node):
+        if one.broken:
+            yield Finding("I1", int(one.node), 0, 0, f"metadata: {one.broken}")
+        if one.hashed is None:
+            continue
+        index, digest = one.hashed
+        node, first = at.setdefault(index, (int(one.node), digest))
+        if first != digest:
+            what = f"metadata hash {digest} at index {index}, node {node} has {first}: two histories"
+            yield Finding("I1", int(one.node), 0, 0, what)
+
+
+def _owners(
+    state: MetadataState, assignment: Assignment, place: tuple[int, int], seen: Mapping[NodeId, Seen], *,
+    is_live: bool,
+) -> Iterator[Finding]:  # fmt: skip
+    for node, one in seen.items():
+        copy = one.parts.get(place)
+        if copy is None:
+            continue
+        epoch, is_owner = int(copy["owner_epoch"]), one.store == assignment.owner.store
+        if epoch > assignment.epoch:
+            what = f"has records of owner epoch {epoch}, the metadata has drawn {assignment.epoch}"
+            yield Finding("I4", int(node), *place, what)
+        elif is_live and copy.get("open") and not is_owner:
+            what = (
+                f"takes appends under epoch {epoch}, and is not the owner: that is node "
+                f"{assignment.owner.node} under {assignment.epoch}"
+            )
+            yield Finding("I4", int(node), *place, what)
+        elif (
+            is_live and is_owner and not copy.get("open") and not copy.get("quarantined")
+            and not awaits_owner(state, PartitionId(place[1]))
+        ):  # fmt: skip
+            what = f"is the owner under epoch {assignment.epoch} and takes no appends"
+            yield Finding("I4", int(node), *place, what)
+
+
+def _starts(
+    topic: Topic, assignment: Assignment, place: tuple[int, int],
+    copies: Mapping[NodeId, Mapping[str, Any] | None],
+) -> Iterator[Finding]:  # fmt: skip
+    """Replicas of the owner's history that show rows which the owner has given up by the metadata.
+
+    Where the owner's log begins below, the start is about rows of a history that was given up, or waits.
+    """
+    start, owner = topic.starts.get(PartitionId(place[1]), 0), copies.get(assignment.owner.node)
+    if owner is None or int(owner.get("start_offset", 0)) < start:
+        return
+    for node, copy in copies.items():
+        if (
+            copy is not None and not copy.get("quarantined") and copy["owner_epoch"] == owner["owner_epoch"]
+            and int(copy.get("start_offset", start)) < start <= int(copy["end_offset"])
+        ):  # fmt: skip
+            what = f"begins at row {copy['start_offset']}; a truncate gave up the rows below {start}"
+            yield Finding("I14", int(node), *place, what)
+
+
+def _tables(place: tuple[int, int], copies: Mapping[NodeId, Mapping[str, Any]]) -> Iterator[Finding]:
+    """Replicas that end at one record of one epoch know the same of producers."""
+    first: dict[tuple[int, int], tuple[NodeId, int]] = {}
+    for node, copy in copies.items():
+        told = copy.get("producers_hash")
+        if told is None:
+            continue  # damaged, or ahead of its log: an owner's table, whose records are on their way
+        other, known = first.setdefault(_end(copy), (node, told))
+        if known != told:
+            what = (
+                f"has producer table {told:016x} at record {copy['records']}, node {other} has {known:016x}: "
+                "they would take a repeated batch for different things"
+            )
+            yield Finding("I6", int(node), *place, what)
+
+
+def _end(copy: Mapping[str, Any]) -> tuple[int, int]:
+    """Owner epoch of its last record, and how many there are."""
+    return int(copy["owner_epoch"]), int(copy["records"])
+
+
+def _strays(state: MetadataState, seen: Iterable[Seen]) -> Iterator[Finding]:
+    """Partitions that nobody claims. They are kept: what the metadata lost, a backup of it may know."""
+    for one in seen:
+        for place in sorted(one.parts):
+            topic, partition = TopicId(place[0]), PartitionId(place[1])
+            known, buried = state.topics.get(topic), state.tombstones.get(topic)
+            if buried is not None and one.store in buried.holders:
+                continue
+            if known is not None and _may_hold(state, known, partition, one.store):
+                continue
+            what = "has rows of a partition that the metadata does not give it; kept as they are"
+            yield Finding("I16", int(one.node), *place, what)
+
+
+def _may_hold(state: MetadataState, topic: Topic, partition: PartitionId, store: bytes) -> bool:
+    assignment = topic.assignments.get(partition)
+    if assignment is None:
+        return False
+    change, kept = state.changes.get(partition), state.kept.get(partition)
+    places = [*assignment.replicas, *(left.place for left in state.leftovers.get(partition, ()))]
+    places += [] if change is None else [*change.adds, *change.leaves]
+    places += [] if kept is None else [*kept.stores]
+    return any(place.store == store for place in places)

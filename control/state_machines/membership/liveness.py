@@ -1,0 +1,190 @@
+"""Who is alive: heartbeats in, decisions out. Only the leader decides, and only the log says so.
+
+    begin(term, now)      this node leads from now on, and knows nothing of anybody
+    beat(heartbeat, now)  a node was heard
+    tick(state, now)      commands to propose now: FailNode, RecoverNode, and what the ring needs
+    end()                 this node leads no more
+
+Heartbeats are soft state: none enters the log, whatever they carry (F35). Rules:
+
+1. A LIVE node that was silent for `failure_ms` fails, but nobody does before the leader has led, awake, for
+   as long: the silence before that was its own. A leader that was stopped itself, which it sees by ticks that
+   did not come, begins to wait anew.
+2. A FAILED node that beats again recovers once it has applied the entry that failed it: so it knows.
+3. Each decision names the `changed` of the life that it is about. One that comes too late is refused by the
+   machine, so an answer that was lost costs nothing: it is decided again after a time-out.
+4. A beat of another store than the log names, or of an older start of a copied one, is a stranger under a
+   member's id. It counts for nothing and is told to the caller.
+5. The leader never fails itself: while it can commit, it lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ringfence.control.model.ids import Index, NodeId
+from ringfence.control.model.node_commands import FailNode, NodeCommand, RecoverNode, RingCommand
+from ringfence.control.model.nodes import Life, NodeRecord
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.rings import ring_change
+
+_NOT_STARTED: Final = Index(0)
+DECISIONS_MAX: Final = 64
+"""Commands of one tick; a burst of failures takes a few ticks, and does not fill the log's window at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a node says of itself.
+
+    `index` is how far it has applied; `started` is the index of the entry that this process was started by, 0
+    before it is applied.
+    """
+
+    node: NodeId
+    store: bytes
+    index: Index
+    started: Index = _NOT_STARTED
+
+
+class Stranger(NamedTuple):
+    """A beat from no member, from another store than the member's, or from an older start of it.
+
+    Two nodes with one identity, or one that was removed and does not know it.
+    """
+
+    node: NodeId
+    store: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    at_ms: int
+    index: Index
+
+
+class Liveness:
+    """The leader's view. Times are of one monotonic clock, in ms; the class reads none."""
+
+    def __init__(self, here: NodeId) -> None:
+        self.here = here
+        self.term = 0
+        self._since_ms: int | None = None
+        self._ticked_ms = 0
+        self._heard: dict[NodeId, _Heard] = {}
+        self._starts: dict[NodeId, tuple[Index, int]] = {}
+        self._decided: dict[NodeId, tuple[Index, int]] = {}
+        self._ring_decided: tuple[int, int] | None = None
+
+    @property
+    def leads(self) -> bool:
+        return self._since_ms is not None
+
+    def begin(self, term: int, now_ms: int) -> None:
+        """Lead term `term`. What an earlier leadership heard is forgotten: it is old."""
+        assert term > self.term, f"term {term} began after term {self.term}"
+        self.term = term
+        self._since_ms = self._ticked_ms = now_ms
+        self._heard.clear()
+        self._starts.clear()
+        self._decided.clear()
+        self._ring_decided = None
+
+    def end(self) -> None:
+        self._since_ms = None
+        self._heard.clear()
+        self._starts.clear()
+        self._decided.clear()
+
+    def beat(self, state: MetadataState, heartbeat: Heartbeat, now_ms: int) -> Stranger | None:
+        """Note a beat; a beat that counts for nothing is given back as a stranger's."""
+        known = state.nodes.get(heartbeat.node)
+        if known is None or known.store != heartbeat.store or 0 < heartbeat.started < known.started:
+            return Stranger(heartbeat.node, heartbeat.store)
+        if self.leads:
+            self._heard[heartbeat.node] = _Heard(now_ms, heartbeat.index)
+        return None
+
+    def silence_ms(self, node: NodeId, now_ms: int) -> int | None:
+        """For how long a node has not been heard by this leader; None for one that leads not."""
+        if self._since_ms is None:
+            return None
+        heard = self._heard.get(node)
+        return now_ms - (self._since_ms if heard is None else max(heard.at_ms, self._since_ms))
+
+    def tick(self, state: MetadataState, now_ms: int) -> tuple[NodeCommand | RingCommand, ...]:
+        """What to propose now. Call it about every `heartbeat_ms`.
+
+        Raises:
+            AssertionError: the clock went back.
+        """
+        if self._since_ms is None:
+            return ()
+        assert now_ms >= self._ticked_ms, f"the clock went back from {self._ticked_ms} to {now_ms}"
+        failure_ms = limit(state, "failure_ms")
+        if now_ms - self._ticked_ms > failure_ms // 2:
+            # This process was stopped or starved: beats may wait unread. Give everybody a full interval.
+            self._since_ms = now_ms
+        self._ticked_ms = now_ms
+        self._heard = {node: heard for node, heard in self._heard.items() if node in state.nodes}
+        self._note_starts(state, now_ms)
+        decisions: list[NodeCommand | RingCommand] = []
+        for number in sorted(state.nodes):
+            decision = self._judged(state.nodes[number], now_ms, failure_ms)
+            if decision is not None and self._is_due(number, decision.changed, now_ms, failure_ms):
+                decisions.append(decision)
+            if len(decisions) == DECISIONS_MAX:
+                return tuple(decisions)
+        ring = ring_change(state, frozenset(self._fresh(now_ms, failure_ms)))
+        if ring is not None and self._is_ring_due(state.ring.version, now_ms, failure_ms):
+            decisions.append(ring)
+        return tuple(decisions)
+
+    def _judged(self, node: NodeRecord, now_ms: int, failure_ms: int) -> FailNode | RecoverNode | None:
+        silence_ms = self.silence_ms(node.node, now_ms)
+        assert silence_ms is not None, "only a leader judges"
+        # A start is a sign of life: its entry comes before the first beat of who joins or comes back.
+        silence_ms = min(silence_ms, now_ms - self._starts[node.node][1])
+        if node.life is Life.LIVE and node.node != self.here and silence_ms >= failure_ms:
+            return FailNode(node=node.node, changed=node.changed)
+        if node.life is Life.FAILED:
+            heard = self._heard.get(node.node)
+            beats = heard is not None and now_ms - heard.at_ms < failure_ms // 2
+            knows = heard is not None and heard.index >= node.changed
+            if node.node == self.here or (beats and knows):
+                return RecoverNode(node=node.node, changed=node.changed)
+        return None
+
+    def _note_starts(self, state: MetadataState, now_ms: int) -> None:
+        """When this leader saw each member's last start; what its first look finds is older than its term."""
+        assert self._since_ms is not None, "only a leader judges"
+        seen_ms = now_ms if self._starts else self._since_ms
+        known = self._starts
+        self._starts = {
+            number: known[number]
+            if number in known and known[number][0] == node.started
+            else (node.started, seen_ms)
+            for number, node in state.nodes.items()
+        }
+
+    def _is_due(self, node: NodeId, changed: Index, now_ms: int, failure_ms: int) -> bool:
+        """Not while the same decision may still be under way."""
+        known = self._decided.get(node)
+        if known is not None and known[0] == changed and now_ms - known[1] < failure_ms:
+            return False
+        self._decided[node] = (changed, now_ms)
+        return True
+
+    def _is_ring_due(self, version: int, now_ms: int, failure_ms: int) -> bool:
+        known = self._ring_decided
+        if known is not None and known[0] == version and now_ms - known[1] < failure_ms:
+            return False
+        self._ring_decided = (version, now_ms)
+        return True
+
+    def _fresh(self, now_ms: int, failure_ms: int) -> set[NodeId]:
+        """Nodes that this leader has heard itself, lately."""
+        heard = {node for node, heard in self._heard.items() if now_ms - heard.at_ms < failure_ms // 2}
+        return heard | {self.here}

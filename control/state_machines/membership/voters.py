@@ -1,0 +1,127 @@
+"""Who votes on the metadata log: 1, 3 or 5 nodes, chosen by the cluster; everybody else learns.
+
+A pure decision: what should change now, or nothing. Preferred are, in this order: nodes that an administrator
+wants (`Vote.ALWAYS`), live ones, ones not being drained, zones without a voter, present voters, the leader. A
+voter that failed is replaced by a live learner that has caught up; without one it stays a voter, for fewer
+voters would survive less. One step at a time: one swap, or two more, or two fewer, by joint consensus.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.model.nodes import Life, NodeRecord, Vote
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.config import limit
+
+STEP: Final = 2
+"""Voters added or removed at once: an odd number becomes the next odd one."""
+
+
+class ChangeVoters(NamedTuple):
+    """Voters to be; those who leave become learners, if they are still members."""
+
+    voters: frozenset[NodeId]
+
+
+class TransferLeadership(NamedTuple):
+    """The leader shall vote no more, or is being drained: another one leads, and takes it from there."""
+
+    to: NodeId
+
+
+def next_change(
+    state: MetadataState,
+    *,
+    voters: AbstractSet[NodeId],
+    caught_up: AbstractSet[NodeId],
+    leader: NodeId,
+) -> ChangeVoters | TransferLeadership | None:
+    """What the leader should do about the voters now; None when they are as they should be.
+
+    Args:
+        state: says who is a member, how it is, and what is wanted of it.
+        voters: the configuration in force. Call only when no change is under way.
+        caught_up: learners that have all but the newest entries.
+        leader: the node that asks.
+    """
+    chosen, spare = _ranked(state, voters, caught_up, leader)
+    wanted = set(chosen)
+    order = [*chosen, *spare]
+    after = _step(set(voters), wanted, order) if wanted and wanted != voters else set(voters)
+    if after == voters:
+        return _relieved(state, [node for node in order if node in voters], leader)
+    if leader in after:
+        return ChangeVoters(frozenset(after))
+    heirs = [node for node in order if node in after and node in voters and _is_live(state, node)]
+    return TransferLeadership(heirs[0]) if heirs else ChangeVoters(frozenset({*after, leader}))
+
+
+def _relieved(state: MetadataState, order: list[NodeId], leader: NodeId) -> TransferLeadership | None:
+    """Who was drained may have to vote still; it need not lead where another voter can.
+
+    Not in the middle of a run: the next leader would have to ask anew how far each move is.
+    """
+    known = state.nodes.get(leader)
+    if known is None or not known.draining or state.rebalance.is_active:
+        return None
+    heirs = [node for node in order if _is_live(state, node) and not state.nodes[node].draining]
+    return TransferLeadership(heirs[0]) if heirs else None
+
+
+def _ranked(
+    state: MetadataState, voters: AbstractSet[NodeId], caught_up: AbstractSet[NodeId], leader: NodeId
+) -> tuple[list[NodeId], list[NodeId]]:
+    """(who should vote, present voters who need not), the best choice first."""
+    able = {
+        number: node
+        for number, node in state.nodes.items()
+        if node.vote is not Vote.NEVER
+        and (number in voters or (number in caught_up and node.life is Life.LIVE))
+    }
+    zones: Counter[str] = Counter()
+    order: list[NodeId] = []
+
+    def key(number: NodeId) -> tuple[bool | int, ...]:
+        node: NodeRecord = able[number]
+        return (
+            node.vote is not Vote.ALWAYS,
+            node.life is not Life.LIVE,
+            node.draining,
+            zones[node.zone],
+            number not in voters,
+            number != leader,
+            number,
+        )
+
+    votes = _odd(min(len(able), limit(state, "voters_max")))
+    while len(order) < votes:
+        best = min(able, key=key)
+        # A dead node's label counts for nothing.
+        zones[able[best].zone] += able[best].life is Life.LIVE
+        order.append(best)
+        del able[best]
+    return order, sorted((number for number in able if number in voters), key=key)
+
+
+def _step(voters: set[NodeId], wanted: set[NodeId], order: list[NodeId]) -> set[NodeId]:
+    """The voters after one step towards `wanted`."""
+    joining = [node for node in order if node in wanted - voters]
+    place = {node: at for at, node in enumerate(order)}
+    leaving = sorted(voters - wanted, key=lambda node: (-place.get(node, len(order)), node))
+    if len(wanted) > len(voters):
+        return voters | set(joining[: STEP - (len(voters) + 1) % STEP])
+    if len(wanted) < len(voters):
+        return voters - set(leaving[: STEP - (len(voters) + 1) % STEP])
+    return (voters | set(joining[:1])) - set(leaving[:1])
+
+
+def _odd(count: int) -> int:
+    return count if count % 2 else max(count - 1, 0)
+
+
+def _is_live(state: MetadataState, node: NodeId) -> bool:
+    return state.nodes[node].life is Life.LIVE

@@ -1,0 +1,215 @@
+"""Commands about the cluster: its beginning, starts of nodes, sessions, limits."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ringfence.control.model.commands import (
+    ClusterCommand,
+    InitCluster,
+    OpenSession,
+    RaiseLevel,
+    RestartNode,
+    SetAddresses,
+    SetConfig,
+)
+from ringfence.control.model.ids import Epoch, Index, PartitionId, SessionId
+from ringfence.control.model.nodes import Life, NodeRecord, Ring
+from ringfence.control.model.results import Done, NodeRestarted, Refused, Result, SessionOpened
+from ringfence.control.model.state import MetadataState, Session
+from ringfence.control.model.topics import Assignment, Replica, Topic
+from ringfence.control.state_machines.metadata import node_checks
+from ringfence.control.state_machines.metadata.config import BEATS_MIN, LIMITS, SESSIONS_MAX, limit
+from ringfence.control.state_machines.metadata.reassignment_rules import overtaken, with_failovers
+from ringfence.control.state_machines.metadata.refusals import invalid, stale
+from ringfence.native.wire import Code
+
+
+def validate(state: MetadataState, command: ClusterCommand) -> Refused | None:
+    match command:
+        case InitCluster():
+            return check_init(state, command)
+        case RestartNode() | SetAddresses():
+            return check_node(state, command)
+        case OpenSession():
+            return None
+        case RaiseLevel():
+            return check_raise(state, command)
+        case SetConfig():
+            return check_config(state, command)
+
+
+def execute(state: MetadataState, command: ClusterCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case InitCluster():
+            return init(state, command, index)
+        case RestartNode():
+            return restart(state, command, index)
+        case SetAddresses():
+            return set_addresses(state, command)
+        case OpenSession():
+            return open_session(state, index)
+        case RaiseLevel():
+            return raised(state, command), Done()
+        case SetConfig():
+            return set_config(state, command)
+
+
+def check_init(state: MetadataState, command: InitCluster) -> Refused | None:
+    if state.cluster:
+        message = f"cluster {state.cluster.hex()} is initialized already; its history does not begin twice"
+        return Refused(code=Code.ALREADY_EXISTS, message=message)
+    for what, value in (("cluster", command.cluster), ("history", command.history), ("store", command.store)):
+        fault = node_checks.store_fault(value, what)
+        if fault is not None:
+            return fault
+    if command.node <= 0:
+        return invalid(f"node id {command.node}: ids begin at 1")
+    return check_config(state, SetConfig(values={"nodes_min": command.nodes_min}))
+
+
+def init(state: MetadataState, command: InitCluster, index: Index) -> tuple[MetadataState, Result]:
+    """A node that shall serve alone is the ring; else the ring waits for the others."""
+    node = NodeRecord(
+        node=command.node, store=command.store, addresses=(), program="", started=index, changed=index
+    )
+    alone = command.nodes_min == 1
+    begun = replace(
+        state,
+        cluster=command.cluster,
+        history=command.history,
+        nodes={command.node: node},
+        ring=Ring(version=1, members=(command.node,), changed=index) if alone else Ring(),
+        config={} if alone else {"nodes_min": command.nodes_min},
+        level=command.level,
+    )
+    return open_session(begun, index)
+
+
+def check_node(state: MetadataState, command: RestartNode | SetAddresses) -> Refused | None:
+    fault = node_checks.member_fault(state, command.node)
+    if fault is not None:
+        return fault
+    node = state.nodes[command.node]
+    if isinstance(command, RestartNode):
+        if command.store != node.store:
+            return invalid(
+                f"node {command.node} is known with store {node.store.hex()}, it came with "
+                f"{command.store.hex()}; a node with another data directory is another node"
+            )
+        if command.after not in (None, node.started):
+            return stale(
+                f"node {command.node} was started by entry {node.started}, this start knew of "
+                f"{command.after}: a late one ends no process that runs"
+            )
+        fault = node_checks.level_fault(state, command.level)
+        fault = fault or node_checks.settings_fault(zone=command.zone, labels=command.labels)
+        if command.witness is not None:
+            fault = fault or node_checks.witness_fault(state, command.witness)
+    return fault or node_checks.addresses_fault(command.addresses, command.control, command.http)
+
+
+def restart(state: MetadataState, command: RestartNode, index: Index) -> tuple[MetadataState, Result]:
+    """One entry for all partitions of the store: a start costs one write, with one topic or ten thousand.
+
+    What has other replicas fails over at this index: this store may have lost its tail. A single replica
+    opens under it at once; a change that it was the source of goes back, for its HOLD may have fenced it.
+    """
+    place = Replica(node=command.node, store=command.store)
+    for partition, change in state.changes.items():
+        topic = state.topics[change.topic]
+        if topic.replication == 1 and topic.assignments[partition].owner == place and change.may_abort:
+            state = overtaken(state, partition, index)
+    state = with_failovers(state, place, index)
+    topics = {number: _with_epoch(topic, place, Epoch(index)) for number, topic in state.topics.items()}
+    known = state.nodes[command.node]
+    node = replace(
+        known,
+        addresses=command.addresses,
+        program=command.program,
+        started=index,
+        control=known.control if command.control is None else command.control,
+        http=known.http if command.http is None else command.http,
+        zone=known.zone if command.zone is None else command.zone,
+        labels=known.labels if command.labels is None else dict(command.labels),
+        life=Life.LIVE,
+        changed=index,
+    )
+    restarted = replace(state, topics=topics, nodes={**state.nodes, command.node: node})
+    if command.witness is not None:
+        restarted = replace(restarted, witnesses={**restarted.witnesses, command.node: command.witness})
+    opened, _ = open_session(restarted, index)
+    partitions = sum(
+        assignment.owner == place for topic in topics.values() for assignment in topic.assignments.values()
+    )
+    result = NodeRestarted(session=SessionId(index), epoch=Epoch(index), partitions=partitions)
+    return opened, result
+
+
+def set_addresses(state: MetadataState, command: SetAddresses) -> tuple[MetadataState, Result]:
+    known = state.nodes[command.node]
+    node = replace(
+        known,
+        addresses=command.addresses,
+        control=known.control if command.control is None else command.control,
+        http=known.http if command.http is None else command.http,
+    )
+    return replace(state, nodes={**state.nodes, command.node: node}), Done()
+
+
+def open_session(state: MetadataState, index: Index) -> tuple[MetadataState, Result]:
+    session = SessionId(index)
+    sessions = {**state.sessions, session: Session(last=0, used=index, results={})}
+    while len(sessions) > SESSIONS_MAX:
+        del sessions[min(sessions, key=lambda known: (sessions[known].used, known))]
+    return replace(state, sessions=sessions), SessionOpened(session=session)
+
+
+def check_raise(state: MetadataState, command: RaiseLevel) -> Refused | None:
+    if command.level <= state.level or set(command.nodes) == set(state.nodes):
+        return None
+    asked, members = ", ".join(map(str, sorted(command.nodes))), ", ".join(map(str, sorted(state.nodes)))
+    return stale(
+        f"level {command.level} was agreed on by nodes {asked}, the members are {members}: ask once more"
+    )
+
+
+def raised(state: MetadataState, command: RaiseLevel) -> MetadataState:
+    """A level never goes back; one that is reached already changes nothing."""
+    return replace(state, level=command.level) if command.level > state.level else state
+
+
+def check_config(state: MetadataState, command: SetConfig) -> Refused | None:
+    for name, value in sorted(command.values.items()):
+        known = LIMITS.get(name)
+        if known is None:
+            return invalid(f"no limit is named {name[:80]!r}; there are {', '.join(sorted(LIMITS))}")
+        if not known.low <= value <= known.high:
+            return invalid(f"{name}={value}: {known.low} to {known.high} ({known.reason})")
+    if command.values.get("voters_max", 1) % 2 == 0:
+        return invalid(
+            f"voters_max={command.values['voters_max']}: 1, 3 or 5; an even number survives no more"
+        )
+    after = {name: command.values.get(name, limit(state, name)) for name in ("heartbeat_ms", "failure_ms")}
+    if after["failure_ms"] < BEATS_MIN * after["heartbeat_ms"]:
+        return invalid(
+            f"failure_ms={after['failure_ms']} is below {BEATS_MIN} times "
+            f"heartbeat_ms={after['heartbeat_ms']}; one lost beat must not fail a node"
+        )
+    return None
+
+
+def set_config(state: MetadataState, command: SetConfig) -> tuple[MetadataState, Result]:
+    return replace(state, config={**state.config, **command.values}), Done()
+
+
+def _with_epoch(topic: Topic, place: Replica, epoch: Epoch) -> Topic:
+    if topic.replication > 1 or not any(
+        assignment.owner == place for assignment in topic.assignments.values()
+    ):
+        return topic
+    assignments: dict[PartitionId, Assignment] = {
+        partition: replace(assignment, epoch=epoch) if assignment.owner == place else assignment
+        for partition, assignment in topic.assignments.items()
+    }
+    return replace(topic, assignments=assignments, changed=Index(epoch))

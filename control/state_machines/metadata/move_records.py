@@ -1,0 +1,113 @@
+"""The record of a run's move, as its changes go: kept in the entry that the change's step is in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from ringfence.control.model.ids import NodeId, PartitionId
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignment_commands import PrepareChange
+from ringfence.control.model.reassignments import Change
+from ringfence.control.model.rebalances import MOVE_TRIES, MoveRecord, MoveState, PlannedMove, RunState
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Topic
+from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
+
+ERROR_MAX = 300
+"""Characters of a reason that a record keeps: thousands of records are one state."""
+
+
+def try_fault(state: MetadataState, command: PrepareChange) -> Refused | None:
+    """Why this is not the next try of a move of the run."""
+    if command.run == 0:
+        return None
+    run = state.rebalance
+    if run.run != command.run:
+        return stale(f"rebalance {command.run} is over, {run.run} is the last one")
+    if run.state is not RunState.RUNNING:
+        return conflict(f"rebalance {run.run} is {run.state}; no move begins")
+    move = state.moves.get(command.partition)
+    if move is None:
+        return invalid(f"partition {command.partition} is in no move of rebalance {run.run}")
+    if not move.may_start:
+        return conflict(
+            f"the move of partition {command.partition} is {move.state} after {move.attempts} of "
+            f"{MOVE_TRIES} tries; start another rebalance"
+        )
+    if command.replicas != move.after:
+        return invalid(
+            f"the move of partition {command.partition} goes to {list(move.after)}, "
+            f"not to {list(command.replicas)}"
+        )
+    return None
+
+
+def down(state: MetadataState, move: MoveRecord) -> tuple[NodeId, ...]:
+    """Nodes without which the move cannot begin, and that may come back: its owner, and where it goes.
+
+    An owner is waited for also where it is drained: it has what shall move.
+    """
+    owner = state.topics[move.topic].assignments[move.partition].owner.node
+    needed = {owner, *_new_places(state, move)}
+    return tuple(
+        node
+        for node in sorted(needed)
+        if node in state.nodes
+        and state.nodes[node].life is not Life.LIVE
+        and (node == owner or not state.nodes[node].draining)
+    )
+
+
+def has_nowhere_to_go(state: MetadataState, move: MoveRecord) -> bool:
+    """Whether a node that the move goes to takes nothing, for now or for good."""
+    places = _new_places(state, move)
+    return any(node not in state.nodes or not state.nodes[node].takes_partitions for node in places)
+
+
+def _new_places(state: MetadataState, move: MoveRecord) -> set[NodeId]:
+    """The owner that it chooses, and who has no replica yet."""
+    assignment = state.topics[move.topic].assignments[move.partition]
+    return {move.after[0], *({*move.after} - {place.node for place in assignment.replicas})}
+
+
+def renewed(state: MetadataState, planned: PlannedMove) -> MoveRecord:
+    """The record of a move that the plan takes up, or plans anew: its tries count on."""
+    fresh = MoveRecord(
+        topic=planned.topic, partition=planned.partition, before=planned.before, after=planned.after
+    )
+    known = state.moves.get(planned.partition)
+    if known is None or known.state is MoveState.COMMITTED:
+        return fresh
+    return replace(fresh, state=known.state, attempts=known.attempts, error=known.error)
+
+
+def tried(state: MetadataState, partition: PartitionId) -> tuple[MetadataState, int]:
+    """Another try begins; the state, and which one it is."""
+    attempts = state.moves[partition].attempts + 1
+    return with_move(state, partition, MoveState.DUAL_WRITE, attempts=attempts), attempts
+
+
+def followed(state: MetadataState, change: Change, to: MoveState, **values: Any) -> MetadataState:
+    """The move that a change belongs to is `to` now; of an older run nothing is kept."""
+    if change.run == 0 or change.run != state.rebalance.run or change.partition not in state.moves:
+        return state
+    return with_move(state, change.partition, to, **values)
+
+
+def without_topic(state: MetadataState, topic: Topic) -> MetadataState:
+    """Moves of a deleted topic have nothing to do any more."""
+    for partition in topic.assignments:
+        move = state.moves.get(partition)
+        if move is not None and move.state is not MoveState.COMMITTED:
+            state = with_move(state, partition, MoveState.COMMITTED, error="the topic was deleted")
+    return state
+
+
+def with_move(state: MetadataState, partition: PartitionId, to: MoveState, **values: Any) -> MetadataState:
+    if "error" in values:
+        values["error"] = values["error"][:ERROR_MAX]
+    move = replace(state.moves[partition], state=to, **values)
+    return replace(state, moves={**state.moves, partition: move})

@@ -1,0 +1,262 @@
+"""What an entry does to the changes of a partition: shared by commands of changes, restarts and deletions.
+
+Laws: a partition has one change at most. Every COMMIT, and every ABORT after a HOLD, draws a new owner
+epoch, so that the fence at the change's number ends by an OPEN above it and by nothing else. What a change
+leaves for a store to do stands in `leftovers` until the store says that it is done: no store deletes for lack
+of metadata, and none forgets to adopt what counted for the majority of a COMMIT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from msgspec.structs import replace
+
+from ringfence.control.model.ids import Epoch, Index, PartitionId
+from ringfence.control.model.reassignments import (
+    Change,
+    ChangeId,
+    ChangeKind,
+    ChangePhase,
+    Kept,
+    Leftover,
+    LeftoverKind,
+)
+from ringfence.control.model.rebalances import MoveState
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Replica, Topic
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.move_records import followed, without_topic
+
+OVERTAKEN = "the owner failed or was started anew"
+
+
+def quorum(replication: int) -> int:
+    """A majority of a topic's replicas: a fixed number, whoever is there."""
+    return replication // 2 + 1
+
+
+def assignment_of(state: MetadataState, change: Change) -> Assignment:
+    return state.topics[change.topic].assignments[change.partition]
+
+
+def forced_epoch(state: MetadataState, change: Change) -> Epoch:
+    """The newest epoch of the change's partition that was a choice without a majority; 0: none is known."""
+    return state.topics[change.topic].forced_epoch(change.partition)
+
+
+def with_change(state: MetadataState, change: Change) -> MetadataState:
+    return replace(state, changes={**state.changes, change.partition: change})
+
+
+def without_change(state: MetadataState, partition: PartitionId) -> MetadataState:
+    left = dict(state.changes)  # copied as a whole, and not walked: one entry may end hundreds
+    del left[partition]
+    return replace(state, changes=left)
+
+
+def with_assignment(
+    state: MetadataState, topic: Topic, partition: PartitionId, assignment: Assignment, index: Index
+) -> MetadataState:
+    """A node that reads the topic finds the orders of entry `index` carried out, as after a restart."""
+    changed = replace(topic, assignments={**topic.assignments, partition: assignment}, changed=index)
+    return replace(state, topics={**state.topics, topic.topic: changed})
+
+
+def with_leftovers(
+    state: MetadataState, change: Change, places: Iterable[Replica], kind: LeftoverKind
+) -> MetadataState:
+    more = tuple(
+        Leftover(topic=change.topic, change=change.change, attempt=change.attempt, place=place, kind=kind)
+        for place in places
+        if place.node in state.nodes
+    )
+    if not more:
+        return state
+    gone = {left.place for left in more}
+    # Who gives its replica back need not adopt any more what became part of it.
+    known = tuple(
+        left
+        for left in state.leftovers.get(change.partition, ())
+        if left.kind is not LeftoverKind.ADOPT or left.place not in gone
+    )
+    return replace(state, leftovers={**state.leftovers, change.partition: (*known, *more)})
+
+
+def aborted(state: MetadataState, change: Change, index: Index | None, why: str) -> MetadataState:
+    """As before the change. The owner was perhaps fenced: then it opens anew, under `index`.
+
+    None where it shall not: a failover of the partition begins by the same entry.
+    """
+    assert change.may_abort, f"I13: change {change.change} is {change.kind} {change.phase}, it only goes on"
+    ended = with_leftovers(without_change(state, change.partition), change, change.adds, LeftoverKind.DISCARD)
+    ended = followed(ended, change, MoveState.FAILED, error=why)
+    if change.phase is not ChangePhase.HELD or index is None:
+        return ended
+    topic = state.topics[change.topic]
+    assignment = replace(topic.assignments[change.partition], epoch=Epoch(index))
+    return with_assignment(ended, topic, change.partition, assignment, index)
+
+
+def cleaned(state: MetadataState, change: Change, gap_us: int | None = None) -> MetadataState:
+    """A committed change is over. Who left holds nothing that a majority of the replicas does not."""
+    assert change.is_committed, f"I16: change {change.change} is {change.phase}, the old replicas count"
+    state = without_change(state, change.partition)
+    if gap_us is not None:
+        state = followed(state, change, MoveState.COMMITTED, gap_us=gap_us)
+    if change.kind is ChangeKind.FAILOVER:
+        return state
+    if not change.before or limit(state, "reverse_hold_s") == 0:
+        state = released(state, change.partition)
+        return with_leftovers(state, change, change.leaves, LeftoverKind.RELEASE)
+    return kept_for_reversal(state, change)
+
+
+def not_adopting(state: MetadataState, change: Change) -> MetadataState:
+    """Who leaves by a COMMIT need not adopt any more what it became a replica by, if it has not yet."""
+    known = state.leftovers.get(change.partition, ())
+    rest = tuple(one for one in known if one.kind is not LeftoverKind.ADOPT or one.place not in change.leaves)
+    return state if rest == known else _with_known(state, change.partition, rest)
+
+
+def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
+    """Who left keeps its rows for a while; only the last change of a partition can be reversed."""
+    left = tuple(place for place in change.leaves if place.node in state.nodes)
+    state = released(state, change.partition, but={*left, *change.replicas})
+    kept = Kept(
+        topic=change.topic, partition=change.partition, change=change.change, attempt=change.attempt,
+        run=change.run, before=change.before, stores=left, since_ms=state.time_ms,
+    )  # fmt: skip
+    return replace(state, kept={**state.kept, change.partition: kept})
+
+
+def released(
+    state: MetadataState, partition: PartitionId, but: AbstractSet[Replica] = frozenset()
+) -> MetadataState:
+    """Nothing of the partition is kept any more; the stores, but for these, give their rows back."""
+    kept = state.kept.get(partition)
+    if kept is None:
+        return state
+    state = _with_kept(state, partition, None)
+    more = tuple(
+        Leftover(
+            topic=kept.topic, change=kept.change, attempt=kept.attempt, place=place,
+            kind=LeftoverKind.RELEASE,
+        )
+        for place in kept.stores
+        if place not in but and place.node in state.nodes
+    )  # fmt: skip
+    known = state.leftovers.get(partition, ())
+    return _with_known(state, partition, (*known, *more)) if more else state
+
+
+def taken_up(state: MetadataState, partition: PartitionId, places: Iterable[Replica]) -> MetadataState:
+    """A change copies to stores that keep an old copy: from now on that is the change's, as all it copies."""
+    kept, gone = state.kept.get(partition), {*places}
+    if kept is None or gone.isdisjoint(kept.stores):
+        return state
+    left = tuple(place for place in kept.stores if place not in gone)
+    return _with_kept(state, partition, replace(kept, stores=left))
+
+
+def _with_kept(state: MetadataState, partition: PartitionId, kept: Kept | None) -> MetadataState:
+    others = {number: old for number, old in state.kept.items() if number != partition}
+    return replace(state, kept=others if kept is None else {**others, partition: kept})
+
+
+def overtaken(state: MetadataState, partition: PartitionId, index: Index | None) -> MetadataState:
+    """The owner is gone, or another life of it is here: what was under way goes back, or counts as done."""
+    change = state.changes.get(partition)
+    if change is None or (change.kind is ChangeKind.FAILOVER and not change.is_committed):
+        return state
+    return cleaned(state, change) if change.is_committed else aborted(state, change, index, OVERTAKEN)
+
+
+def with_failovers(state: MetadataState, place: Replica, index: Index) -> MetadataState:
+    """A failover of each replicated partition that a store owns; those under way go on instead.
+
+    One new map for all of them: a store may own tens of thousands.
+    """
+    owned = [
+        (topic.topic, partition)
+        for topic in state.topics.values()
+        if topic.replication > 1
+        for partition, assignment in topic.assignments.items()
+        if assignment.owner == place
+    ]
+    for _, partition in owned:
+        state = overtaken(state, partition, None)
+    begun = {
+        partition: _failover(state.topics[topic], partition, index)
+        for topic, partition in owned
+        if partition not in state.changes
+    }
+    return replace(state, changes={**state.changes, **begun}) if begun else state
+
+
+def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
+    assignment = topic.assignments[partition]
+    return Change(
+        change=ChangeId(index), kind=ChangeKind.FAILOVER, topic=topic.topic, partition=partition,
+        epoch=assignment.epoch, owner=assignment.owner, replicas=assignment.replicas,
+    )  # fmt: skip
+
+
+def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:
+    """The state without the changes of a topic that is deleted, and the stores that may hold rows of it.
+
+    What was received and not adopted stays listed until it is given back.
+    """
+    stores = {place.store for assignment in topic.assignments.values() for place in assignment.replicas}
+    state = without_topic(state, topic)
+    for partition in topic.assignments:
+        change = state.changes.get(partition)
+        if change is not None:
+            stores |= {place.store for place in (*change.leaves, *change.adds)}
+            state = without_change(state, partition)
+            if not change.is_committed:
+                state = with_leftovers(state, change, change.adds, LeftoverKind.DISCARD)
+        old = state.kept.get(partition)
+        if old is not None:
+            stores |= {place.store for place in old.stores}
+            state = _with_kept(state, partition, None)
+        known = state.leftovers.get(partition, ())
+        kept = tuple(left for left in known if left.kind is LeftoverKind.DISCARD)
+        if kept != known:
+            stores |= {left.place.store for left in known if left not in kept}
+            state = _with_known(state, partition, kept)
+    return state, frozenset(stores)
+
+
+def without_leftover(
+    state: MetadataState, partition: PartitionId, change: ChangeId, store: bytes
+) -> MetadataState:
+    kept = tuple(
+        left for left in state.leftovers[partition] if (left.change, left.place.store) != (change, store)
+    )
+    return _with_known(state, partition, kept)
+
+
+def without_store(state: MetadataState, store: bytes) -> MetadataState:
+    """Nobody waits for a store that was removed."""
+    for partition, known in state.leftovers.items():
+        kept = tuple(left for left in known if left.place.store != store)
+        if kept != known:
+            state = _with_known(state, partition, kept)
+    for partition, old in state.kept.items():
+        if any(place.store == store for place in old.before):
+            # The way back leads over it, so there is none any more; and nobody waits for it.
+            state = released(state, partition, but={place for place in old.before if place.store == store})
+    return state
+
+
+def _with_known(state: MetadataState, partition: PartitionId, known: tuple[Leftover, ...]) -> MetadataState:
+    leftovers = {number: old for number, old in state.leftovers.items() if number != partition}
+    return replace(state, leftovers={**leftovers, partition: known} if known else leftovers)
+
+
+def awaits_owner(state: MetadataState, partition: PartitionId) -> bool:
+    """Whether nobody may open the partition now: its owner is being chosen."""
+    change = state.changes.get(partition)
+    return change is not None and change.kind is ChangeKind.FAILOVER and not change.is_committed

@@ -1,0 +1,342 @@
+"""Commands of changes: PREPARE, HOLD, COMMIT, OPEN, CLEAN, ABORT, each by compare-and-set.
+
+Who decides them is `machines.changes`; what holds, whoever decides, is here and in `change_checks`. A step
+that comes twice finds the change in another phase, or gone, and is refused: who asked looks again.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId, TopicId
+from ringfence.control.model.reassignment_commands import (
+    AbortChange,
+    ChangeCommand,
+    ChangeSteps,
+    CleanChange,
+    CommitChange,
+    ConfirmLeft,
+    ConfirmOpened,
+    FailOver,
+    ForceOwner,
+    HoldChange,
+    PrepareChange,
+    ReleaseKept,
+)
+from ringfence.control.model.reassignments import (
+    Change,
+    ChangeId,
+    ChangeKind,
+    ChangePhase,
+    LeftoverKind,
+    LogEnd,
+)
+from ringfence.control.model.rebalances import MoveState
+from ringfence.control.model.results import ChangesPrepared, Done, Refused, Result
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Replica, Topic
+from ringfence.control.state_machines.metadata import reassignment_checks
+from ringfence.control.state_machines.metadata.move_records import followed, tried, try_fault
+from ringfence.control.state_machines.metadata.reassignment_rules import (
+    aborted,
+    assignment_of,
+    cleaned,
+    not_adopting,
+    released,
+    taken_up,
+    with_assignment,
+    with_change,
+    with_failovers,
+    with_leftovers,
+    without_leftover,
+)
+from ringfence.control.state_machines.metadata.refusals import conflict, invalid, stale
+from ringfence.control.state_machines.metadata.topics import with_start_epochs
+
+RELEASES_MAX = 1_024
+"""Partitions of one ReleaseKept: an entry of 20 KB."""
+STEPS_MAX = 256
+"""Steps of one ChangeSteps: COMMITs with three proofs each make an entry of 100 KB."""
+STEPS_LEVEL = 1
+"""The cluster's level from which on its nodes know ChangeSteps."""
+ChangeStep = CommitChange | ConfirmOpened | CleanChange
+
+
+def validate(state: MetadataState, command: ChangeCommand) -> Refused | None:
+    match command:
+        case PrepareChange():
+            return reassignment_checks.prepare_fault(state, command) or try_fault(state, command)
+        case FailOver():
+            return reassignment_checks.fail_over_fault(state, command)
+        case HoldChange(partition=partition, change=change):
+            return reassignment_checks.open_fault(
+                state, partition, change, (ChangePhase.PREPARED,), "HOLD"
+            ) or _planned(state, command)
+        case CommitChange():
+            return reassignment_checks.commit_fault(state, command)
+        case ForceOwner():
+            return reassignment_checks.force_fault(state, command)
+        case ConfirmOpened():
+            return check_opened(state, command)
+        case CleanChange(partition=partition, change=change):
+            return reassignment_checks.open_fault(state, partition, change, (ChangePhase.OPENED,), "CLEAN")
+        case ReleaseKept():
+            return check_release(state, command)
+        case AbortChange(partition=partition, change=change):
+            phases = (ChangePhase.PREPARED, ChangePhase.HELD)
+            return reassignment_checks.open_fault(state, partition, change, phases, "ABORT") or _planned(
+                state, command
+            )
+        case _:
+            return check_several(state, command)
+
+
+def check_several(state: MetadataState, command: ChangeSteps | ConfirmLeft) -> Refused | None:
+    return check_steps(state, command) if isinstance(command, ChangeSteps) else check_left(state, command)
+
+
+def execute(state: MetadataState, command: ChangeCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case PrepareChange():
+            return prepare(state, command, index)
+        case FailOver():
+            return fail_over(state, command, index)
+        case HoldChange(partition=partition):
+            held = replace(state.changes[partition], phase=ChangePhase.HELD)
+            return followed(with_change(state, held), held, MoveState.VERIFYING), Done()
+        case CommitChange(partition=partition):
+            change = state.changes[partition]
+            change = replace(change, stopped_us=command.stopped_us)
+            done = commit(state, change, command.owner, command.end, index)
+            copied = {"rows": command.rows, "bytes": command.bytes}
+            return followed(done, change, MoveState.COMMITTED, error="", **copied), Done()
+        case ForceOwner():
+            return force(state, command, index), Done()
+        case ConfirmOpened(partition=partition):
+            return with_change(state, replace(state.changes[partition], phase=ChangePhase.OPENED)), Done()
+        case CleanChange(partition=partition, gap_us=gap_us):
+            return cleaned(state, state.changes[partition], gap_us), Done()
+        case ReleaseKept(kept=kept):
+            return release(state, kept), Done()
+        case AbortChange(partition=partition, why=why):
+            return aborted(state, state.changes[partition], index, why), Done()
+        case ChangeSteps(steps=steps):
+            return take_steps(state, steps, index), Done()
+        case ConfirmLeft(partition=partition, change=change, store=store):
+            return without_leftover(state, partition, change, store), Done()
+
+
+def prepare(state: MetadataState, command: PrepareChange, index: Index) -> tuple[MetadataState, Result]:
+    now = state.topics[command.topic].assignments[command.partition]
+    held = {place.node: place for place in now.replicas}
+    replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
+    owner = next(place for place in replicas if place.node == command.owner)
+    attempt = 1
+    if command.run:
+        state, attempt = tried(state, command.partition)
+    change = Change(
+        change=ChangeId(index),
+        kind=_kind(now, owner, replicas),
+        topic=command.topic,
+        partition=command.partition,
+        epoch=now.epoch,
+        owner=owner,
+        replicas=replicas,
+        adds=tuple(place for place in replicas if place not in now.replicas),
+        leaves=tuple(place for place in now.replicas if place not in replicas),
+        run=command.run,
+        attempt=attempt,
+        before=(now.owner, *(place for place in now.replicas if place != now.owner)),
+    )
+    state = taken_up(state, change.partition, change.adds)
+    return with_change(state, change), ChangesPrepared(change=index, partitions=1)
+
+
+def fail_over(state: MetadataState, command: FailOver, index: Index) -> tuple[MetadataState, Result]:
+    place = Replica(node=command.node, store=state.nodes[command.node].store)
+    after = with_failovers(state, place, index)
+    number = ChangeId(index)
+    begun = sum(
+        change.change == number and change.kind is ChangeKind.FAILOVER for change in after.changes.values()
+    )
+    return after, ChangesPrepared(change=index, partitions=begun)
+
+
+def commit(
+    state: MetadataState, change: Change, owner: NodeId, end: LogEnd | None, index: Index
+) -> MetadataState:
+    committed, assignment = decided(change, owner, end, index)
+    topic: Topic = state.topics[change.topic]
+    assigned = with_assignment(state, topic, change.partition, assignment, index)
+    state = not_adopting(with_change(assigned, committed), change)
+    return with_leftovers(state, change, change.adds, LeftoverKind.ADOPT)
+
+
+def decided(change: Change, owner: NodeId, end: LogEnd | None, index: Index) -> tuple[Change, Assignment]:
+    """The change and the partition's assignment once `owner` is committed by entry `index`."""
+    place = next(replica for replica in change.replicas if replica.node == owner)
+    others = tuple(replica for replica in change.replicas if replica != place)
+    assignment = Assignment(owner=place, epoch=Epoch(index), replicas=(place, *others))
+    return replace(change, phase=ChangePhase.COMMITTED, owner=place, end=end), assignment
+
+
+def force(state: MetadataState, command: ForceOwner, index: Index) -> MetadataState:
+    """Nodes that are new among the replicas follow the owner; they have nothing to adopt.
+
+    A log start of the history that ends here is not about the rows that will have its offsets. Replicas that
+    have more of that history give it up: the epoch tells them that they may.
+    """
+    change = state.changes[command.partition]
+    state = _with_forced(_with_start_of_past(state, change), change, index)
+    if command.replicas:
+        held = {place.node: place for place in change.replicas}
+        replicas = tuple(held.get(node) or _place(state, node) for node in command.replicas)
+        state = taken_up(state, change.partition, replicas)
+        change = replace(change, replicas=replicas)
+    return commit(state, change, command.owner, None, index)
+
+
+def _with_start_of_past(state: MetadataState, change: Change) -> MetadataState:
+    """One that was ordered by a program of level 0 gets the epoch of the owner that is given up."""
+    topic, partition = state.topics[change.topic], change.partition
+    if not state.level or partition not in topic.starts or topic.start_epoch(partition):
+        return state
+    topic = with_start_epochs(topic, {partition: topic.assignments[partition].epoch})
+    return replace(state, topics={**state.topics, topic.topic: topic})
+
+
+def _with_forced(state: MetadataState, change: Change, index: Index) -> MetadataState:
+    """From level 1 on: older programs do not know the field."""
+    if not state.level:
+        return state
+    topic = state.topics[change.topic]
+    known = {} if topic.forced is UNSET else topic.forced
+    topic = replace(topic, forced={**known, change.partition: Epoch(index)})
+    return replace(state, topics={**state.topics, topic.topic: topic})
+
+
+def check_opened(state: MetadataState, command: ConfirmOpened) -> Refused | None:
+    fault = reassignment_checks.open_fault(
+        state, command.partition, command.change, (ChangePhase.COMMITTED,), "OPEN"
+    )
+    if fault is not None:
+        return fault
+    epoch = assignment_of(state, state.changes[command.partition]).epoch
+    if command.epoch == epoch:
+        return None
+    return stale(
+        f"partition {command.partition} has owner epoch {epoch}, it was opened under {command.epoch}"
+    )
+
+
+def check_steps(state: MetadataState, command: ChangeSteps) -> Refused | None:
+    """Refused when no step would do anything: the reason of the first."""
+    if state.level < STEPS_LEVEL:
+        return conflict(
+            f"the cluster has level {state.level}, entries with several steps are of level {STEPS_LEVEL}; "
+            "send each step alone, or finalize the upgrade"
+        )
+    partitions = {step.partition for step in command.steps}
+    if not 0 < len(command.steps) <= STEPS_MAX or len(partitions) != len(command.steps):
+        return invalid(
+            f"{len(command.steps)} steps of {len(partitions)} partitions: 1 to {STEPS_MAX} of one entry, "
+            "each of another partition"
+        )
+    first: Refused | None = None
+    for step in command.steps:
+        fault = validate(state, step)
+        if fault is None:
+            return None
+        first = first or fault
+    return first
+
+
+def take_steps(state: MetadataState, steps: tuple[ChangeStep, ...], index: Index) -> MetadataState:
+    """Those that hold: another entry may have come between for the others.
+
+    Each is about another partition, so what it is judged by is not changed by those before it.
+    """
+    failovers: list[ChangeStep] = []
+    before = state
+    for step in steps:
+        if validate(before, step) is not None:
+            continue
+        if before.changes[step.partition].kind is ChangeKind.FAILOVER:
+            failovers.append(step)
+        else:
+            state, _ = execute(state, step, index)
+    return take_failover_steps(state, failovers, index) if failovers else state
+
+
+def take_failover_steps(state: MetadataState, steps: list[ChangeStep], index: Index) -> MetadataState:
+    """As `execute`, step by step, with one copy of each map: an entry may end hundreds of failovers.
+
+    A failover adds no replica and takes none away, and belongs to no run.
+    """
+    changes, assigned = dict(state.changes), dict[TopicId, dict[PartitionId, Assignment]]()
+    for step in steps:
+        partition = step.partition
+        change = changes[partition]
+        match step:
+            case CommitChange():
+                change = replace(change, stopped_us=step.stopped_us)
+                changes[partition], assignment = decided(change, step.owner, step.end, index)
+                assigned.setdefault(change.topic, {})[partition] = assignment
+            case ConfirmOpened():
+                changes[partition] = replace(change, phase=ChangePhase.OPENED)
+            case CleanChange():
+                del changes[partition]
+    topics = dict(state.topics) if assigned else state.topics
+    for number, anew in assigned.items():
+        topic = topics[number]
+        topics[number] = replace(topic, assignments={**topic.assignments, **anew}, changed=index)
+    return replace(state, changes=changes, topics=topics)
+
+
+def check_release(state: MetadataState, command: ReleaseKept) -> Refused | None:
+    if len(command.kept) > RELEASES_MAX:
+        return invalid(f"{len(command.kept)} releases, {RELEASES_MAX} at most in one entry")
+    if any(_is_kept(state, *one) for one in command.kept):
+        return None
+    return stale(f"nothing of {len(command.kept)} changes is kept any more")
+
+
+def release(state: MetadataState, kept: tuple[tuple[PartitionId, ChangeId], ...]) -> MetadataState:
+    """Of what is kept still: another change of a partition may have come between."""
+    for partition, change in kept:
+        if _is_kept(state, partition, change):
+            state = released(state, partition)
+    return state
+
+
+def _is_kept(state: MetadataState, partition: PartitionId, change: ChangeId) -> bool:
+    known = state.kept.get(partition)
+    return known is not None and known.change == change
+
+
+def check_left(state: MetadataState, command: ConfirmLeft) -> Refused | None:
+    known = state.leftovers.get(command.partition, ())
+    if any(left.change == command.change and left.place.store == command.store for left in known):
+        return None
+    return invalid(
+        f"change {command.change} of partition {command.partition} left nothing on store "
+        f"{command.store.hex()}, or it is done already"
+    )
+
+
+def _planned(state: MetadataState, command: HoldChange | AbortChange) -> Refused | None:
+    change = state.changes[command.partition]
+    if change.kind is not ChangeKind.FAILOVER:
+        return None
+    return conflict(f"change {change.change} is a FAILOVER; it is neither held nor aborted, it only goes on")
+
+
+def _place(state: MetadataState, node: NodeId) -> Replica:
+    return Replica(node=node, store=state.nodes[node].store)
+
+
+def _kind(now: Assignment, owner: Replica, replicas: tuple[Replica, ...]) -> ChangeKind:
+    if set(replicas) == set(now.replicas):
+        return ChangeKind.HAND_OVER
+    return ChangeKind.REPLICAS if owner == now.owner else ChangeKind.MOVE

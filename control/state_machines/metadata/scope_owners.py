@@ -1,0 +1,91 @@
+"""Owners of scopes: which tokens may use one, and which scopes make room for a new one. Pure.
+
+The owner of a scope is the prefix of the token that began it. "" is an owner, too: tokens without a prefix,
+no tokens at all, and scopes from before level 1. A name that ends with `@` and a number is that of a topic's
+scope.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET
+
+from ringfence.control.model.ids import ScopeId, TopicId
+from ringfence.control.model.scopes import Scope
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.config import limit
+
+LEVEL_OF_OWNERS: Final = 1
+"""From this level on the metadata knows whose a scope is."""
+DIGITS_MAX: Final = 19
+"""Of a topic's id, which is below 2^63."""
+SHARE: Final = 8
+"""One of so many scopes is forgotten at a time: each copies the maps."""
+
+
+def owner_of(scope: Scope) -> str:
+    return "" if scope.prefix is UNSET else scope.prefix
+
+
+def fault(state: MetadataState, name: str, prefix: str) -> str | None:
+    """Why a token with this prefix may not use the scope of this name; None if it may."""
+    if not prefix:
+        return None
+    topic = topic_of(name)
+    if topic is not None:
+        known = state.topics.get(topic)
+        if known is not None and known.name.startswith(prefix):
+            return None
+        return (
+            f"scope {name[:300]!r} is one of topic {topic}, which is not under the token's prefix {prefix!r}"
+        )
+    number = state.scope_names.get(name)
+    if number is None or state.level < LEVEL_OF_OWNERS or owner_of(state.scopes[number]).startswith(prefix):
+        return None
+    return (
+        f"scope {name[:300]!r} was begun by a token that is not for topics under {prefix!r} only; use "
+        "another name, or a scope of a topic"
+    )
+
+
+def topic_of(name: str) -> TopicId | None:
+    """The topic whose scope has this name; None for a scope of the cluster."""
+    label, _, number = name.rpartition("@")
+    is_number = number.isascii() and number.isdigit() and (number == "0" or number[0] != "0")
+    return TopicId(int(number)) if label and is_number and len(number) <= DIGITS_MAX else None
+
+
+def is_temporary(state: MetadataState, scope: Scope) -> bool:
+    """Whether no run asks for its epochs again: its writer said so, by itself or by a time that is over.
+
+    The name of a topic's scope is not begun again once the topic is deleted: it has the topic's id.
+    """
+    if scope.one_off:
+        return True
+    if scope.idle_s is not UNSET and scope.used_ms is not UNSET:
+        return state.time_ms - scope.used_ms > scope.idle_s * 1_000
+    topic = topic_of(scope.name)
+    return topic is not None and topic not in state.topics
+
+
+def evicted(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
+    """Scopes to forget before one more of this owner begins; None if none may be.
+
+    Only temporary ones: the committed epochs of any other would be committed again. Those that were used
+    longest ago go first, the owner's own before others'. Half stay, since the newest may be under way.
+    """
+    most = limit(state, "scopes_max")
+    if len(state.scopes) < most:
+        return frozenset()
+    eighth = max(1, most // SHARE)
+    idle = sorted(
+        (scope.used, number)
+        for number, scope in state.scopes.items()
+        if not scope.pending and is_temporary(state, scope)
+    )
+    own = [number for _, number in idle if owner_of(state.scopes[number]) == prefix]
+    for among in own, [number for _, number in idle]:
+        if among:
+            return frozenset(among[: min(eighth, (len(among) + 1) // 2)])
+    return None

@@ -1,0 +1,352 @@
+"""Rules of the commands about scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from struct import Struct
+from typing import Final
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from ringfence.control.model import names
+from ringfence.control.model.ids import Index, ScopeId, drawn
+from ringfence.control.model.results import Done, Refused, Result, ScopeBegun, ScopeDecided
+from ringfence.control.model.scopes import (
+    BeginScope,
+    CommitScope,
+    ConfirmPublished,
+    ExpireScope,
+    ForgetScope,
+    PendingCommit,
+    Scope,
+    ScopeCommand,
+)
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata import scope_owners
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.refusals import invalid, unknown_topic
+from ringfence.native.wire import SCOPE_EPOCH_MAX, Code
+
+TOKEN_BYTES: Final = 16
+TOKENS_MAX: Final = 16_384
+"""Tokens of one commit: one a task; 256 KiB of an entry of at most 1 MiB."""
+PARTS_MAX: Final = 16_384
+"""Partitions of one commit: four topics of the most partitions; 400 KiB of an entry."""
+PENDING_MAX: Final = 64
+"""Commits of one scope that are not published: a stream that far ahead of its partitions must wait."""
+FENCED_MAX: Final = 16
+"""Instances of a scope that are known to be fenced; an older one that comes back, and learns which driver is
+the newest, fences its successor."""
+INSTANCE_BYTES_MAX: Final = 64
+KEPT_MAX: Final = PENDING_MAX
+"""Commits of one scope of which is known whose they were: 1.5 KiB. A lost try is asked for again before so
+many later ones are decided: no more wait in one line."""
+IDLE_S_MAX: Final = 3_650 * 86_400
+"""Ten years: longer is for ever, which is said by no `idle_s`."""
+_KEPT: Final = Struct(">Q16s")
+
+
+def validate(state: MetadataState, command: ScopeCommand) -> Refused | None:
+    if isinstance(command, BeginScope):
+        return check_begin(state, command)
+    scope = state.scopes.get(command.scope)
+    if scope is None:
+        return invalid(f"no scope has the id {command.scope}: it never was, or was forgotten; begin it anew")
+    if isinstance(command, ConfirmPublished):
+        return None
+    if isinstance(command, ForgetScope):
+        return check_forget(state, scope, command)
+    if not 0 < command.epoch <= SCOPE_EPOCH_MAX:
+        return invalid(f"epoch {command.epoch}: 1 to {SCOPE_EPOCH_MAX}")
+    if isinstance(command, CommitScope):
+        return check_commit(state, scope, command)
+    if command.driver and command.epoch > scope.committed:
+        return check_driver(scope, command.driver)
+    return None
+
+
+def execute(state: MetadataState, command: ScopeCommand, index: Index) -> tuple[MetadataState, Result]:
+    match command:
+        case BeginScope():
+            return begin(state, command, index)
+        case CommitScope():
+            return commit(state, command, index)
+        case ExpireScope():
+            return expire(state, command, index)
+        case ConfirmPublished():
+            return confirm(state, command)
+        case ForgetScope():
+            return without(state, frozenset({command.scope})), Done()
+
+
+def check_begin(state: MetadataState, command: BeginScope) -> Refused | None:
+    try:
+        names.check_label(command.name, "scope name")
+    except ValueError as error:
+        return invalid(str(error))
+    if len(command.instance) > INSTANCE_BYTES_MAX:
+        return invalid(f"an instance of {len(command.instance)} bytes: at most {INSTANCE_BYTES_MAX}")
+    if command.idle_s is not UNSET and not 0 < command.idle_s <= IDLE_S_MAX:
+        return invalid(f"idle_s {command.idle_s}: 1 to {IDLE_S_MAX}")
+    # Below level 1 programs apply it that do not know prefixes; `ScopeRequests` alone checks them there.
+    knows_owners = state.level >= scope_owners.LEVEL_OF_OWNERS
+    fault = scope_owners.fault(state, command.name, command.prefix) if knows_owners else None
+    if fault is not None:
+        return Refused(code=Code.UNAUTHORIZED, message=fault)
+    known = state.scope_names.get(command.name)
+    if known is None:
+        return check_room(state, command)
+    scope = state.scopes[known]
+    if command.instance and command.instance in scope.fenced:
+        message = f"scope {command.name!r} was begun anew since: this driver is fenced; end it"
+        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    if command.after is None or command.after == scope.driver or is_same_driver(scope, command):
+        return None
+    message = (
+        f"scope {command.name!r} is driver {scope.driver}'s, this BEGIN knew of {command.after}: a late one "
+        f"fences nobody; to begin the scope anew, begin after {scope.driver}"
+    )
+    return Refused(code=Code.CONFLICT, message=message)
+
+
+def check_room(state: MetadataState, command: BeginScope) -> Refused | None:
+    most = limit(state, "scopes_max")
+    is_older = state.level < scope_owners.LEVEL_OF_OWNERS
+    if is_older and len(state.scopes) >= most and all(scope.pending for scope in state.scopes.values()):
+        return invalid(f"{most} scopes (limit `scopes_max`) wait for their rows to be published")
+    if _gone(state, command.prefix) is not None:
+        return None
+    message = (
+        f"there are {most} scopes, as many as `scopes_max` allows, and no named one is forgotten for a new "
+        "one: give back names that are not used any more (ringfence scope list; ringfence scope forget "
+        "NAME), or raise the limit (ringfence config set scopes_max=N)"
+    )
+    return Refused(code=Code.OVERLOADED, message=message)
+
+
+def is_same_driver(scope: Scope, command: BeginScope) -> bool:
+    """Whether this BEGIN is one more of the scope's driver."""
+    return bool(command.instance) and command.instance == scope.instance
+
+
+def begin(state: MetadataState, command: BeginScope, index: Index) -> tuple[MetadataState, Result]:
+    known = state.scope_names.get(command.name)
+    if known is None:
+        state = _with_room(state, command.prefix)
+        known = ScopeId(drawn(index, 0))
+        scope = Scope(
+            scope=known,
+            name=command.name,
+            driver=index,
+            used=index,
+            instance=command.instance,
+            one_off=command.one_off,
+        )
+        state = replace(state, scope_names={**state.scope_names, command.name: known})
+    else:
+        scope = state.scopes[known]
+        if not is_same_driver(scope, command):
+            fenced = (*scope.fenced, scope.instance)[-FENCED_MAX:] if scope.instance else scope.fenced
+            scope = replace(
+                scope,
+                driver=index,
+                used=index,
+                instance=command.instance,
+                fenced=fenced,
+                one_off=scope.one_off and command.one_off,
+            )
+    if state.level >= scope_owners.LEVEL_OF_OWNERS:
+        if command.prefix and not scope_owners.owner_of(scope):
+            scope = replace(scope, prefix=command.prefix)
+        if command.idle_s != scope.idle_s or scope.used == index:
+            scope = _used(state, replace(scope, idle_s=command.idle_s, used_ms=UNSET), scope.used)
+    decided = max(scope.committed, scope.expired)
+    result = ScopeBegun(scope=known, driver=scope.driver, committed=scope.committed, decided=decided)
+    return _with(state, scope), result
+
+
+def check_commit(state: MetadataState, scope: Scope, command: CommitScope) -> Refused | None:
+    if command.epoch <= scope.committed:
+        return None  # answered "already"
+    fenced = check_driver(scope, command.driver)
+    if fenced is not None:
+        return fenced
+    if command.epoch <= scope.expired:
+        return invalid(f"scope {scope.name!r}: epoch {command.epoch} expired; go on with a later one")
+    if len(command.tokens) > TOKENS_MAX or len(command.parts) > PARTS_MAX:
+        found = f"{len(command.tokens)} tokens and {len(command.parts)} partitions"
+        return invalid(f"a commit of {found}: at most {TOKENS_MAX} and {PARTS_MAX}; use fewer tasks")
+    if any(len(token) != TOKEN_BYTES for token in command.tokens):
+        return invalid(f"a token has {TOKEN_BYTES} bytes")
+    if len(set(command.tokens)) != len(command.tokens):
+        return invalid("tokens: each once; its rows would be counted and published twice")
+    places = {(part.topic, part.partition) for part in command.parts}
+    if len(places) != len(command.parts) or any(part.rows < 1 for part in command.parts):
+        return invalid("parts: each partition once, with at least one row")
+    if len(scope.pending) >= PENDING_MAX:
+        message = f"scope {scope.name!r}: {PENDING_MAX} commits wait to be published"
+        return Refused(code=Code.OVERLOADED, message=message)
+    return check_parts(state, command)
+
+
+def check_driver(scope: Scope, driver: Index) -> Refused | None:
+    if driver == scope.driver:
+        return None
+    message = f"scope {scope.name!r}: driver {driver} is fenced, {scope.driver} began it anew"
+    return Refused(code=Code.FENCED_PRODUCER, message=message)
+
+
+def check_parts(state: MetadataState, command: CommitScope) -> Refused | None:
+    """Rows for a partition that is not there would be given up in silence."""
+    for part in command.parts:
+        topic = state.topics.get(part.topic)
+        if topic is None:
+            return unknown_topic(part.topic)
+        if part.partition not in topic.assignments:
+            message = f"topic {topic.name!r} has no partition {part.partition}: its rows cannot be published"
+            return Refused(code=Code.UNKNOWN_PARTITION, message=message)
+    return None
+
+
+def commit(state: MetadataState, command: CommitScope, index: Index) -> tuple[MetadataState, Result]:
+    scope = state.scopes[command.scope]
+    if command.epoch <= scope.committed:
+        return state, ScopeDecided(already=True)
+    pending = scope.pending
+    if command.parts:
+        pending = (*pending, PendingCommit(command.epoch, command.tokens, command.parts))
+    changed = replace(kept(scope, command), committed=command.epoch, pending=pending)
+    return _with(state, _used(state, changed, index)), ScopeDecided(already=False)
+
+
+def kept(scope: Scope, command: CommitScope) -> Scope:
+    """The scope, which remembers this commit, and forgets the oldest where there are too many."""
+    if not command.keep:
+        return replace(scope, kept=b"", unkept=command.epoch)
+    found = scope.kept + _KEPT.pack(command.epoch, told_by(command.driver, command.tokens))
+    over = len(found) - KEPT_MAX * _KEPT.size
+    if over <= 0:
+        return replace(scope, kept=found)
+    last_gone, _ = _KEPT.unpack_from(found, over - _KEPT.size)
+    return replace(scope, kept=found[over:], unkept=last_gone)
+
+
+def is_own(scope: Scope, command: CommitScope) -> bool | None:
+    """Of a decided epoch: were these tokens committed in it? None: that is not known any more.
+
+    False where other tokens were, and where a commit of a later epoch gave it up.
+    """
+    if not scope.unkept < command.epoch <= scope.committed:
+        return None
+    told = told_by(command.driver, command.tokens)
+    return any(epoch == command.epoch and its == told for epoch, its in _KEPT.iter_unpack(scope.kept))
+
+
+def is_given_up(scope: Scope, epoch: int) -> bool:
+    """Of a decided epoch: nobody committed it, a later one gave it up. False where that is not known."""
+    known = scope.unkept < epoch <= scope.committed
+    return known and all(each != epoch for each, _ in _KEPT.iter_unpack(scope.kept))
+
+
+def told_by(driver: Index, tokens: Iterable[bytes]) -> bytes:
+    """16 bytes of a commit. Tokens are drawn at random, so they tell it from all others, in any order.
+
+    One without tokens, and so without rows, is told by its driver.
+    """
+    return blake2b(b"".join(sorted(tokens)) or b"%d" % driver, digest_size=16).digest()
+
+
+def expire(state: MetadataState, command: ExpireScope, index: Index) -> tuple[MetadataState, Result]:
+    scope = state.scopes[command.scope]
+    if command.epoch <= scope.committed:
+        return state, ScopeDecided(already=True)
+    if command.epoch <= scope.expired:
+        return state, ScopeDecided(already=False)
+    expired = _used(state, replace(scope, expired=command.epoch), index)
+    return _with(state, expired), ScopeDecided(already=False)
+
+
+def confirm(state: MetadataState, command: ConfirmPublished) -> tuple[MetadataState, Result]:
+    """Parts that are not pending were confirmed before: a repeat is no change."""
+    scope = state.scopes[command.scope]
+    done = set(command.parts)
+    pending = []
+    for waiting in scope.pending:
+        if waiting.epoch != command.epoch:
+            pending.append(waiting)
+            continue
+        parts = tuple(part for part in waiting.parts if (part.topic, part.partition) not in done)
+        if parts:
+            pending.append(waiting if len(parts) == len(waiting.parts) else replace(waiting, parts=parts))
+    if tuple(pending) == scope.pending:
+        return state, Done()
+    return _with(state, replace(scope, pending=tuple(pending))), Done()
+
+
+def check_forget(state: MetadataState, scope: Scope, command: ForgetScope) -> Refused | None:
+    """Of a scope that nothing waits for, and that nobody began since it was looked at."""
+    if state.level < scope_owners.LEVEL_OF_OWNERS:
+        message = (
+            f"the cluster's level is {state.level}, and scopes are given back from level 1 on: "
+            "ringfence cluster finalize, once all nodes have the new program"
+        )
+        return Refused(code=Code.UNSUPPORTED_VERSION, message=message)
+    if scope.driver != command.driver:
+        message = f"scope {scope.name!r} was begun since: its driver is {scope.driver}, not {command.driver}"
+        return Refused(code=Code.FENCED_PRODUCER, message=message)
+    if scope.pending:
+        message = (
+            f"scope {scope.name!r}: {len(scope.pending)} committed epochs wait for their publish, the first "
+            f"is {scope.pending[0].epoch}; forget it later (`ringfence status` names what waits for long)"
+        )
+        return Refused(code=Code.OVERLOADED, message=message)
+    return None
+
+
+def _used(state: MetadataState, scope: Scope, index: Index) -> Scope:
+    """The scope, used by the entry at `index`, which has given the state its time."""
+    if scope.idle_s is UNSET:
+        return scope if scope.used == index else replace(scope, used=index)
+    return replace(scope, used=index, used_ms=state.time_ms)
+
+
+def _with(state: MetadataState, scope: Scope) -> MetadataState:
+    if state.scopes.get(scope.scope) == scope:
+        return state
+    return replace(state, scopes={**state.scopes, scope.scope: scope})
+
+
+def _with_room(state: MetadataState, prefix: str) -> MetadataState:
+    """The state without the scopes that make room for a new one of this prefix."""
+    gone = _gone(state, prefix)
+    return without(state, gone) if gone else state
+
+
+def without(state: MetadataState, gone: frozenset[ScopeId]) -> MetadataState:
+    """The state without these scopes: their stages are dropped, and nothing of them is known any more."""
+    return replace(
+        state,
+        scopes={number: scope for number, scope in state.scopes.items() if number not in gone},
+        scope_names={name: number for name, number in state.scope_names.items() if number not in gone},
+        scopes_gone=max([state.scopes_gone, *gone]),
+    )
+
+
+def _gone(state: MetadataState, prefix: str) -> frozenset[ScopeId] | None:
+    """Scopes that make room for a new one, an eighth at once: their copies cost less then; None: none may go.
+
+    Below level 1 no owner is known, and named ones go when no other is left: the epochs of one that is
+    forgotten would be committed again. Of one-off ones half stay: the newest may be under way.
+    """
+    if state.level >= scope_owners.LEVEL_OF_OWNERS:
+        return scope_owners.evicted(state, prefix)
+    most = limit(state, "scopes_max")
+    if len(state.scopes) < most:
+        return frozenset()
+    idle = sorted((scope.used, number) for number, scope in state.scopes.items() if not scope.pending)
+    eighth = max(1, most // 8)
+    one_off = [number for _, number in idle if state.scopes[number].one_off]
+    gone = one_off[: min(eighth, (len(one_off) + 1) // 2)] or [number for _, number in idle[:eighth]]
+    return frozenset(gone)

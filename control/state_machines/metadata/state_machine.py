@@ -1,0 +1,177 @@
+"""The metadata machine: one entry after the other, the same on every node.
+
+    validate(state, command) -> Refused | None       before proposing, and again in apply
+    apply(state, entry) -> (state', result)
+
+A refused entry returns the very state it was given (I15). Sessions: an entry (session, sequence) that was
+applied before returns the first result and changes nothing, so a proposer that lost its answer may simply
+propose again. Only applied commands are remembered: a refused one may be proposed again and is judged anew.
+The same holds for a request's key, which outlives its proposer: see `model.requests`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from ringfence.control.model.commands import (
+    ClusterCommand,
+    Command,
+    InitCluster,
+    ProducerCommand,
+    TokenCommand,
+)
+from ringfence.control.model.entries import Entry, Proposal
+from ringfence.control.model.ids import INDEX_MAX, Index
+from ringfence.control.model.node_commands import NodeCommand, RingCommand
+from ringfence.control.model.reassignment_commands import ChangeCommand
+from ringfence.control.model.rebalance_commands import RebalanceCommand
+from ringfence.control.model.requests import Answered, RequestKey, caller_of
+from ringfence.control.model.results import Refused, Result
+from ringfence.control.model.scopes import ScopeCommand
+from ringfence.control.model.state import MetadataState, Session
+from ringfence.control.state_machines.metadata import (
+    cluster,
+    nodes,
+    producers,
+    reassignments,
+    rebalances,
+    ring,
+    scopes,
+    tokens,
+    topics,
+)
+from ringfence.control.state_machines.metadata.config import REQUESTS_MAX, SESSION_WINDOW
+from ringfence.control.state_machines.metadata.etags import condition_fault
+from ringfence.control.state_machines.metadata.refusals import invalid
+from ringfence.native.wire import Code
+
+LEVEL_OF_SHARES: Final = 1
+"""From this level on the keys of the callers that have most of them are forgotten, not the oldest of all."""
+
+
+def apply(state: MetadataState, entry: Entry) -> tuple[MetadataState, Result]:
+    """The state after `entry`, and what it gave. Deterministic; every node gets the same.
+
+    Entries come in the order of their indexes, each once: that is the journal's and consensus's part.
+    """
+    assert 0 < entry.index <= INDEX_MAX, f"index {entry.index} is outside of 1..{INDEX_MAX}"
+    proposal = entry.proposal
+    known = session_answer(state, proposal)
+    if known is None:
+        known = request_answer(state, proposal.request)
+    if known is not None:
+        return state, known
+    refusal = condition_fault(state, proposal.expects) or validate(state, proposal.command)
+    if refusal is not None:
+        return state, refusal
+    # The time goes first: what a command begins or ends has that of its own entry, not of the one before.
+    changed, result = _execute(_timed(state, proposal.time_ms), proposal.command, entry.index)
+    return _remembered(changed, proposal, entry.index, result), result
+
+
+def validate(state: MetadataState, command: Command) -> Refused | None:
+    """Why `command` would be refused in this state; None if it would be applied."""
+    if not state.cluster and not isinstance(command, InitCluster):
+        return invalid("the cluster is not initialized; `init_cluster` must be its first entry")
+    if isinstance(command, ClusterCommand):
+        return cluster.validate(state, command)
+    if isinstance(command, ProducerCommand):
+        return producers.validate(state, command)
+    if isinstance(command, TokenCommand):
+        return tokens.validate(state, command)
+    if isinstance(command, NodeCommand):
+        return nodes.validate(state, command)
+    if isinstance(command, RingCommand):
+        return ring.validate(state, command)
+    if isinstance(command, ChangeCommand):
+        return reassignments.validate(state, command)
+    if isinstance(command, RebalanceCommand):
+        return rebalances.validate(state, command)
+    if isinstance(command, ScopeCommand):
+        return scopes.validate(state, command)
+    return topics.validate(state, command)
+
+
+def session_answer(state: MetadataState, proposal: Proposal) -> Result | None:
+    """The result of a proposal that was applied before, or a refusal that its session demands; else None."""
+    if proposal.session == 0:
+        return None
+    session = state.sessions.get(proposal.session)
+    if session is None:
+        message = f"session {proposal.session} gave way to newer ones; open another and propose again"
+        return Refused(code=Code.FORGOTTEN, message=message)
+    if proposal.sequence in session.results:
+        return session.results[proposal.sequence]
+    if proposal.sequence <= session.last - SESSION_WINDOW:
+        message = (
+            f"sequence {proposal.sequence} of session {proposal.session} left the window: the last one is "
+            f"{session.last}, results are kept for {SESSION_WINDOW}"
+        )
+        return Refused(code=Code.TOO_OLD, message=message)
+    return None
+
+
+def request_answer(state: MetadataState, request: RequestKey | None) -> Result | None:
+    """The result of a keyed request that was applied before, a refusal if it was another one; else None."""
+    known = None if request is None else state.requests.get(request.key)
+    if known is None or request is None:
+        return None
+    if known.digest == request.digest:
+        return known.result
+    message = f"the key was used at index {known.index} for a request with other content; draw another key"
+    return Refused(code=Code.CONFLICT, message=message)
+
+
+def _execute(state: MetadataState, command: Command, index: Index) -> tuple[MetadataState, Result]:
+    if isinstance(command, ClusterCommand):
+        return cluster.execute(state, command, index)
+    if isinstance(command, ProducerCommand):
+        return producers.execute(state, command, index)
+    if isinstance(command, TokenCommand):
+        return tokens.execute(state, command, index)
+    if isinstance(command, NodeCommand):
+        return nodes.execute(state, command, index)
+    if isinstance(command, RingCommand):
+        return ring.execute(state, command, index)
+    if isinstance(command, ChangeCommand):
+        return reassignments.execute(state, command, index)
+    if isinstance(command, RebalanceCommand):
+        return rebalances.execute(state, command, index)
+    if isinstance(command, ScopeCommand):
+        return scopes.execute(state, command, index)
+    return topics.execute(state, command, index)
+
+
+def _timed(state: MetadataState, time_ms: int) -> MetadataState:
+    """The state at the proposer's time; proposers' clocks may differ, the state's time does not go back."""
+    return replace(state, time_ms=time_ms) if time_ms > state.time_ms else state
+
+
+def _of_busiest(requests: Mapping[str, Answered]) -> list[str]:
+    """Keys of the callers that have most of them: many keys of one make none of another's be forgotten."""
+    counts = Counter(map(caller_of, requests))
+    most = max(counts.values())
+    return [key for key in requests if counts[caller_of(key)] == most]
+
+
+def _remembered(state: MetadataState, proposal: Proposal, index: Index, result: Result) -> MetadataState:
+    """The state with the result of an entry within a session or under a key."""
+    if proposal.request is not None:
+        answered = Answered(digest=proposal.request.digest, index=index, result=result)
+        requests = {**state.requests, proposal.request.key: answered}
+        while len(requests) > REQUESTS_MAX:
+            among = requests if state.level < LEVEL_OF_SHARES else _of_busiest(requests)
+            del requests[min(among, key=lambda key: requests[key].index)]
+        state = replace(state, requests=requests)
+    if proposal.session == 0:
+        return state
+    session = state.sessions[proposal.session]
+    last = max(session.last, proposal.sequence)
+    kept = {known: old for known, old in session.results.items() if known > last - SESSION_WINDOW}
+    kept[proposal.sequence] = result
+    renewed = Session(last=last, used=index, results=kept)
+    return replace(state, sessions={**state.sessions, proposal.session: renewed})

@@ -1,0 +1,289 @@
+"""What a node has to do after the metadata changed. Pure: two states in, orders out.
+
+    SetLevel                                  before anything is written in the level's form
+    InstallTopic, LocateNode, FencePartition, TruncatePartition -> OpenPartition, FollowPartition,
+        ClosePartition -> InstallTable                                      a topic that is new, or changed
+    RemoveTopic -> DropPartition -> (the runtime proposes ConfirmDropped)   a topic that was deleted
+
+Phases run one after the other, the orders of one phase at once. A table comes last: who reads it finds its
+partitions open. Each node derives its own orders from its own log: nobody sends them, so none is lost.
+
+- Who owned a partition and does no more fences it at the new owner's epoch (I4) and closes it. Its rows stay:
+  only a tombstone that names this store gives a DropPartition (I16).
+- Who holds a replica follows each owner epoch; the owner calls, so it must know where the others are reached.
+- Who neither owns nor holds a partition, and did not, hears of it by the table alone.
+- What changes ask of a node stands in `change_steps`: adopt before anything is opened, give back at the end.
+- While a failover seeks an owner nobody opens the partition: the epoch in the assignment is the last owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from ringfence.control.model.ids import Epoch, NodeId, PartitionId, TopicId
+from ringfence.control.model.layout import Partition
+from ringfence.control.model.ranges import SlotRange
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.topics import Assignment, Replica, Tombstone, Topic
+from ringfence.control.state_machines.metadata.reassignment_rules import awaits_owner
+from ringfence.control.state_machines.reassignment import cleanup
+from ringfence.control.state_machines.reassignment.cleanup import Step
+
+
+class SetLevel(msgspec.Struct, frozen=True):
+    """The cluster's level was raised: from now on records may have its form."""
+
+    level: int
+
+
+class InstallTopic(msgspec.Struct, frozen=True):
+    topic: Topic
+
+    @property
+    def key_columns(self) -> tuple[int, ...]:
+        """Indexes of the key's columns.
+
+        Later schemas only add columns behind, so the first one's indexes hold.
+        """
+        places = {column.name: place for place, column in enumerate(self.topic.schemas[0].columns)}
+        return tuple(places[name] for name in self.topic.key)
+
+
+class OpenPartition(msgspec.Struct, frozen=True):
+    topic: TopicId
+    partition: PartitionId
+    slots: SlotRange
+    epoch: Epoch
+    replicas: tuple[Replica, ...] = ()
+    """The others of the set: a majority of all of them must have a row before it is acknowledged."""
+
+    @property
+    def quorum(self) -> int:
+        return (len(self.replicas) + 1) // 2 + 1
+
+
+class FollowPartition(msgspec.Struct, frozen=True):
+    """Take the records of this epoch's owner.
+
+    `forced` is the partition's newest epoch whose owner was chosen without a majority, 0: none is known. What
+    this store has of older epochs, and the owner has not, is given up.
+    """
+
+    topic: TopicId
+    partition: PartitionId
+    slots: SlotRange
+    epoch: Epoch
+    owner: NodeId
+    forced: Epoch = Epoch(0)
+
+
+class LocateNode(msgspec.Struct, frozen=True):
+    """Where a node is reached that holds replicas of partitions owned here."""
+
+    node: NodeId
+    addresses: tuple[str, ...]
+
+
+class FencePartition(msgspec.Struct, frozen=True):
+    """No append below `epoch`, durably."""
+
+    topic: TopicId
+    partition: PartitionId
+    epoch: Epoch
+
+
+class ClosePartition(msgspec.Struct, frozen=True):
+    """Take no append until it is opened again; reading goes on."""
+
+    topic: TopicId
+    partition: PartitionId
+
+
+class TruncatePartition(msgspec.Struct, frozen=True):
+    topic: TopicId
+    partition: PartitionId
+    before_offset: int
+    epoch: Epoch = Epoch(0)
+    """Rows of later owner epochs stay; 0: none of them does."""
+
+
+class InstallTable(msgspec.Struct, frozen=True):
+    topic: Topic
+
+
+class RemoveTopic(msgspec.Struct, frozen=True):
+    topic: TopicId
+
+
+class DropPartition(msgspec.Struct, frozen=True):
+    topic: TopicId
+    partition: PartitionId
+
+
+Order = (
+    SetLevel
+    | InstallTopic
+    | LocateNode
+    | OpenPartition
+    | FollowPartition
+    | FencePartition
+    | ClosePartition
+    | TruncatePartition
+    | InstallTable
+    | RemoveTopic
+    | DropPartition
+    | Step
+)
+Phases = tuple[tuple[Order, ...], ...]
+
+
+def between(before: MetadataState, after: MetadataState, here: Replica) -> Phases:
+    """The orders that bring the node at `here` from `before` to `after`; empty phases are left out."""
+    if before is after:
+        return ()
+    moved = _moved(before, after)
+    phases: list[list[Order]] = [[*cleanup.first(before, after, here)], [], []]
+    level: tuple[Order, ...] = (SetLevel(level=after.level),) if before.level != after.level else ()
+    phases[0] += _located(before, after, moved, here)
+    for number, topic in after.topics.items():
+        old = before.topics.get(number)
+        if old is not topic:
+            _topic_orders(old, topic, here, phases, after)
+        elif moved and any(assignment.owner.node in moved for assignment in topic.assignments.values()):
+            phases[2].append(InstallTable(topic=topic))
+    for number, tombstone in after.tombstones.items():
+        if before.tombstones.get(number) is not tombstone and here.store in tombstone.holders:
+            if number in before.topics:
+                phases[0].append(RemoveTopic(topic=number))
+            phases[1] += _drops(tombstone)
+    phases[2] += cleanup.last(before, after, here)
+    return tuple(tuple(phase) for phase in (level, *phases) if phase)
+
+
+def dropped_topics(phases: Phases) -> frozenset[TopicId]:
+    """The deleted topics that the phases give back the space of."""
+    return frozenset(order.topic for phase in phases for order in phase if isinstance(order, DropPartition))
+
+
+def _topic_orders(
+    old: Topic | None, topic: Topic, here: Replica, phases: list[list[Order]], after: MetadataState
+) -> None:
+    if old is None or old.schemas != topic.schemas:
+        phases[0].append(InstallTopic(topic=topic))
+    for partition in _replaced(old, topic):
+        assignment = topic.assignments[partition.partition]
+        known = None if old is None else old.assignments.get(partition.partition)
+        if assignment is known or awaits_owner(after, partition.partition):
+            continue
+        number = partition.partition
+        is_new = known is None or (known.owner, known.epoch) != (assignment.owner, assignment.epoch)
+        if assignment.owner == here:
+            if is_new:
+                order = OpenPartition(
+                    topic=topic.topic,
+                    partition=number,
+                    slots=partition.slots,
+                    epoch=assignment.epoch,
+                    replicas=tuple(replica for replica in assignment.replicas if replica != here),
+                )
+                phases[1].append(order)
+            continue
+        if known is not None and known.owner == here:
+            phases[0].append(FencePartition(topic=topic.topic, partition=number, epoch=assignment.epoch))
+        if here in assignment.replicas:
+            if is_new or (known is not None and here not in known.replicas):
+                follow = FollowPartition(
+                    topic=topic.topic,
+                    partition=number,
+                    slots=partition.slots,
+                    epoch=assignment.epoch,
+                    owner=assignment.owner.node,
+                    forced=topic.forced_epoch(number),
+                )
+                phases[1].append(follow)
+        elif known is not None and known.owner == here:
+            phases[1].append(ClosePartition(topic=topic.topic, partition=number))
+    # Before its role, so that no row is shown that was given up while the store was down.
+    phases[0] += _truncations(old, topic, here)
+    phases[2].append(InstallTable(topic=topic))
+
+
+def _replaced(old: Topic | None, topic: Topic) -> tuple[Partition, ...]:
+    """The ACTIVE partitions in the order of their slots; of a layout that is the same those assigned anew."""
+    if old is None or old.layout is not topic.layout:
+        return topic.layout.active()
+    before = old.assignments
+    numbers = {number for number, one in topic.assignments.items() if before.get(number) is not one}
+    found = [part for part in topic.layout.partitions if part.partition in numbers and part.is_active]
+    return tuple(sorted(found, key=lambda part: part.slots.lo))
+
+
+def _located(
+    before: MetadataState, after: MetadataState, moved: frozenset[NodeId], here: Replica
+) -> Iterator[Order]:
+    """Nodes that hold replicas of what has one here, and are new among those or reached elsewhere.
+
+    An owner calls its followers; a follower whose own record is damaged calls its owner.
+    """
+    if before.topics is not after.topics:
+        wanted = {
+            node
+            for number, topic in after.topics.items()
+            if (old := before.topics.get(number)) is not topic
+            for node in _partners(topic, here, {} if old is None else old.assignments)
+        }
+        # Those of changed assignments are few, and mostly known: the look over all topics ends at the first.
+        wanted = {node for node in wanted if not _is_partner(before, here, node)}
+    else:
+        wanted = set()
+    wanted |= {node for node in moved if _is_partner(after, here, node)}
+    for node in sorted(wanted):
+        if node in after.nodes:
+            yield LocateNode(node=node, addresses=after.nodes[node].addresses)
+
+
+def _partners(topic: Topic, here: Replica, known: Mapping[PartitionId, Assignment]) -> Iterator[NodeId]:
+    """Nodes that share a partition of the topic with the one at `here`; `known` assignments are left out."""
+    if topic.replication == 1:
+        return
+    for partition, assignment in topic.assignments.items():
+        if known.get(partition) is not assignment and here in (assignment.owner, *assignment.replicas):
+            yield from (
+                replica.node for replica in (assignment.owner, *assignment.replicas) if replica != here
+            )
+
+
+def _is_partner(state: MetadataState, here: Replica, node: NodeId) -> bool:
+    return any(node == one for topic in state.topics.values() for one in _partners(topic, here, {}))
+
+
+def _moved(before: MetadataState, after: MetadataState) -> frozenset[NodeId]:
+    """Nodes with other addresses than before: tables name the addresses of owners."""
+    if before.nodes is after.nodes:
+        return frozenset()
+    return frozenset(
+        number
+        for number, node in after.nodes.items()
+        if number not in before.nodes or before.nodes[number].addresses != node.addresses
+    )
+
+
+def _truncations(old: Topic | None, topic: Topic, here: Replica) -> Iterator[Order]:
+    for partition, start in sorted(topic.starts.items()):
+        assignment = topic.assignments[partition]
+        if here not in {assignment.owner, *assignment.replicas}:
+            continue
+        known = None if old is None else old.assignments.get(partition)
+        epoch = topic.start_epoch(partition)
+        raised = old is None or (old.starts.get(partition), old.start_epoch(partition)) != (start, epoch)
+        # A log start is each store's own: a new owner may have copied from before it was moved.
+        is_new = known is None or known.owner != assignment.owner or here not in known.replicas
+        if raised or is_new:
+            yield TruncatePartition(topic=topic.topic, partition=partition, before_offset=start, epoch=epoch)
+
+
+def _drops(tombstone: Tombstone) -> Iterator[Order]:
+    for partition in tombstone.partitions:
+        yield DropPartition(topic=tombstone.topic, partition=partition)

@@ -1,0 +1,200 @@
+"""A copy of a placement to work on: loads and targets, who may take what, replicas in the hand.
+
+Invariant: a loose replica still stands in its partition's nodes, but counts for no node's load, until it is
+put somewhere or put back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ringfence.control.model.ids import NodeId
+from ringfence.control.state_machines.placement.quotas import portions
+from ringfence.control.state_machines.placement.zones import (
+    Member,
+    Part,
+    Placed,
+    levels,
+    may_move,
+    zone_sizes,
+)
+
+
+class Loose(NamedTuple):
+    """A replica that has to go (it crowds a zone, or its node leaves) or may; `place` is of its partition."""
+
+    place: int
+    source: NodeId
+    must: bool
+
+
+class DraftPlacement:
+    """`placed` in the order of its ids. Only nodes that take partitions have a load."""
+
+    def __init__(self, members: Sequence[Member], placed: Sequence[Placed]) -> None:
+        self._placed = placed
+        self._nodes = [part.nodes for part in placed]
+        self._part = {member.node: member.part for member in members}
+        able = sorted(member for member in members if member.part is Part.TAKES)
+        self._weight = {member.node: member.weight for member in able}
+        self._zone = {member.node: member.zone for member in able}
+        self._sizes = zone_sizes(members)
+        self._by_replication = Counter(len(nodes) for nodes in self._nodes)
+        self._is_zoned = len(self._sizes) > 1 and max(self._by_replication, default=1) > 1
+        held = Counter[NodeId]()
+        for nodes in self._nodes:
+            held.update(nodes)
+        self.load = {node: held[node] for node in self._weight}
+        self._owned = Counter(nodes[0] for nodes in self._nodes)
+        self._places_of: dict[NodeId, list[int]] | None = None
+        self._loose: set[tuple[int, NodeId]] = set()
+
+    def targets(self) -> dict[NodeId, int]:
+        """How many replicas each node should hold. Loose ones count, though they lie nowhere."""
+        total = sum(self.load.values()) + len(self._loose)
+        if not self._weight:
+            return {}
+        if not self._is_zoned:
+            return self._shares(total, self._weight)
+        weight: Counter[str] = Counter()
+        load: Counter[str] = Counter()
+        for node, zone in self._zone.items():
+            weight[zone] += self._weight[node]
+            load[zone] += self.load[node]
+        least, most = self._zone_bounds(total)
+        zones = portions(
+            total,
+            weight,
+            prefer=lambda zone, floor: (load[zone] <= floor, -load[zone] / weight[zone], zone),
+            least=least,
+            most=most,
+        )
+        targets: dict[NodeId, int] = {}
+        for zone, share in zones.items():
+            targets |= self._shares(share, {n: w for n, w in self._weight.items() if self._zone[n] == zone})
+        return targets
+
+    def _zone_bounds(self, total: int) -> tuple[dict[str, int], dict[str, int]]:
+        least: Counter[str] = Counter(dict.fromkeys(self._sizes, 0))
+        most: Counter[str] = Counter(dict.fromkeys(self._sizes, 0))
+        for replication, count in self._by_replication.items():
+            base, more = levels(self._sizes, replication)
+            for zone, size in self._sizes.items():
+                least[zone] += count * base[zone]
+                most[zone] += count * (base[zone] + (1 if more and base[zone] < size else 0))
+        if not sum(least.values()) <= total <= sum(most.values()):
+            # Some partitions have fewer replicas than they should: there is nothing to hold the zones to.
+            return {}, {}
+        return least, most
+
+    def _shares(self, total: int, weights: dict[NodeId, int]) -> dict[NodeId, int]:
+        load = self.load
+        room = len(self._placed)
+        return portions(
+            total,
+            weights,
+            prefer=lambda node, floor: (load[node] <= floor, -load[node] / weights[node], node),
+            most=dict.fromkeys(weights, room) if total <= room * len(weights) else None,
+        )
+
+    def _places(self, node: NodeId) -> list[int]:
+        """Partitions with a replica on a node. All nodes' lists are made at once, on first use."""
+        if self._places_of is None:
+            self._places_of = defaultdict(list)
+            for place, nodes in enumerate(self._nodes):
+                for holder in nodes:
+                    self._places_of[holder].append(place)
+        return [place for place in self._places_of[node] if node in self._nodes[place]]
+
+    def _may_take(self, item: Loose, node: NodeId) -> bool:
+        nodes = self._nodes[item.place]
+        if len(nodes) == 1:
+            return True
+        return self._is_level(item, node) if item.must else self._fits(item.place, item.source, node)
+
+    def _fits(self, place: int, source: NodeId, node: NodeId) -> bool:
+        """Whether a replica may move from `source` to `node`: not there yet, and the spread stays level."""
+        nodes = self._nodes[place]
+        if node in nodes:
+            return False
+        if len(self._sizes) == 1 or len(nodes) == 1:
+            return True
+        zones = [self._zone[other] for other in nodes if other in self._zone]
+        return may_move(zones, self._zone[source], self._zone[node])
+
+    def _is_level(self, item: Loose, node: NodeId) -> bool:
+        """Whether no other zone with an unused node has fewer replicas than the node's."""
+        nodes = self._nodes[item.place]
+        if node in nodes:
+            return False
+        if len(self._sizes) == 1:
+            return True
+        held = Counter(self._zone[other] for other in nodes if other in self._zone and other != item.source)
+        return all(
+            held[self._zone[node]] <= held[zone] for zone, size in self._sizes.items() if held[zone] < size
+        )
+
+    def _let_go(self, item: Loose) -> None:
+        self._loose.add((item.place, item.source))
+        if item.source in self.load:
+            self.load[item.source] -= 1
+
+    def _put_back(self, item: Loose) -> None:
+        self._loose.remove((item.place, item.source))
+        if item.source in self.load:
+            self.load[item.source] += 1
+
+    def _put(self, item: Loose, node: NodeId) -> None:
+        """The partition keeps its owner if it can; if not, another replica that has its rows owns it."""
+        self._loose.remove((item.place, item.source))
+        self.load[node] += 1
+        nodes = self._nodes[item.place]
+        if len(nodes) == 1:
+            self._owned[item.source] -= 1
+            self._owned[node] += 1
+            self._nodes[item.place] = (node,)
+            return
+        if nodes[0] != item.source:
+            self._nodes[item.place] = tuple([node if other == item.source else other for other in nodes])
+            return
+        self._own(item.place, (*nodes[1:], node), fresh=node)
+
+    def _own(self, place: int, nodes: tuple[NodeId, ...], fresh: NodeId | None = None) -> None:
+        """Order `nodes` so that the one that owns least, and has the rows, is the owner."""
+        able = [node for node in nodes if node in self._weight and node != fresh]
+        owner = min(able, key=lambda node: (self._owned[node] / self._weight[node], node), default=nodes[-1])
+        self._owned[self._nodes[place][0]] -= 1
+        self._owned[owner] += 1
+        self._nodes[place] = (owner, *[node for node in nodes if node != owner])
+
+    def _own_share(self, node: NodeId) -> None:
+        """Hand partitions over to `node`, of those that it holds, until it owns its share."""
+        total = sum(self._owned[other] for other in self._weight)
+        whole = sum(self._weight.values())
+        floor = {other: total * weight // whole for other, weight in self._weight.items()}
+        for place, nodes in enumerate(self._nodes):
+            if self._owned[node] >= floor[node]:
+                return
+            if node in nodes[1:] and self._owned[nodes[0]] > floor.get(nodes[0], 0):
+                self._owned[nodes[0]] -= 1
+                self._owned[node] += 1
+                self._nodes[place] = (node, *[other for other in nodes if other != node])
+
+    def ownerless(self) -> list[int]:
+        """Partitions whose owner cannot go on, and another replica can."""
+        return [
+            place
+            for place, nodes in enumerate(self._nodes)
+            if nodes[0] not in self._weight and any(node in self._weight for node in nodes)
+        ]
+
+    def _result(self) -> list[Placed]:
+        """Where the owner is gone and another replica is not, that one owns the partition from now on."""
+        for place in self.ownerless():
+            self._own(place, self._nodes[place])
+        return [
+            part if part.nodes is nodes else part._replace(nodes=nodes)
+            for part, nodes in zip(self._placed, self._nodes, strict=True)
+        ]

@@ -1,0 +1,173 @@
+"""Where the partitions of a new topic go: spread over zones and nodes first, counts within one by weight.
+
+With one replica the owners are dealt round-robin; what does not divide goes to other zones first, then to the
+nodes with the least load. With more, each partition takes nodes from the zones and nodes that have the most
+of their quota left, and hand-overs make the owners even. The result is part of the command that creates the
+topic: applying it decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import zip_longest
+from typing import Any
+
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.replica_counts import held as held_in
+from ringfence.control.state_machines.metadata.replica_counts import owned as owned_in
+from ringfence.control.state_machines.metadata.ring import too_few_nodes
+from ringfence.control.state_machines.placement.leader_balance import even_owners
+from ringfence.control.state_machines.placement.quotas import portions
+from ringfence.control.state_machines.placement.zones import (
+    Member,
+    Placed,
+    levels,
+    members_of,
+    takers,
+    zone_sizes,
+)
+
+Loads = Mapping[NodeId, int]
+
+
+class TooFewNodesError(Exception):
+    """There are fewer nodes than replicas, or than the cluster needs to begin; the message names both."""
+
+
+def place(
+    members: Sequence[Member], count: int, replication: int, *, owned: Loads, held: Loads
+) -> tuple[tuple[NodeId, ...], ...]:
+    """Nodes for each of `count` partitions, the owner first. Deterministic.
+
+    Args:
+        members: all nodes; only those that take partitions are used.
+        count: partitions, at least 1.
+        replication: replicas of each.
+        owned: partitions that nodes own now, over all topics; a missing node owns none.
+        held: replicas that nodes hold now, owned ones included.
+
+    Raises:
+        TooFewNodesError: fewer nodes take partitions than a partition has replicas.
+    """
+    able = sorted(takers(members))
+    if len(able) < replication:
+        raise TooFewNodesError(
+            f"replication {replication} needs as many nodes; {len(able)} of {len(members)} take partitions: "
+            "let more nodes join, or undrain one"
+        )
+    if replication == 1:
+        return tuple((node,) for node in _dealt(able, count, owned))
+    sets = _sets(able, count, replication, held)
+    placed = [Placed(TopicId(0), PartitionId(number), nodes) for number, nodes in enumerate(sets)]
+    return tuple(part.nodes for part in even_owners(able, placed, owned))
+
+
+def place_in(
+    state: MetadataState, count: int, replication: int, *, but: Collection[NodeId] = ()
+) -> tuple[tuple[NodeId, ...], ...]:
+    """`place` for a new topic in this state: what `CreateTopic.nodes` should be; on other nodes than `but`.
+
+    Raises:
+        TooFewNodesError: as `place`, or the cluster is below its minimum size.
+    """
+    if not state.ring.is_formed:
+        ready = sum(node.takes_partitions for node in state.nodes.values())
+        raise TooFewNodesError(too_few_nodes(state, ready).message)
+    members = [member for member in members_of(state) if member.node not in but]
+    return place(members, count, replication, owned=owned_in(state), held=held_in(state))
+
+
+def _dealt(able: Sequence[Member], count: int, owned: Loads) -> list[NodeId]:
+    """Owners of `count` partitions, round-robin over zones and nodes."""
+    by_node = {member.node: member for member in able}
+    order = {
+        node: place
+        for place, node in enumerate(
+            _interleaved(able, lambda member: (owned.get(member.node, 0) / member.weight, member.node))
+        )
+    }
+    weights = {node: by_node[node].weight for node in order}
+    quota = portions(count, weights, prefer=lambda node, _: order[node])
+    dealt: list[NodeId] = []
+    going = list(order)
+    while len(dealt) < count:
+        going = [node for node in going if quota[node] > 0]
+        for node in going:
+            quota[node] -= 1
+        dealt += going
+    return dealt
+
+
+def _interleaved(able: Sequence[Member], key: Callable[[Member], Any]) -> list[NodeId]:
+    """Nodes so that any first few of them are in as many zones as can be; in a zone ascending by `key`."""
+    zones: dict[str, list[Member]] = {}
+    for member in sorted(able, key=key):
+        zones.setdefault(member.zone, []).append(member)
+    return [member.node for layer in zip_longest(*zones.values()) for member in layer if member is not None]
+
+
+class _Zone:
+    """Nodes of a zone, those with the most of their quota left first."""
+
+    def __init__(self, nodes: Mapping[NodeId, int]) -> None:
+        self.quota, self.size = sum(nodes.values()), len(nodes)
+        self._heap = [(-left, node) for node, left in nodes.items()]
+        heapify(self._heap)
+
+    def take(self, count: int) -> list[NodeId]:
+        """`count` different nodes."""
+        taken = [heappop(self._heap) for _ in range(count)]
+        for left, node in taken:
+            heappush(self._heap, (left + 1, node))
+        return [node for _, node in taken]
+
+
+def _sets(able: Sequence[Member], count: int, replication: int, held: Loads) -> list[tuple[NodeId, ...]]:
+    base, more = levels(zone_sizes(able), replication)
+    zones = _zones(able, count, base, more, held)
+    always = [(name, number) for name, number in base.items() if number]
+    # Zones with a node more than their base; the one with the most quota left comes first.
+    heap = [(count * base[name] - zone.quota, name) for name, zone in zones.items() if base[name] < zone.size]
+    heapify(heap)
+    sets = []
+    for _ in range(count):
+        extra = [heappop(heap) for _ in range(more)]
+        for left, name in extra:
+            heappush(heap, (left + 1, name))
+        wanted = Counter(name for _, name in extra)
+        wanted.update(dict(always))
+        sets.append(tuple(node for name, number in wanted.items() for node in zones[name].take(number)))
+    return sets
+
+
+def _zones(
+    able: Sequence[Member], count: int, base: Mapping[str, int], more: int, held: Loads
+) -> dict[str, _Zone]:
+    """Quotas of zones, and of nodes within them, by weight."""
+    members: dict[str, dict[NodeId, int]] = {}
+    for member in able:
+        members.setdefault(member.zone, {})[member.node] = member.weight
+    weight = {name: sum(zone.values()) for name, zone in members.items()}
+    load = {name: sum(held.get(node, 0) for node in zone) / weight[name] for name, zone in members.items()}
+    room = {name: count if more and base[name] < len(zone) else 0 for name, zone in members.items()}
+    quotas = portions(
+        count * (sum(base.values()) + more),
+        weight,
+        prefer=lambda name, _: (load[name], name),
+        least={name: count * base[name] for name in members},
+        most={name: count * base[name] + room[name] for name in members},
+    )
+    return {name: _Zone(_node_quotas(quotas[name], zone, count, held)) for name, zone in members.items()}
+
+
+def _node_quotas(quota: int, zone: Mapping[NodeId, int], count: int, held: Loads) -> dict[NodeId, int]:
+    """No node gets more than one replica of a partition, so none more than `count`."""
+    return portions(
+        quota,
+        zone,
+        prefer=lambda node, _: (held.get(node, 0) / zone[node], node),
+        most=dict.fromkeys(zone, count),
+    )

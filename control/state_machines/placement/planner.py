@@ -1,0 +1,95 @@
+"""Who shall hold what: a plan of moves from what is to what should be. Pure and deterministic.
+
+    balance(members, placed)       clear, and nobody holds more than its share
+    fill(members, placed, node)    a node that was added takes its share; nothing moves between the others
+    clear(members, placed)         drained nodes are emptied, replicas of failed ones made anew; no more
+
+Laws, each a property test: a plan names every partition that changes and nothing else; its moves are as few
+as `sum(max(0, load - target))`; afterwards loads are the floor or the ceiling of each node's share by weight,
+as far as the spread over zones allows it (spread comes first); planning again gives nothing; the order of the
+input does not matter. A failed node that held the only replica keeps it: no other node has the rows (F18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.state_machines.placement.leader_balance import even_owners
+from ringfence.control.state_machines.placement.replica_round import Round, disorder
+from ringfence.control.state_machines.placement.zones import Member, Placed, takers
+
+ROUNDS_MAX: Final = 8
+"""With several replicas a round may open a way for the next; each must leave less disorder than before."""
+
+
+class Move(NamedTuple):
+    """A partition that changes: nodes of its replicas before and after, the owner first."""
+
+    topic: TopicId
+    partition: PartitionId
+    before: tuple[NodeId, ...]
+    after: tuple[NodeId, ...]
+
+    @property
+    def changes_owner(self) -> bool:
+        return self.before[0] != self.after[0]
+
+
+class Plan(NamedTuple):
+    """Moves in the order of their ids. `stranded`: partitions with a replica that has nowhere to go."""
+
+    moves: tuple[Move, ...]
+    stranded: tuple[PartitionId, ...] = ()
+
+
+def balance(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
+    """Clear, then even the loads of all nodes that take partitions; then their owned partitions."""
+    before = sorted(placed)
+    after = _rounds(members, before, lambda current: Round(members, current).balance())
+    return _plan(members, before, even_owners(members, after))
+
+
+def fill(members: Sequence[Member], placed: Iterable[Placed], node: NodeId) -> Plan:
+    """Moves to `node` alone, from those that hold most above their share.
+
+    Raises:
+        ValueError: `node` does not take partitions.
+    """
+    if all(member.node != node for member in takers(members)):
+        raise ValueError(f"node {node} takes no partitions: it is no member of the ring, drained, or failed")
+    before = sorted(placed)
+    return _plan(members, before, Round(members, before).fill(node))
+
+
+def clear(members: Sequence[Member], placed: Iterable[Placed]) -> Plan:
+    """Moves away from nodes that leave, and new replicas for failed ones, to those that hold least."""
+    before = sorted(placed)
+    return _plan(members, before, _rounds(members, before, lambda current: Round(members, current).clear()))
+
+
+def _rounds(
+    members: Sequence[Member], before: list[Placed], one: Callable[[list[Placed]], list[Placed]]
+) -> list[Placed]:
+    if all(len(part.nodes) == 1 for part in before):
+        return one(before)  # exact at once: any replica may go to any node
+    current, least = before, disorder(members, before)
+    for _ in range(ROUNDS_MAX):
+        after = one(current)
+        left = disorder(members, after)
+        if left >= least:
+            return current
+        current, least = after, left
+    return current
+
+
+def _plan(members: Sequence[Member], before: Sequence[Placed], after: Sequence[Placed]) -> Plan:
+    moves = tuple(
+        Move(old.topic, old.partition, old.nodes, new.nodes)
+        for old, new in zip(before, after, strict=True)
+        if old.nodes != new.nodes
+    )
+    able = {member.node for member in takers(members)}
+    stranded = tuple(part.partition for part in after if not able.issuperset(part.nodes))
+    return Plan(moves, stranded)

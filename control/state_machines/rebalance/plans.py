@@ -1,0 +1,183 @@
+"""What a rebalance would move: the preview, and the start that it becomes. Pure and deterministic.
+
+add_node      the node takes its share, nothing moves between the others (whether it is in the ring or not)
+remove_node   the node's partitions go, nothing else; the ring follows at the end
+drain         the same, and the node stays in the ring
+balance       nobody holds more than its share
+move          exactly the moves that were chosen
+              Partitions of these two whose owner or replicas another change is about to alter are planned at
+              its end, and those that only a failed node could take when it is back: `left_out`
+reverse       back to where partitions were before their last planned change, while that is kept: the chosen
+              ones, or all of the newest rebalance of which anything is kept
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.nodes import Life
+from ringfence.control.model.reassignments import Change
+from ringfence.control.model.rebalance_commands import StartRebalance
+from ringfence.control.model.rebalances import LEAVING, Action, PlannedMove, Run, RunState
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.reassignment_rules import assignment_of
+from ringfence.control.state_machines.metadata.rebalances import MOVES_MAX, validate
+from ringfence.control.state_machines.metadata.refusals import conflict
+from ringfence.control.state_machines.metadata.replica_counts import replicas_of
+from ringfence.control.state_machines.placement.planner import Plan, balance, clear, fill
+from ringfence.control.state_machines.placement.zones import Member, Part, members_of, placed_of
+
+NO_NODE: Final = NodeId(0)
+
+
+class Preview(NamedTuple):
+    """A start that may be proposed, or why it would be refused. `stranded`: partitions that cannot go;
+    `waits`: those that are planned when another change of them ends.
+    """
+
+    command: StartRebalance
+    refusal: Refused | None = None
+    stranded: tuple[PartitionId, ...] = ()
+    waits: tuple[PartitionId, ...] = ()
+
+
+class LeftOut(NamedTuple):
+    """What a node that leaves still has: moves that are possible now, changes and nodes to wait for, and what
+    nobody may take.
+    """
+
+    moves: tuple[PlannedMove, ...] = ()
+    changes: tuple[Change, ...] = ()
+    nodes: tuple[NodeId, ...] = ()
+    stranded: tuple[PartitionId, ...] = ()
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.changes or self.nodes)
+
+
+class Chosen(NamedTuple):
+    """A move that somebody chose: nodes of the replicas afterwards, the owner first."""
+
+    partition: PartitionId
+    after: tuple[NodeId, ...]
+
+
+def preview(
+    state: MetadataState,
+    action: Action,
+    node: NodeId = NO_NODE,
+    chosen: Sequence[Chosen] = (),
+    why: str = "",
+) -> Preview:
+    """The start of a rebalance as it would be proposed now."""
+    empty = StartRebalance(action=action, node=node, why=why)
+    refusal = validate(state, empty)
+    if refusal is not None:
+        return Preview(empty, refusal)
+    moves: tuple[PlannedMove, ...]
+    stranded: tuple[PartitionId, ...] = ()
+    waits: tuple[PartitionId, ...] = ()
+    if action is Action.MOVE:
+        moves = _chosen(state, chosen)
+    elif action is Action.REVERSE:
+        moves = _reversed(state, [number for number, _ in chosen])
+        if not moves:
+            why_not = f"nothing is kept to reverse; `reverse_hold_s` is {limit(state, 'reverse_hold_s')}"
+            return Preview(empty, conflict(why_not))
+    else:
+        plan = _plan(state, action, node)
+        found = [PlannedMove(*move) for move in plan.moves]
+        # One run is limited; the next one finds the rest.
+        moves = tuple(found[:MOVES_MAX])
+        if action in LEAVING:
+            stranded, waits = plan.stranded, tuple(change.partition for change in _altering(state, node))
+    command = StartRebalance(action=action, node=node, moves=moves, why=why)
+    return Preview(command, validate(state, command), stranded, waits)
+
+
+def drain_under_way(state: MetadataState, node: NodeId) -> Run | None:
+    """The run that empties this node already and is not being cancelled: another start would repeat it."""
+    run = state.rebalance
+    is_drain = (run.action, run.node) == (Action.DRAIN, node)
+    return run if is_drain and run.state in {RunState.RUNNING, RunState.PAUSED} else None
+
+
+def left_out(state: MetadataState) -> LeftOut:
+    """Of the run that is under way, which empties a node."""
+    run = state.rebalance
+    changes = tuple(_altering(state, run.node))
+    if not replicas_of(state, run.node):
+        return LeftOut(changes=changes)
+    plan = _plan(state, run.action, run.node)
+    # Where only the owner can be handed over, a removed node stays what it is: stranded.
+    able = [move for move in plan.moves if run.action is Action.DRAIN or run.node not in move.after]
+    again = [move for move in able if move.partition in state.moves]
+    more = [move for move in able if move.partition not in state.moves][: MOVES_MAX - len(state.moves)]
+    absent = tuple(
+        node
+        for node in state.ring.members
+        if node != run.node and state.nodes[node].life is not Life.LIVE and not state.nodes[node].draining
+    )
+    moves = tuple(PlannedMove(*move) for move in (*again, *more))
+    return LeftOut(moves, changes, absent if plan.stranded else (), plan.stranded)
+
+
+def _altering(state: MetadataState, node: NodeId) -> Iterator[Change]:
+    """Changes after which another plan may be right for the node, by partition."""
+    for _, change in sorted(state.changes.items()):
+        places = (*assignment_of(state, change).replicas, *change.adds)
+        if not change.is_committed and any(place.node == node for place in places):
+            yield change
+
+
+def _plan(state: MetadataState, action: Action, node: NodeId) -> Plan:
+    members, placed = members_of(state), placed_of(state)
+    if action is Action.ADD_NODE:
+        return fill([_as(member, node, Part.TAKES) for member in members], placed, node)
+    if action in LEAVING:
+        # Only what this node holds: replicas of failed nodes are another rebalance's.
+        leaving = [_as(member, node, Part.LEAVES) for member in members]
+        held = [part for part in placed if node in part.nodes]
+        others = [part for part in placed if node not in part.nodes]
+        plan = clear(leaving, [*held, *others])
+        settled = {part.partition for part in held} - {change.partition for change in _altering(state, node)}
+        return Plan(
+            tuple(move for move in plan.moves if move.partition in settled),
+            tuple(part for part in plan.stranded if part in settled),
+        )
+    return balance(members, placed)
+
+
+def _reversed(state: MetadataState, chosen: Sequence[PartitionId]) -> tuple[PlannedMove, ...]:
+    """In the order of the partitions; of a chosen one that is not kept the machine says so."""
+    newest = max((kept.run for kept in state.kept.values()), default=0)
+    numbers = chosen or sorted(number for number, kept in state.kept.items() if kept.run == newest)
+    now = {part.partition: part for part in placed_of(state)}
+    moves = []
+    for number in numbers[:MOVES_MAX]:
+        kept, part = state.kept.get(number), now.get(number)
+        topic, before = (part.topic, part.nodes) if part is not None else (TopicId(0), (NO_NODE,))
+        after = () if kept is None else tuple(place.node for place in kept.before)
+        if chosen or before != after:
+            moves.append(PlannedMove(topic=topic, partition=number, before=before, after=after))
+    return tuple(moves)
+
+
+def _as(member: Member, node: NodeId, part: Part) -> Member:
+    return member._replace(part=part) if member.node == node else member
+
+
+def _chosen(state: MetadataState, chosen: Sequence[Chosen]) -> tuple[PlannedMove, ...]:
+    """In the order in which they were chosen; what is unknown is refused by the machine, by its number."""
+    now = {part.partition: part for part in placed_of(state)}
+    moves = []
+    for partition, after in chosen:
+        part = now.get(partition)
+        topic, before = (part.topic, part.nodes) if part is not None else (TopicId(0), (NO_NODE,))
+        moves.append(PlannedMove(topic=topic, partition=partition, before=before, after=after))
+    return tuple(moves)

@@ -1,0 +1,184 @@
+"""The policy: whether, and what, a leader moves of its own accord. Off unless it is switched on.
+
+    decide(state, loads, now_ms, memory) -> (Decision, memory)
+
+Loads are soft state of heartbeats: a number a partition, in any one unit (bytes per second appended). The
+decision is about owners' loads. It moves only what makes the fullest node's load and the emptiest one's more
+even, never empties a healthy node, and says why it did or did not.
+
+The ratio is max / min over nodes that take partitions, and must be *above* the limit. A minimum of 0 counts
+as infinite if the maximum is above 0, and as 1 if nobody has any load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ringfence.control.model.ids import NodeId, PartitionId, TopicId
+from ringfence.control.model.rebalance_commands import StartRebalance
+from ringfence.control.model.rebalances import Action, PlannedMove
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.text import listed
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.state_machine import validate
+from ringfence.control.state_machines.placement.zones import Part, members_of
+
+MOVES_MAX: Final = 16
+"""Moves of one decision: the next one, after a cool-down, knows what they did."""
+PERCENT: Final = 100
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What a leader remembers between decisions; a new one begins with the grace."""
+
+    began_ms: int
+    checked_ms: int | None = None
+    moved_ms: int | None = None
+
+
+class Decision(NamedTuple):
+    """`start` is a rebalance to begin, or None; `why` explains either."""
+
+    start: StartRebalance | None
+    why: str
+
+
+def decide(
+    state: MetadataState,
+    loads: Mapping[PartitionId, float],
+    now_ms: int,
+    memory: Memory,
+    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
+) -> tuple[Decision | None, Memory]:
+    """A decision, or None while there is nothing to decide yet."""
+    if not limit(state, "policy_enabled"):
+        return None, memory
+    if now_ms - memory.began_ms < limit(state, "policy_grace_s") * 1_000:
+        return None, memory
+    if memory.checked_ms is not None and (
+        now_ms - memory.checked_ms < limit(state, "policy_check_interval_s") * 1_000
+    ):
+        return None, memory
+    memory = msgspec.structs.replace(memory, checked_ms=now_ms)
+    if state.rebalance.is_active:
+        return Decision(None, f"rebalance {state.rebalance.run} is {state.rebalance.state}"), memory
+    cooldown_ms = limit(state, "policy_cooldown_s") * 1_000
+    if memory.moved_ms is not None and now_ms - memory.moved_ms < cooldown_ms:
+        left_s = (cooldown_ms - (now_ms - memory.moved_ms)) // 1_000
+        return Decision(None, f"cooling down for {left_s} s more"), memory
+    decision = judge(state, loads, unnamed)
+    if decision.start is not None:
+        memory = msgspec.structs.replace(memory, moved_ms=now_ms)
+    return decision, memory
+
+
+def judge(
+    state: MetadataState,
+    loads: Mapping[PartitionId, float],
+    unnamed: Mapping[NodeId, float] = MappingProxyType({}),
+) -> Decision:
+    """What to move for these loads, whatever the clock says.
+
+    `unnamed` is a node's load of partitions that are not in `loads`: it counts for the node, moves nowhere.
+    """
+    able = [member.node for member in members_of(state) if member.part is Part.TAKES]
+    if len(able) < 2:
+        return Decision(None, f"{len(able)} nodes take partitions; there is nothing to even out")
+    owned = _owned(state, able, loads)
+    totals = {
+        node: sum(load for _, _, load in parts) + unnamed.get(node, 0.0) for node, parts in owned.items()
+    }
+    ratio = ratio_of(totals)
+    top = limit(state, "policy_imbalance_percent") / PERCENT
+    told = listed([f"node {node}: {total:g} B/s" for node, total in sorted(totals.items())], 20)
+    if not ratio > top:
+        return Decision(None, f"loads {told}: max/min {ratio:g} is not above {top:g}")
+    moves = _moves(state, owned, totals, top)
+    if not moves:
+        return Decision(None, f"loads {told}: max/min {ratio:g} is above {top:g}, but no move evens them")
+    why = f"policy: loads {told}: max/min {ratio:g} is above {top:g}"
+    start = StartRebalance(action=Action.MOVE, moves=tuple(moves), why=why[:1_000])
+    refusal = validate(state, start)
+    if refusal is not None:
+        return Decision(None, f"{why}; not now: {refusal.message}")
+    return Decision(start, f"{why}; {len(moves)} moves make it {ratio_of(_after(totals, owned, moves)):g}")
+
+
+def ratio_of(totals: Mapping[NodeId, float]) -> float:
+    """Max / min; a minimum of 0 gives infinity if anybody has load, else 1."""
+    least, most = min(totals.values()), max(totals.values())
+    if least > 0:
+        return most / least
+    return inf if most > 0 else 1.0
+
+
+_Part = tuple[TopicId, PartitionId, float]
+
+
+def _owned(
+    state: MetadataState, able: list[NodeId], loads: Mapping[PartitionId, float]
+) -> dict[NodeId, list[_Part]]:
+    owned: dict[NodeId, list[_Part]] = {node: [] for node in able}
+    for number, topic in sorted(state.topics.items()):
+        for part in topic.layout.active():
+            owner = topic.assignments[part.partition].owner.node
+            if owner in owned and part.partition not in state.changes:
+                owned[owner].append((number, part.partition, max(0.0, loads.get(part.partition, 0.0))))
+    return owned
+
+
+def _moves(
+    state: MetadataState, owned: dict[NodeId, list[_Part]], totals: dict[NodeId, float], top: float
+) -> list[PlannedMove]:
+    """From the fullest to the emptiest, the partition that leaves them most even; each partition once.
+
+    A move is taken only if the fuller of the two is then emptier than the fullest was: so the spread of loads
+    shrinks by each, and a hot partition alone on its node stays where it is.
+    """
+    totals, held = dict(totals), {node: list(parts) for node, parts in owned.items()}
+    moved: set[PartitionId] = set()
+    moves: list[PlannedMove] = []
+    while len(moves) < MOVES_MAX and ratio_of(totals) > top:
+        source = max(totals, key=lambda node: (totals[node], -node))
+        target = min(totals, key=lambda node: (totals[node], node))
+        best = None
+        for topic, partition, load in held[source]:
+            after = max(totals[source] - load, totals[target] + load)
+            fits = load > 0 and len(held[source]) > 1 and after < totals[source]
+            if fits and partition not in moved and (best is None or (after, partition) < best[:2]):
+                best = (after, partition, topic, load)
+        if best is None:
+            break
+        _, partition, topic, load = best
+        moves.append(_planned(state, topic, partition, target))
+        moved.add(partition)
+        held[source].remove((topic, partition, load))
+        held[target].append((topic, partition, load))
+        totals[source] -= load
+        totals[target] += load
+    return moves
+
+
+def _planned(state: MetadataState, topic: TopicId, partition: PartitionId, target: NodeId) -> PlannedMove:
+    """A replica takes over where it can: that copies nothing. Else the target takes the owner's place."""
+    assignment = state.topics[topic].assignments[partition]
+    others = [place.node for place in assignment.replicas if place != assignment.owner]
+    before = (assignment.owner.node, *others)
+    after = (target, *[node for node in (before if target in others else others) if node != target])
+    return PlannedMove(topic=topic, partition=partition, before=before, after=after)
+
+
+def _after(
+    totals: Mapping[NodeId, float], owned: Mapping[NodeId, list[_Part]], moves: list[PlannedMove]
+) -> dict[NodeId, float]:
+    loads = {partition: load for parts in owned.values() for _, partition, load in parts}
+    result = dict(totals)
+    for move in moves:
+        result[move.before[0]] -= loads[move.partition]
+        result[move.after[0]] += loads[move.partition]
+    return result

@@ -1,0 +1,192 @@
+"""The leader's part of a rebalance: which entry comes next. Everything that must last is in the log.
+
+RUNNING starts tries while concurrency allows it, and ends the run when every move is over; one that empties
+a node first takes up what its plan left out, and waits a while for what stands in the way of that. A move
+whose place takes nothing any more waits for that node, or goes elsewhere where a node is emptied. CANCELLING
+aborts what may be aborted. PAUSED starts nothing. A new leader begins with the records: COMMITTED moves are
+skipped, PENDING and FAILED ones with tries left are started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ringfence.control.model.commands import Command
+from ringfence.control.model.ids import Epoch, Index, NodeId, PartitionId
+from ringfence.control.model.reassignment_commands import AbortChange, PrepareChange
+from ringfence.control.model.reassignments import Change
+from ringfence.control.model.rebalance_commands import AmendMoves, FailMove, FinishRebalance
+from ringfence.control.model.rebalances import LEAVING, MoveRecord, MoveState, PlannedMove, RunState
+from ringfence.control.model.results import Refused
+from ringfence.control.model.state import MetadataState
+from ringfence.control.model.text import counted, listed
+from ringfence.control.state_machines.metadata.config import limit
+from ringfence.control.state_machines.metadata.move_records import down, has_nowhere_to_go
+from ringfence.control.state_machines.metadata.rebalances import is_done
+from ringfence.control.state_machines.metadata.replica_counts import replicas_of
+from ringfence.control.state_machines.metadata.state_machine import validate
+from ringfence.control.state_machines.rebalance.plans import LeftOut, left_out
+from ringfence.native.wire import Code
+
+AGAIN_MS: Final = 1_000
+"""A move that failed is tried again after this, times its tries: what made it fail may pass."""
+WAIT_MS: Final = 60_000
+"""How long a move may be unable to begin, because of something else under way, before a try is counted; and
+how long a run waits for what keeps replicas on a node that leaves. Failovers, and nodes that are started
+again, take seconds.
+"""
+
+LEFT_LOOK_MS: Final = 1_000
+"""How often what is left on a node is looked for: a look plans over all partitions."""
+LEFT_SHOWN: Final = 3
+"""Of each kind of what is left, in the run's reason."""
+
+
+class Rebalancer:
+    """Soft state of one leader: when tries failed and since when moves cannot begin."""
+
+    def __init__(self) -> None:
+        self._run = Index(0)
+        self._failed_ms: dict[tuple[PartitionId, int], int] = {}
+        self._waiting_ms: dict[PartitionId, int] = {}
+        self._left_since_ms: int | None = None
+        self._left_look_ms = 0
+        self._anew_look_ms = 0
+        self._anew: dict[PartitionId, PlannedMove] = {}
+
+    def step(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        """Entries to propose now; a refused one is decided anew on the newer state."""
+        run = state.rebalance
+        if run.run != self._run:
+            self.__init__()  # type: ignore[misc]
+            self._run = run.run
+        if not run.is_active or run.state is RunState.PAUSED:
+            return ()
+        running = [change for change in state.changes.values() if change.run == run.run]
+        if run.state is RunState.CANCELLING:
+            aborts = tuple(_abort(change) for change in running if change.may_abort)
+            return aborts or (() if running else (FinishRebalance(run=run.run),))
+        if not running and all(move.is_over for move in state.moves.values()):
+            return self._end(state, now_ms)
+        self._left_since_ms, self._left_look_ms = None, now_ms
+        return self._starts(state, running, now_ms)
+
+    def _end(self, state: MetadataState, now_ms: int) -> tuple[Command, ...]:
+        """Every move is over. What is left on a node that leaves comes first, unless one failed for good."""
+        run = state.rebalance
+        failed = any(move.state is MoveState.FAILED for move in state.moves.values())
+        if run.action not in LEAVING or failed:
+            return (FinishRebalance(run=run.run),)
+        if now_ms < self._left_look_ms:
+            return ()
+        self._left_look_ms = now_ms + LEFT_LOOK_MS
+        left = left_out(state)
+        if left.moves:
+            return (AmendMoves(run=run.run, moves=left.moves),)
+        if self._left_since_ms is None:
+            self._left_since_ms = now_ms
+        if left.waits and now_ms - self._left_since_ms < WAIT_MS:
+            return ()
+        return (FinishRebalance(run=run.run, why=_left(state, left)),)
+
+    def _starts(self, state: MetadataState, running: list[Change], now_ms: int) -> tuple[Command, ...]:
+        busy: Counter[NodeId] = Counter()
+        active = 0
+        for change in running:
+            if not change.is_committed:
+                active += 1
+                busy.update(_nodes(state.moves[change.partition]))
+        found: list[Command] = []
+        for partition, move in sorted(state.moves.items(), key=lambda item: (item[1].attempts, item[0])):
+            if active >= limit(state, "moves_concurrent"):
+                break
+            if not move.may_start or not self._is_due(partition, move, now_ms):
+                continue
+            nodes = _nodes(move)
+            if any(busy[node] >= limit(state, "node_moves_concurrent") for node in nodes):
+                continue
+            command = self._try(state, move, now_ms)
+            if command is not None:
+                found.append(command)
+                active += 1
+                busy.update(nodes)
+        return tuple(found)
+
+    def _try(self, state: MetadataState, move: MoveRecord, now_ms: int) -> Command | None:
+        """The next try, or why there can be none: that counts as one, at once or after a while."""
+        run = state.rebalance.run
+        if is_done(state, move):
+            return AmendMoves(run=run, done=(move.partition,))
+        prepare = PrepareChange(
+            topic=move.topic, partition=move.partition, epoch=_epoch(state, move), owner=move.after[0],
+            replicas=move.after, run=run,
+        )  # fmt: skip
+        refusal = validate(state, prepare)
+        if refusal is None:
+            self._waiting_ms.pop(move.partition, None)
+            return prepare
+        since = self._waiting_ms.setdefault(move.partition, now_ms)
+        elsewhere = self._elsewhere(state, move, now_ms)
+        if elsewhere is not None:
+            del self._waiting_ms[move.partition]
+            return AmendMoves(run=run, moves=(elsewhere,))
+        may_pass = refusal.code == Code.ALREADY_EXISTS or bool(down(state, move))
+        if may_pass and now_ms - since < WAIT_MS:
+            return None
+        del self._waiting_ms[move.partition]
+        return FailMove(run=run, partition=move.partition, why=_why(refusal))
+
+    def _elsewhere(self, state: MetadataState, move: MoveRecord, now_ms: int) -> PlannedMove | None:
+        """Where else the partition of a node that leaves may go, if its place takes nothing any more."""
+        if state.rebalance.action not in LEAVING or not has_nowhere_to_go(state, move):
+            return None
+        if now_ms >= self._anew_look_ms:
+            self._anew_look_ms = now_ms + LEFT_LOOK_MS
+            self._anew = {planned.partition: planned for planned in left_out(state).moves}
+        planned = self._anew.pop(move.partition, None)
+        return None if planned is None or planned.after == move.after else planned
+
+    def _is_due(self, partition: PartitionId, move: MoveRecord, now_ms: int) -> bool:
+        if move.state is not MoveState.FAILED:
+            return True
+        since = self._failed_ms.setdefault((partition, move.attempts), now_ms)
+        return now_ms - since >= AGAIN_MS * move.attempts
+
+
+def _abort(change: Change) -> AbortChange:
+    return AbortChange(partition=change.partition, change=change.change, why="the rebalance was cancelled")
+
+
+def _nodes(move: MoveRecord) -> set[NodeId]:
+    """Who works for a move: its owner, and where it goes."""
+    return {move.before[0], *({*move.after} - {*move.before})}
+
+
+def _epoch(state: MetadataState, move: MoveRecord) -> Epoch:
+    return state.topics[move.topic].assignments[move.partition].epoch
+
+
+def _left(state: MetadataState, left: LeftOut) -> str:
+    """Why a node that leaves is not empty; empty if it is."""
+    held = replicas_of(state, state.rebalance.node)
+    if not held and not left.changes:
+        return ""
+    reasons = [listed([waited_for(change) for change in left.changes], LEFT_SHOWN, "; ")]
+    if left.stranded:
+        shown = listed(left.stranded, LEFT_SHOWN)
+        many = counted(len(left.stranded), "partition")
+        reasons.append(f"nobody else may take {many} ({shown}): let another node join, or undrain this one")
+    lives = [f"node {node} is {state.nodes[node].life}" for node in left.nodes]
+    reasons.append(listed(lives, LEFT_SHOWN, "; "))
+    told = "; ".join(filter(None, reasons)) or "one run has no more moves; start the next"
+    return f"node {state.rebalance.node} has {counted(held, 'replica')} left: {told}"
+
+
+def waited_for(change: Change) -> str:
+    """A change that a run waits for, for people."""
+    return f"partition {change.partition} is in change {change.change} ({change.kind}, {change.phase})"
+
+
+def _why(refusal: Refused) -> str:
+    return refusal.message
