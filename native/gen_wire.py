@@ -221,8 +221,11 @@ def render_python(spec: dict[str, Any]) -> str:
     retriable = ", ".join(f"Code.{key.upper()}" for key, item in spec["codes"].items() if item["retriable"])
     out.append(f"\nRETRIABLE: Final = frozenset({{{retriable}}})")
     logs = ", ".join(f"RecordKind.{key.upper()}" for key, item in spec["record_kinds"].items() if item["log"])
-    rights = [f"Opcode.{key.upper()}: Right.{item['right'].upper()}" for key, item in spec["opcodes"].items()
-              if "right" in item]  # fmt: skip
+    rights = [
+        f"Opcode.{key.upper()}: Right.{item['right'].upper()}"
+        for key, item in spec["opcodes"].items()
+        if "right" in item
+    ]
     out.append(f"RIGHTS: Final = {{{', '.join(rights)}}}")
     out.append(f"LOG_KINDS: Final = frozenset({{{logs}}})\n")
     for name in HEADERS:

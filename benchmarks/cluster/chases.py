@@ -47,8 +47,12 @@ def _chased(count: int) -> dict[str, Any]:
         during = load.steady.flow([(began, ended)])
     last = told["moves"][0]
     return {
-        "load_mb_per_s": round(before["mb_per_s"] / count, 1), "all_mb_per_s": before["mb_per_s"],
-        "during_mb_per_s": during["mb_per_s"], "state": last["state"], "tries": last["attempts"],
-        "seconds": round(ended - began, 1), "copied_mb_per_s": round(last["bytes"] / (ended - began) / 1e6),
+        "load_mb_per_s": round(before["mb_per_s"] / count, 1),
+        "all_mb_per_s": before["mb_per_s"],
+        "during_mb_per_s": during["mb_per_s"],
+        "state": last["state"],
+        "tries": last["attempts"],
+        "seconds": round(ended - began, 1),
+        "copied_mb_per_s": round(last["bytes"] / (ended - began) / 1e6),
         "gap_ms": None if last["gap_us"] is None else round(last["gap_us"] / 1e3, 1),
-    }  # fmt: skip
+    }

@@ -34,10 +34,22 @@ class ServeProcess:
         """Start it; `serving` waits for it."""
         with (self._folder / f"{self._name}.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [PROGRAM, "serve", "--json", "--data", self._folder / self._name, "--listen", self._listen,
-                 "--control", self.control, *self._options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
+                [
+                    PROGRAM,
+                    "serve",
+                    "--json",
+                    "--data",
+                    self._folder / self._name,
+                    "--listen",
+                    self._listen,
+                    "--control",
+                    self.control,
+                    *self._options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
 
     def serving(self) -> None:
         assert self.process is not None
@@ -85,9 +97,8 @@ class Nodes:
         """Limits of the cluster, through the admin API of the first node (option `--http 127.0.0.1:0`)."""
         body = json.dumps({"values": values}).encode()
         request = urllib.request.Request(
-            f"{self.all[0].http}/admin/config", body, {"Content-Type": "application/json"},
-            method="PATCH",
-        )  # fmt: skip
+            f"{self.all[0].http}/admin/config", body, {"Content-Type": "application/json"}, method="PATCH"
+        )
         with urllib.request.urlopen(request, timeout=WAIT_S):
             pass
 

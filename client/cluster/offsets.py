@@ -244,11 +244,7 @@ def _positions(
 def _position(partition: object, offset: object, epoch: object = 0) -> Position:
     """Raises InvalidArgumentError for what no header can hold."""
     number = whole("start: a partition", partition, 0)
-    return Position(
-        number,
-        _within(number, "offset", offset),
-        _within(number, "epoch", epoch),
-    )
+    return Position(number, _within(number, "offset", offset), _within(number, "epoch", epoch))
 
 
 def _within(partition: int, name: str, given: object) -> int:

@@ -68,8 +68,16 @@ class Target(NamedTuple):
         fresh = is_alone if told is None else told
         rows = sum(attempt.rows for attempt in staged)
         done = "committed" if fresh else "was committed before, dropped"
-        _LOG.info("%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
-                  self.topic, begun.scope, begun.driver, epoch, done, rows, len(staged))  # fmt: skip
+        _LOG.info(
+            "%s: scope %d, driver %d, epoch %d %s: %d rows by %d tasks",
+            self.topic,
+            begun.scope,
+            begun.driver,
+            epoch,
+            done,
+            rows,
+            len(staged),
+        )
         return fresh
 
     def give_up(self, begun: Begun, epoch: int) -> None:
@@ -78,8 +86,13 @@ class Target(NamedTuple):
             with connect(self.address, token_file=self.token_file) as client:
                 client.scopes.expire(begun, epoch)
         except RingfenceError as error:
-            _LOG.warning("%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
-                         self.topic, begun.scope, epoch, error)  # fmt: skip
+            _LOG.warning(
+                "%s: scope %d, epoch %d: staged rows of a failed job could not be given up: %s",
+                self.topic,
+                begun.scope,
+                epoch,
+                error,
+            )
 
     def begin(
         self, scope: str | None, kind: str, *, instance: bytes = b"", query: str | None = None
@@ -119,8 +132,14 @@ def check_newest(topic: str, scope: str | None, epoch: int, begun: Begun) -> Non
 
 def tell_left_out(topic: str, scope: str | None, epoch: int, begun: Begun) -> None:
     """Log that a run writes nothing."""
-    _LOG.warning("%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
-                 "this run are left out", topic, scope, epoch, begun.committed)  # fmt: skip
+    _LOG.warning(
+        "%s: scope %s: epoch %d was committed by an earlier run (the last one is %d): the rows of "
+        "this run are left out",
+        topic,
+        scope,
+        epoch,
+        begun.committed,
+    )
 
 
 def of_query(scope: str, query: str | None) -> str:

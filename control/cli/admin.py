@@ -60,9 +60,14 @@ def http_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--http` and `--token-file`."""
     function = token_option(function)
     return click.option(
-        "--http", "http", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="URL[,URL]", callback=one_door,
+        "--http",
+        "http",
+        envvar=ADDRESS_VARIABLE,
+        show_envvar=True,
+        metavar="URL[,URL]",
+        callback=one_door,
         help=f"Admin API of any node; the next one is asked when one does not answer. [default: {DEFAULT}]",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def topic_path(name: str) -> str:
@@ -77,9 +82,13 @@ class Admin:
     """Requests to the first address that answers."""
 
     def __init__(
-        self, http: str | None, token_file: Path | None = None, timeout_s: float = 30.0,
-        *, quiet: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        http: str | None,
+        token_file: Path | None = None,
+        timeout_s: float = 30.0,
+        *,
+        quiet: bool = False,
+    ) -> None:
         """ConfigError when an address is none. `quiet`: nobody is told that an answer takes long."""
         self._quiet = quiet
         self._addresses = [_checked(text.strip()) for text in (http or DEFAULT).split(",") if text.strip()]
@@ -118,9 +127,14 @@ class Admin:
             return self._answer(method, path, body, sent, failures, waits_for_majority)
 
     def _answer(
-        self, method: str, path: str, body: bytes | None, sent: dict[str, str],
-        failures: deque[RingfenceError], waits_for_majority: bool,  # noqa: FBT001
-    ) -> Any:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        sent: dict[str, str],
+        failures: deque[RingfenceError],
+        waits_for_majority: bool,  # noqa: FBT001
+    ) -> Any:
         """Of the first that gives one; `failures` has why the last one did not."""
         end = time.monotonic() + self._timeout_s
         while True:

@@ -148,8 +148,15 @@ def _batches(rows: int) -> list[pa.RecordBatch]:
 
 def _tell(write: dict[str, Any], read: dict[str, Any]) -> None:
     rows = [
-        [step, f"{values['rows']:,}", shown_bytes(values["bytes"]), f"{values['rows_per_s']:,}",
-         f"{shown_bytes(values['bytes_per_s'])}/s", values.get("ack_p50_ms"), values.get("ack_p99_ms")]
+        [
+            step,
+            f"{values['rows']:,}",
+            shown_bytes(values["bytes"]),
+            f"{values['rows_per_s']:,}",
+            f"{shown_bytes(values['bytes_per_s'])}/s",
+            values.get("ack_p50_ms"),
+            values.get("ack_p99_ms"),
+        ]
         for step, values in (("write, on disk", write), ("read", read))
-    ]  # fmt: skip
+    ]
     show_table("", ("", "rows", "bytes", "rows/s", "rate", "p50 ms", "p99 ms"), rows)

@@ -69,9 +69,12 @@ class ClusterStory:
         began = time.perf_counter()
         with connected(self._addresses()) as client:
             client.create_topic(
-                TOPIC, schema=topic_schema(self._source.schema), key=[KEY], partitions=PARTITIONS,
+                TOPIC,
+                schema=topic_schema(self._source.schema),
+                key=[KEY],
+                partitions=PARTITIONS,
                 replication=REPLICATION,
-            )  # fmt: skip
+            )
         self._until(self._open, "every partition is open")
         owners = {part["owner"] for part in self._partitions()}
         seen = f"{PARTITIONS} partitions, {REPLICATION} copies each, owned by {len(owners)} nodes"

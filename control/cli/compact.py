@@ -16,11 +16,21 @@ from ringfence.control.model.text import counted
 @click.command()
 @click.argument("topic")
 @click.argument("directory", type=click.Path(file_okay=False))
-@click.option("--rows-per-file", type=click.IntRange(min=1), default=ROWS_A_FILE, show_default=True,
-              help="At most so many rows in a file.")  # fmt: skip
+@click.option(
+    "--rows-per-file",
+    type=click.IntRange(min=1),
+    default=ROWS_A_FILE,
+    show_default=True,
+    help="At most so many rows in a file.",
+)
 @click.option("--sort", metavar="A,B", default="", help="Sort the rows of each file by these columns.")
-@click.option("--compression", default="zstd", show_default=True,
-              type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), help="Of the files.")  # fmt: skip
+@click.option(
+    "--compression",
+    default="zstd",
+    show_default=True,
+    type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]),
+    help="Of the files.",
+)
 @address_option
 @token_option
 @timeout_option
@@ -49,8 +59,15 @@ def command(
             compression=options["compression"],
         )
     if as_json:
-        emit({"topic": topic, "files": done.files, "rows": done.rows, "bytes": done.bytes,
-              "given_up": done.given_up})  # fmt: skip
+        emit(
+            {
+                "topic": topic,
+                "files": done.files,
+                "rows": done.rows,
+                "bytes": done.bytes,
+                "given_up": done.given_up,
+            }
+        )
     else:
         gone = f"; {done.given_up:,} older rows are given up by the topic" if done.given_up else ""
         size = shown_bytes(done.bytes)

@@ -35,8 +35,9 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def show(names: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
+def show(
+    names: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Show limits NAME, or all: value, default, range, and the reason of the default.
 
     \b
@@ -61,8 +62,9 @@ def show(names: tuple[str, ...], *, http: str | None, token_file: Path | None, t
 @http_options
 @timeout_option
 @json_option
-def set_(pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
+def set_(
+    pairs: tuple[str, ...], *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Change limits on all nodes, all of them or none; VALUE may be a size, as 50MB, or `default`.
 
     \b

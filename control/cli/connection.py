@@ -67,15 +67,20 @@ address_option = click.option(
     help="The node.",
 )
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=TIMEOUT_DEFAULT_S, show_default=True,
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=TIMEOUT_DEFAULT_S,
+    show_default=True,
     help="Seconds to wait for an answer, retries included.",
-)  # fmt: skip
+)
 
 
 token_option = click.option(
-    "--token-file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"A file with the token. [default: the variable {VARIABLE}]",
-)  # fmt: skip
+)
 """A token is never an argument: everybody on the machine sees those."""
 
 

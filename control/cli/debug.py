@@ -35,8 +35,9 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def events(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
+def events(
+    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Let a node write the last steps of its consensus into its data directory.
 
     It is asked at its control address; with --http, at the one that its admin API names.

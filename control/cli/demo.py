@@ -27,10 +27,19 @@ TOPIC = "lineitem"
 
 
 @click.command()
-@click.option("--scale", type=click.FloatRange(0.001, 100), default=0.1, show_default=True,
-              help="TPC-H scale: 0.1 is 600,572 rows.")  # fmt: skip
-@click.option("--input", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A lineitem Parquet file. [default: made by tpchgen-cli]")  # fmt: skip
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.001, 100),
+    default=0.1,
+    show_default=True,
+    help="TPC-H scale: 0.1 is 600,572 rows.",
+)
+@click.option(
+    "--input",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A lineitem Parquet file. [default: made by tpchgen-cli]",
+)
 @click.option("--partitions", type=click.IntRange(1, 1024), default=8, show_default=True, help="Partitions.")
 @click.option(
     "--spark/--no-spark",
@@ -39,8 +48,9 @@ TOPIC = "lineitem"
 )
 @click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Keep the node's data here.")
 @json_option
-def command(*, scale: float, file: Path | None, partitions: int, spark: bool | None, data: Path | None,
-            as_json: bool) -> int:  # fmt: skip
+def command(
+    *, scale: float, file: Path | None, partitions: int, spark: bool | None, data: Path | None, as_json: bool
+) -> int:
     """Start a node, send TPC-H lineitem to it through Spark, read it back by Python and by Spark, compare.
 
     Ends with 0 when every way gives the same number of rows and the same content hash.
@@ -109,9 +119,10 @@ def _tell(done: list[Step], *, as_json: bool) -> int:
             "", ("step", "rows", "bytes", "hash", "seconds", "rows/s", "rate"), [_row(step) for step in done]
         )
         click.echo(
-            f"equal: {first.rows:,} rows and content hash {first.digest:016x} everywhere" if same
+            f"equal: {first.rows:,} rows and content hash {first.digest:016x} everywhere"
+            if same
             else "NOT equal: rows or hashes differ"
-        )  # fmt: skip
+        )
     return Exit.OK if same else Exit.DAMAGE
 
 

@@ -28,10 +28,12 @@ VOTERS_MIN = 3
 
 
 @click.command()
-@click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True,
-              help="Processes.")  # fmt: skip
-@click.option("--data", type=click.Path(path_type=Path, file_okay=False),
-              help="Folder for data and logs that stays; by default a temporary one.")  # fmt: skip
+@click.option("--nodes", "count", type=click.IntRange(1, 9), default=3, show_default=True, help="Processes.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for data and logs that stays; by default a temporary one.",
+)
 @click.option(
     "--demo", is_flag=True, help="Send lineitem through all nodes, kill -9 the leader meanwhile, compare."
 )
@@ -45,15 +47,31 @@ VOTERS_MIN = 3
     is_flag=True,
     help="Spark streams TPC-H in, joins and compacts it while its tasks, its driver and a node are killed.",
 )
-@click.option("--scale", type=click.FloatRange(0.001, 100), default=0.1, show_default=True,
-              help="TPC-H scale of a demo: 0.1 is 600,572 rows.")  # fmt: skip
-@click.option("--input", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A lineitem Parquet file for a demo. [default: made by tpchgen-cli]")  # fmt: skip
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.001, 100),
+    default=0.1,
+    show_default=True,
+    help="TPC-H scale of a demo: 0.1 is 600,572 rows.",
+)
+@click.option(
+    "--input",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A lineitem Parquet file for a demo. [default: made by tpchgen-cli]",
+)
 @json_option
 def command(
-    *, count: int, data: Path | None, demo: bool, demo_cluster: bool, demo_pipeline: bool, scale: float,
-    file: Path | None, as_json: bool,
-) -> int:  # fmt: skip
+    *,
+    count: int,
+    data: Path | None,
+    demo: bool,
+    demo_cluster: bool,
+    demo_pipeline: bool,
+    scale: float,
+    file: Path | None,
+    as_json: bool,
+) -> int:
     """Run a cluster of local processes until Ctrl-C.
 
     One line tells when all nodes serve, with their addresses. A process that ends is told; the others go on,
@@ -136,8 +154,10 @@ def _pipeline(cluster: LocalCluster, root: Path, scale: float, *, as_json: bool)
     else:
         kills = ", ".join(f"{kind} {times}" for kind, times in summary["kills"].items())
         equal = "equal answers" if code == Exit.OK else "NOT done"
-        click.echo(f"{equal}: {summary['rows']:,} rows, {shown_bytes(summary['bytes'])}, "
-                   f"kills: {kills}; {summary['seconds']:.0f} s")  # fmt: skip
+        click.echo(
+            f"{equal}: {summary['rows']:,} rows, {shown_bytes(summary['bytes'])}, "
+            f"kills: {kills}; {summary['seconds']:.0f} s"
+        )
     return code
 
 

@@ -65,8 +65,11 @@ class Story:
             steps.create_topic(clients[0], TOPIC, source, 2 * len(self._nodes))
             owners = self._owners(clients[0])
             placed = sorted(owners.values())
-            yield Scene("a topic is placed over all", f"{len(placed)} partitions on {len(set(placed))} nodes",
-                        time.perf_counter() - began)  # fmt: skip
+            yield Scene(
+                "a topic is placed over all",
+                f"{len(placed)} partitions on {len(set(placed))} nodes",
+                time.perf_counter() - began,
+            )
             yield from self._publish(stack, clients, source, owners)
         yield from self._compare(source)
 
@@ -83,8 +86,9 @@ class Story:
         turns = cycle(producers)
         sent = [next(turns).send(batch) for batch in batches[:half]]
         count = sum(part.rows for future in sent for part in future.result(WAIT_S))
-        yield Scene("half of the rows through all nodes", f"{count:,} rows on disk",
-                    time.perf_counter() - began)  # fmt: skip
+        yield Scene(
+            "half of the rows through all nodes", f"{count:,} rows on disk", time.perf_counter() - began
+        )
 
         leader = self._leader()
         dead = self._says(leader).node
@@ -96,9 +100,11 @@ class Story:
         longest, count = self._go_on(
             [producers[place] for place in alive], batches[half:], owners, dead, waiting
         )
-        yield Scene("the rest to partitions of live nodes, at once",
-                    f"{count:,} rows, no error, longest wait {longest * 1e3:,.0f} ms",
-                    time.perf_counter() - began)  # fmt: skip
+        yield Scene(
+            "the rest to partitions of live nodes, at once",
+            f"{count:,} rows, no error, longest wait {longest * 1e3:,.0f} ms",
+            time.perf_counter() - began,
+        )
         began = time.perf_counter()
         self._until(lambda: self._elected(alive, dead), "another node leads")
         schema = pa.schema([("id", pa.int64())])
@@ -108,9 +114,11 @@ class Story:
         held = sum(future.done() for future in waiting)
         self._restart(leader.name)
         late = sum(part.rows for future in waiting for part in future.result(WAIT_S))
-        yield Scene("the killed node is back, its rows with it",
-                    f"{late:,} rows had waited" + (f", {held} sends were done before" if held else ""),
-                    time.perf_counter() - began)  # fmt: skip
+        yield Scene(
+            "the killed node is back, its rows with it",
+            f"{late:,} rows had waited" + (f", {held} sends were done before" if held else ""),
+            time.perf_counter() - began,
+        )
 
     def _go_on(
         self,
@@ -144,16 +152,23 @@ class Story:
             with connected(node.address) as client:
                 read = steps.read(client, TOPIC)
             if (read.rows, read.digest) != (truth.rows, truth.digest):
-                raise StoryError(f"{node.name} gives {read.rows} rows, hash {read.digest}; the file has "
-                                 f"{truth.rows}, hash {truth.digest}")  # fmt: skip
+                raise StoryError(
+                    f"{node.name} gives {read.rows} rows, hash {read.digest}; the file has "
+                    f"{truth.rows}, hash {truth.digest}"
+                )
             seen = f"{read.rows:,} rows, hash {read.digest:016x}"
             yield Scene(f"all rows through {node.name}", seen, read.seconds)
         began = time.perf_counter()
-        self._until(lambda: len({(said.index, said.hash) for said in map(self._says, self._nodes)}) == 1,
-                    "equal metadata on all nodes")  # fmt: skip
+        self._until(
+            lambda: len({(said.index, said.hash) for said in map(self._says, self._nodes)}) == 1,
+            "equal metadata on all nodes",
+        )
         said = self._says(self._nodes[0])
-        yield Scene("metadata is equal on all nodes", f"index {said.index}, hash {said.hash}",
-                    time.perf_counter() - began)  # fmt: skip
+        yield Scene(
+            "metadata is equal on all nodes",
+            f"index {said.index}, hash {said.hash}",
+            time.perf_counter() - began,
+        )
 
     def _owners(self, client: Client) -> dict[int, int]:
         return {part.partition: part.owner for part in client.topic(TOPIC).partitions}

@@ -30,9 +30,17 @@ def embedded_node(*options: str, data: Path | None = None) -> Iterator[str]:
         root = data if data is not None else Path(folder) / "data"
         log = Path(folder) / "log"
         command = [
-            sys.executable, "-m", "ringfence.control.cli", "serve", "--json", "--data", str(root),
-            "--listen", "tcp://127.0.0.1:0", *options,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ringfence.control.cli",
+            "serve",
+            "--json",
+            "--data",
+            str(root),
+            "--listen",
+            "tcp://127.0.0.1:0",
+            *options,
+        ]
         with log.open("wb") as errors:
             # A group of its own: Ctrl-C reaches us first, and we stop it in order.
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments

@@ -23,15 +23,28 @@ from ringfence.native.errors import RecordError, StorageError
 
 
 @click.command()
-@click.option("--data", "data_dirs", multiple=True, type=click.Path(path_type=Path, file_okay=False),
-              help="A stopped node's data directory; with --cluster repeat it for each.")  # fmt: skip
+@click.option(
+    "--data",
+    "data_dirs",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A stopped node's data directory; with --cluster repeat it for each.",
+)
 @click.option("--cluster", is_flag=True, help="Check what the nodes of a cluster have together.")
 @control_option
 @http_options
 @timeout_option
 @json_option
-def command(*, data_dirs: tuple[Path, ...], cluster: bool, control: str | None, http: str | None,
-            token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def command(
+    *,
+    data_dirs: tuple[Path, ...],
+    cluster: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Check identity, metadata and every record of the log, changing nothing.
 
     Ends with 0 when all is sound, with 6 when something is damaged; each damage is named with its file,
@@ -92,8 +105,15 @@ def one(data_dir: Path, *, as_json: bool) -> int:
         for found in damage:
             emit({"damage": found})
         summary = {key: value for key, value in report.items() if key not in {"damage", "partitions"}}
-        emit({"sound": not damage, "damaged": len(damage), "metadata": metadata, **summary,
-              "partitions": report.get("partitions", [])})  # fmt: skip
+        emit(
+            {
+                "sound": not damage,
+                "damaged": len(damage),
+                "metadata": metadata,
+                **summary,
+                "partitions": report.get("partitions", []),
+            }
+        )
     else:
         _tell(metadata, report, damage)
     return Exit.DAMAGE if damage else Exit.OK
@@ -130,8 +150,15 @@ def _age(directory: Any, report: dict[str, Any], metadata: dict[str, Any]) -> li
         check_log(directory.log, metadata["index"])
         check_age(report.get("partitions", []), metadata["index"])
     except StorageError as error:
-        return [{"file": str(directory.journal), "position": 0, "why": error.message, "topic": error.topic,
-                 "partition": error.partition}]  # fmt: skip
+        return [
+            {
+                "file": str(directory.journal),
+                "position": 0,
+                "why": error.message,
+                "topic": error.topic,
+                "partition": error.partition,
+            }
+        ]
     return []
 
 
@@ -148,6 +175,10 @@ def _tell(metadata: dict[str, Any], report: dict[str, Any], damage: list[dict[st
     )
     if damage:
         columns = ("file", "position", "record_number", "topic", "partition", "why")
-        show_table("damage", columns, [[found.get(name) for name in columns] for found in damage],
-                   ids=("position", "record_number", "topic", "partition"))  # fmt: skip
+        show_table(
+            "damage",
+            columns,
+            [[found.get(name) for name in columns] for found in damage],
+            ids=("position", "record_number", "topic", "partition"),
+        )
     click.echo(f"{len(damage)} damaged" if damage else "sound")

@@ -134,18 +134,35 @@ class LocalCluster:
 
     def _begin(self, name: str) -> Process:
         local, is_new = _ports(_ports_file(self.root, name))
-        options = ["--listen", f"tcp://127.0.0.1:{local.port}", "--control", f"tcp://127.0.0.1:{local.control}",
-                   "--http", f"127.0.0.1:{local.http}"]  # fmt: skip
+        options = [
+            "--listen",
+            f"tcp://127.0.0.1:{local.port}",
+            "--control",
+            f"tcp://127.0.0.1:{local.control}",
+            "--http",
+            f"127.0.0.1:{local.http}",
+        ]
         if name != FIRST:
             first, _ = _ports(_ports_file(self.root, FIRST))
             options += ["--join", f"tcp://127.0.0.1:{first.control}"]
         with self._log(name).open("ab") as log:
             # A group of its own: Ctrl-C reaches us first, and we stop it in order.
             process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                [sys.executable, "-m", "ringfence.control.cli", "serve", "--json", "--data",
-                 str(self.root / name), *options],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "ringfence.control.cli",
+                    "serve",
+                    "--json",
+                    "--data",
+                    str(self.root / name),
+                    *options,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
         self._running[name] = process
         node = Process(name, options[1], options[3], f"http://{options[5]}", process.pid, is_new)
         self.nodes[name] = node
@@ -155,9 +172,17 @@ class LocalCluster:
         """What starts a node that has ended, for people."""
         node = self.nodes[name]
         return [
-            "ringfence", "serve", "--data", str(self.root / name), "--listen", node.address,
-            "--control", node.control, "--http", node.http.removeprefix("http://"),
-        ]  # fmt: skip
+            "ringfence",
+            "serve",
+            "--data",
+            str(self.root / name),
+            "--listen",
+            node.address,
+            "--control",
+            node.control,
+            "--http",
+            node.http.removeprefix("http://"),
+        ]
 
     def kill(self, name: str) -> None:
         """Send SIGKILL, and wait until it is gone."""

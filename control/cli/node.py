@@ -22,9 +22,20 @@ from ringfence.control.cli.rebalance_api import (
 from ringfence.control.runtime.rpc import messages
 
 COLUMNS = (
-    "node", "life", "role", "vote", "draining", "in_ring", "zone", "weight", "partitions", "replicas",
-    "addresses", "control", "http",
-)  # fmt: skip
+    "node",
+    "life",
+    "role",
+    "vote",
+    "draining",
+    "in_ring",
+    "zone",
+    "weight",
+    "partitions",
+    "replicas",
+    "addresses",
+    "control",
+    "http",
+)
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
 SAID = {"remove": "removed; now stop its process", "undrain": "undrain; a drain of it that ran is cancelled"}
 """What is said of a change that was made; of the others their names."""
@@ -45,8 +56,9 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def list_nodes(*, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
-               as_json: bool) -> int:  # fmt: skip
+def list_nodes(
+    *, control: str | None, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """List the members as the node that is asked knows them: life, role, partitions owned, replicas in all.
 
     \b
@@ -71,15 +83,24 @@ def list_nodes(*, control: str | None, http: str | None, token_file: Path | None
 def _by_control(control: str, timeout_s: float) -> dict[str, Any]:
     reply = questioned(control, messages.ListNodes(), timeout_s)
     assert isinstance(reply, messages.Nodes), reply
-    return {**msgspec.structs.asdict(reply), "cluster": reply.cluster.hex(),
-            "nodes": [msgspec.structs.asdict(node) for node in reply.nodes]}  # fmt: skip
+    return {
+        **msgspec.structs.asdict(reply),
+        "cluster": reply.cluster.hex(),
+        "nodes": [msgspec.structs.asdict(node) for node in reply.nodes],
+    }
 
 
 def _by_http(admin: Admin) -> dict[str, Any]:
     status, told = admin.get("/admin/status"), admin.get("/admin/nodes")
-    return {"cluster": status["cluster"], "node": status["node"], "leader": told["leader"],
-            "term": told["term"], "index": status["hash_index"], "hash": status["hash"],
-            "nodes": told["nodes"]}  # fmt: skip
+    return {
+        "cluster": status["cluster"],
+        "node": status["node"],
+        "leader": told["leader"],
+        "term": told["term"],
+        "index": status["hash_index"],
+        "hash": status["hash"],
+        "nodes": told["nodes"],
+    }
 
 
 def _change(name: str, text: str) -> None:
@@ -91,8 +112,15 @@ def _change(name: str, text: str) -> None:
     @http_options
     @timeout_option
     @json_option
-    def change(*, node: int, control: str | None, http: str | None, token_file: Path | None,
-               timeout_s: float, as_json: bool) -> int:  # fmt: skip
+    def change(
+        *,
+        node: int,
+        control: str | None,
+        http: str | None,
+        token_file: Path | None,
+        timeout_s: float,
+        as_json: bool,
+    ) -> int:
         if control is not None:
             questioned(control, messages.ChangeNode(node=node, change=name), timeout_s)
         else:

@@ -51,10 +51,12 @@ def show_table(
         numbers = bool(kept) and all(isinstance(row[place], int | float) for row in kept)
         table.add_column(Text(printable(name)), justify="right" if numbers else "left", overflow="fold")
     for row in kept:
-        table.add_row(*(
-            Text(str(value) if name in ids and value is not None else shown(value))
-            for name, value in zip(columns, row, strict=True)
-        ))  # fmt: skip
+        table.add_row(
+            *(
+                Text(str(value) if name in ids and value is not None else shown(value))
+                for name, value in zip(columns, row, strict=True)
+            )
+        )
     # Without a terminal nothing is wrapped: a file has no width.
     draw(Console(width=None if sys.stdout.isatty() else 10_000, highlight=False), table)
 

@@ -73,8 +73,15 @@ class _Door:
 @http_options
 @timeout_option
 @json_option
-def show(*, partition: int, control: str | None, http: str | None, token_file: Path | None,
-         timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def show(
+    *,
+    partition: int,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Show who owns a partition, who has replicas, and what is changing.
 
     While an owner is sought it tells what each replica answered, and what may be lost by choosing it.
@@ -94,18 +101,31 @@ def show(*, partition: int, control: str | None, http: str | None, token_file: P
 @command.command("force-owner")
 @click.argument("partition", type=PARTITION)
 @click.option("--owner", type=NODE_ID, required=True, help="The node that becomes owner.")
-@click.option("--replica", "replicas", type=click.IntRange(min=1), multiple=True,
-              help="A node that has a replica from then on; name all of them, the owner too. Needed where "
-                   "a majority is lost for good: the owner serves only with one.")  # fmt: skip
+@click.option(
+    "--replica",
+    "replicas",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="A node that has a replica from then on; name all of them, the owner too. Needed where "
+    "a majority is lost for good: the owner serves only with one.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask: what may be lost is accepted.")
 @control_option
 @http_options
 @timeout_option
 @json_option
 def force_owner(
-    *, partition: int, owner: int, replicas: tuple[int, ...], yes: bool, control: str | None,
-    http: str | None, token_file: Path | None, timeout_s: float, as_json: bool,
-) -> int:  # fmt: skip
+    *,
+    partition: int,
+    owner: int,
+    replicas: tuple[int, ...],
+    yes: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Make a replica the owner although no majority answers. ROWS MAY BE LOST, acknowledged ones too.
 
     Only for a failover that waits for replicas which never come back; it says first what may be lost. Other
@@ -134,8 +154,14 @@ def force_owner(
     confirm(question, yes=yes)
     door.force(partition, change["change"], owner, chosen["may_lose"][:WHY_MAX], replicas)
     if as_json:
-        emit({"partition": partition, "owner": owner, "change": change["change"],
-              "accepted": chosen["may_lose"]})  # fmt: skip
+        emit(
+            {
+                "partition": partition,
+                "owner": owner,
+                "change": change["change"],
+                "accepted": chosen["may_lose"],
+            }
+        )
     else:
         click.echo(f"partition {partition}: node {owner} is the owner")
     return Exit.OK
@@ -151,9 +177,17 @@ def force_owner(
 @timeout_option
 @json_option
 def give_up(
-    *, partition: int, scope: int, epoch: int, yes: bool, control: str | None, http: str | None,
-    token_file: Path | None, timeout_s: float, as_json: bool,
-) -> int:  # fmt: skip
+    *,
+    partition: int,
+    scope: int,
+    epoch: int,
+    yes: bool,
+    control: str | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Wait no longer for a transaction's rows that are lost in this partition. THEY ARE LOST.
 
     Only where its owner answers and has fewer rows than were committed, after an owner by force, say. None of
@@ -184,16 +218,23 @@ def give_up(
 
 
 def _show(told: dict[str, Any]) -> None:
-    click.echo(f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, "
-               f"epoch {told['epoch']}")  # fmt: skip
-    show_table("replicas", ("node", "life", "store"),
-               [[place["node"], place["life"], place["store"]] for place in told["replicas"]],
-               ids=("node", "store"))  # fmt: skip
+    click.echo(
+        f"partition {told['partition']} of {told['name']}: owner node {told['owner']}, epoch {told['epoch']}"
+    )
+    show_table(
+        "replicas",
+        ("node", "life", "store"),
+        [[place["node"], place["life"], place["store"]] for place in told["replicas"]],
+        ids=("node", "store"),
+    )
     if told["unpublished"]:
         fields = ("scope", "name", "epoch", "rows")
-        show_table("not published yet", fields,
-                   [[one[name] for name in fields] for one in told["unpublished"]],
-                   ids=("scope", "epoch"))  # fmt: skip
+        show_table(
+            "not published yet",
+            fields,
+            [[one[name] for name in fields] for one in told["unpublished"]],
+            ids=("scope", "epoch"),
+        )
     change = told["change"]
     if change is None:
         click.echo("no change is open")
@@ -203,6 +244,9 @@ def _show(told: dict[str, Any]) -> None:
     )
     if change["candidates"]:
         columns = ("node", "life", "epoch", "records", "lost_records", "may_lose")
-        show_table("an owner is sought", columns,
-                   [[known[name] for name in columns] for known in change["candidates"]],
-                   ids=("node",))  # fmt: skip
+        show_table(
+            "an owner is sought",
+            columns,
+            [[known[name] for name in columns] for known in change["candidates"]],
+            ids=("node",),
+        )

@@ -118,8 +118,14 @@ def answers(spark: SparkSession, address: str, folder: Path) -> None:
         )
         done.table.createOrReplaceTempView(table)
         added.append(done.added)
-    emit({"compacted": sum(one.rows for one in added), "files": sum(one.files for one in added),
-          "bytes": sum(one.bytes for one in added), "seconds": time.perf_counter() - began})  # fmt: skip
+    emit(
+        {
+            "compacted": sum(one.rows for one in added),
+            "files": sum(one.files for one in added),
+            "bytes": sum(one.bytes for one in added),
+            "seconds": time.perf_counter() - began,
+        }
+    )
     _tell("Spark, compacted Parquet", lambda: spark.sql(query3("customer", *KEYS)))
 
 
@@ -147,12 +153,19 @@ def _streamed(spark: SparkSession, address: str, folder: Path) -> DataFrame:
     buyers = spark.table("customer").where(sf.col("c_mktsegment") == SEGMENT).select("c_custkey")
     orders = orders.where(sf.col("o_orderdate") < DATE).join(buyers, sf.expr("o_custkey = c_custkey"))
     joined = lines.join(orders, sf.expr("l_orderkey = o_orderkey")).select(
-        "l_orderkey", "o_orderdate", "o_shippriority",
+        "l_orderkey",
+        "o_orderdate",
+        "o_shippriority",
         sf.expr("l_extendedprice * (1 - l_discount)").alias("revenue"),
-    )  # fmt: skip
+    )
     with ringfence.connect(address) as client:
-        client.create_topic(JOINED, schema=ringfence.spark.arrow_schema(joined.schema), key=["l_orderkey"],
-                            partitions=2, replication=3)  # fmt: skip
+        client.create_topic(
+            JOINED,
+            schema=ringfence.spark.arrow_schema(joined.schema),
+            key=["l_orderkey"],
+            partitions=2,
+            replication=3,
+        )
     sink = _into(joined, address, JOINED, folder)
     _ended(sink, sink.start())
     parts = spark.readStream.format("ringfence").option("address", address).load(JOINED)

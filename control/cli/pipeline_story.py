@@ -71,11 +71,13 @@ class PipelineStory:
     def summary(self) -> dict[str, Any]:
         """The whole run as values."""
         return {
-            "rows": self._rows, "bytes": self._size, "kills": self._kills,
+            "rows": self._rows,
+            "bytes": self._size,
+            "kills": self._kills,
             "answers": [one.values() for one in self._answers],
             "equal": len({(one.rows, one.digest) for one in self._answers}) == 1,
             "seconds": round(time.perf_counter() - self._began, 3),
-        }  # fmt: skip
+        }
 
     # ---- scenes -------------------------------------------------------------------------------------
 

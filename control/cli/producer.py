@@ -27,8 +27,9 @@ def command() -> None:
 @http_options
 @timeout_option
 @json_option
-def list_producers(topic: str, *, http: str | None, token_file: Path | None, timeout_s: float,
-                   as_json: bool) -> int:  # fmt: skip
+def list_producers(
+    topic: str, *, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """List the named producers of TOPIC: name, id, and the metadata index of the last open.
 
     \b
@@ -52,8 +53,16 @@ def list_producers(topic: str, *, http: str | None, token_file: Path | None, tim
 @http_options
 @timeout_option
 @json_option
-def forget(topic: str, name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
+def forget(
+    topic: str,
+    name: str,
+    *,
+    yes: bool,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Give back producer NAME of TOPIC: a process that has it is fenced, and its resume point is gone.
 
     The next open of the name is that of a new producer. Rows that were sent under the name before are stored

@@ -118,8 +118,14 @@ def _show_version(ctx: click.Context, _: click.Parameter, value: bool) -> None: 
     epilog="\b\nExit codes:\n" + table(),
 )
 @click.option("--debug", is_flag=True, envvar="RINGFENCE_DEBUG", help="Show tracebacks of errors.")
-@click.option("--version", is_flag=True, callback=_show_version, expose_value=False, is_eager=True,
-              help="Show the version and exit.")  # fmt: skip
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_show_version,
+    expose_value=False,
+    is_eager=True,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def root(ctx: click.Context, debug: bool) -> None:  # noqa: FBT001 - click's
     """Durable, partitioned ingest of Arrow record batches: exactly once, on disk before the answer.

@@ -16,12 +16,7 @@ from ringfence.control.cli.exit_codes import Exit, PartlyStoredError
 from ringfence.control.cli.output import Progress, emit, json_option, progress, shown_bytes
 from ringfence.control.cli.tables import BATCH_ROWS, Source, readable
 from ringfence.control.model.text import counted
-from ringfence.native.errors import (
-    InvalidArgumentError,
-    NotFoundError,
-    RingfenceError,
-    UnknownOutcomeError,
-)
+from ringfence.native.errors import InvalidArgumentError, NotFoundError, RingfenceError, UnknownOutcomeError
 from ringfence.scopes import SCOPE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -57,10 +52,21 @@ INTERRUPTED_S = 10.0
     metavar="NUMBER",
     help="With --scope: this run's number, above earlier ones; repeated, it stores nothing twice.",
 )
-@click.option("--batch-rows", type=click.IntRange(1, 1 << 24), default=BATCH_ROWS, show_default=True,
-              help="Rows of one send.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=120.0, show_default=True,
-              help="Seconds within which each send must get its outcome, retries included.")  # fmt: skip
+@click.option(
+    "--batch-rows",
+    type=click.IntRange(1, 1 << 24),
+    default=BATCH_ROWS,
+    show_default=True,
+    help="Rows of one send.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=120.0,
+    show_default=True,
+    help="Seconds within which each send must get its outcome, retries included.",
+)
 @address_option
 @token_option
 @json_option
@@ -286,8 +292,10 @@ class _Sent:
         """What Ctrl-C leaves behind; None: not a row of this run is on disk."""
         unknown = self._count_waiting() + self.rows_at_send
         values: dict[str, Any] = {
-            "rows": self.rows, "rows_unknown": unknown, "partitions": sorted(self._partitions)
-        }  # fmt: skip
+            "rows": self.rows,
+            "rows_unknown": unknown,
+            "partitions": sorted(self._partitions),
+        }
         may_be = f"{unknown:,} without an answer may be"
         if self.rows:
             others = may_be if unknown else "the others are not"
@@ -324,11 +332,18 @@ class _Sent:
 
     def tell_whole(self, topic: str, transaction: Transaction, seconds: float) -> None:
         if self.as_json:
-            emit({
-                "done": True, "topic": topic, "rows": transaction.rows, "bytes": self.size,
-                "sends": self.sends, "seconds": round(seconds, 3), "epoch": transaction.epoch,
-                "already": transaction.already,
-            })  # fmt: skip
+            emit(
+                {
+                    "done": True,
+                    "topic": topic,
+                    "rows": transaction.rows,
+                    "bytes": self.size,
+                    "sends": self.sends,
+                    "seconds": round(seconds, 3),
+                    "epoch": transaction.epoch,
+                    "already": transaction.already,
+                }
+            )
         elif transaction.already:
             click.echo(f"{topic}: epoch {transaction.epoch} was committed before, nothing is stored again")
         else:

@@ -35,8 +35,13 @@ ROWS_AT_ONCE = 1000
 @click.option(
     "--partition", "partitions", type=PARTITION, multiple=True, help="Only this one; may be repeated."
 )
-@click.option("--start", metavar="OFFSET|TIME|earliest|latest", default="earliest", show_default=True,
-              help="Where to begin; an offset needs one --partition, a time its zone.")  # fmt: skip
+@click.option(
+    "--start",
+    metavar="OFFSET|TIME|earliest|latest",
+    default="earliest",
+    show_default=True,
+    help="Where to begin; an offset needs one --partition, a time its zone.",
+)
 @click.option("--follow", is_flag=True, help="Go on with new rows until Ctrl-C or SIGTERM.")
 @click.option("--limit", type=click.IntRange(min=1), help="End after so many rows.")
 @click.option("--columns", metavar="A,B", help="Only these columns, in this order.")

@@ -130,11 +130,15 @@ def _start_options(function: Any) -> Any:
         click.argument("action", type=click.Choice(ACTIONS)),
         click.option("--node", type=NODE_ID, default=None, help="The node that it is about."),
         click.option(
-            "--move", "moves", multiple=True, metavar="PARTITION:NODE[,NODE...]",
+            "--move",
+            "moves",
+            multiple=True,
+            metavar="PARTITION:NODE[,NODE...]",
             help="With `move`: where a partition goes, its owner first. Repeat it for more.",
         ),
-        door_options, json_option,
-    ):  # fmt: skip
+        door_options,
+        json_option,
+    ):
         function = option(function)
     return function
 
@@ -183,7 +187,7 @@ def start(
 @_start_options
 def preview(
     *, action: str, node: int | None, moves: tuple[str, ...], door: RebalanceApi, as_json: bool
-) -> int:  # fmt: skip
+) -> int:
     """Say what a start would move; nothing is changed.
 
     \b
@@ -201,7 +205,7 @@ def preview(
 @json_option
 def reverse(
     *, partitions: tuple[int, ...], only_look: bool, door: RebalanceApi, as_json: bool, wait: bool
-) -> int:  # fmt: skip
+) -> int:
     """Move PARTITIONS back to where they were before their last change, without loss.
 
     Without PARTITIONS: all of the newest rebalance. For `reverse_hold_s` after its end the old copy is kept,
@@ -331,8 +335,10 @@ def _back(kept: list[dict[str, Any]]) -> str:
     told = [f"`rebalance reverse` takes back {counted(last, 'change')} of rebalance {newest}"] if last else []
     if others:
         numbers = listed(others, REVERSIBLE_SHOWN)
-        told.append(f"{counted(len(others), 'change')} of earlier ones only by number, as `rebalance reverse "
-                    f"{others[0]}`: partitions {numbers}")  # fmt: skip
+        told.append(
+            f"{counted(len(others), 'change')} of earlier ones only by number, as `rebalance reverse "
+            f"{others[0]}`: partitions {numbers}"
+        )
     return "; ".join(told)
 
 

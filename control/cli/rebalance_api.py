@@ -20,13 +20,19 @@ Moves = tuple[tuple[int, tuple[int, ...]], ...]
 """(partition, nodes of its replicas afterwards, the owner first)."""
 
 control_option = click.option(
-    "--control", metavar="ADDRESS", callback=one_door,
+    "--control",
+    metavar="ADDRESS",
+    callback=one_door,
     help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
-)  # fmt: skip
+)
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    show_default=True,
     help="Seconds to wait for an answer.",
-)  # fmt: skip
+)
 
 
 class RebalanceApi(Protocol):
@@ -46,9 +52,13 @@ def door_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--control`, or `--http` with `--token-file`; the command gets a `door`."""
 
     def opened(
-        *arguments: Any, control: str | None, http: str | None, token_file: Path | None, timeout_s: float,
+        *arguments: Any,
+        control: str | None,
+        http: str | None,
+        token_file: Path | None,
+        timeout_s: float,
         **options: Any,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return function(*arguments, door=_opened(control, http, token_file, timeout_s), **options)
 
     opened.__name__, opened.__doc__ = function.__name__, function.__doc__

@@ -48,10 +48,17 @@ def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, 
         return Exit.OK
     columns = ("scope", "topic", "owner", "committed epoch", "unpublished", "used at index", "temporary")
     rows = [
-        [each["name"], each["topic"], each["owner"], each["committed"], each["unpublished"], each["used"],
-         "yes" if each["temporary"] else "no"]
+        [
+            each["name"],
+            each["topic"],
+            each["owner"],
+            each["committed"],
+            each["unpublished"],
+            each["used"],
+            "yes" if each["temporary"] else "no",
+        ]
         for each in found
-    ]  # fmt: skip
+    ]
     show_table("", columns, rows)
     return Exit.OK
 
@@ -62,8 +69,9 @@ def list_scopes(*, http: str | None, token_file: Path | None, timeout_s: float, 
 @http_options
 @timeout_option
 @json_option
-def forget(name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool) -> int:  # fmt: skip
+def forget(
+    name: str, *, yes: bool, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Give back scope NAME, as `list` shows it: a job that has it is fenced, its epochs are known no more.
 
     Rows that were committed stay. An epoch of the scope that is run again is stored again. What is staged and

@@ -55,9 +55,13 @@ class SparkProcess:
         environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - our own program with our own arguments
-                [sys.executable, "-m", module, *arguments], env=environment, stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", module, *arguments],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def tell(self, line: str) -> None:
         """A line for its stdin. Raises BrokenPipeError when it is gone."""

@@ -19,8 +19,15 @@ from ringfence.control.cli.output import emit, json_option, show_table
 @http_options
 @timeout_option
 @json_option
-def command(*, counters: bool, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-            as_json: bool) -> int:  # fmt: skip
+def command(
+    *,
+    counters: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Say what the node at --address, or at --http, is and how it fares; who leads, and what its role is.
 
     Ends with 0 while all is well and with 9 while there are reasons for worry, which are listed, or a member

@@ -36,18 +36,39 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(role) for role in Role]), required=True,
-              help="What it allows: read; send rows; topics, votes, drains; everything.")  # fmt: skip
-@click.option("--prefix", default="", metavar="TENANT/NAMESPACE/",
-              help="Only for topics whose full names begin with it. [default: all]")  # fmt: skip
+@click.option(
+    "--role",
+    type=click.Choice([str(role) for role in Role]),
+    required=True,
+    help="What it allows: read; send rows; topics, votes, drains; everything.",
+)
+@click.option(
+    "--prefix",
+    default="",
+    metavar="TENANT/NAMESPACE/",
+    help="Only for topics whose full names begin with it. [default: all]",
+)
 @click.option("--expires", metavar="TIME", help="How long it is good for, as 90d, 12h. [default: for ever]")
-@click.option("--to", type=click.Path(path_type=Path, dir_okay=False),
-              help="A new file for the token, readable by you alone. [default: stdout]")  # fmt: skip
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A new file for the token, readable by you alone. [default: stdout]",
+)
 @http_options
 @timeout_option
 @json_option
-def create(name: str, *, role: str, prefix: str, expires: str | None, to: Path | None, http: str | None,
-           token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def create(
+    name: str,
+    *,
+    role: str,
+    prefix: str,
+    expires: str | None,
+    to: Path | None,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Create token NAME and show it, once. The cluster keeps only its SHA-256.
 
     The first token is an admin's; from then on everybody needs one.

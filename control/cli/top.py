@@ -53,17 +53,33 @@ class Seen:
 
 
 @click.command()
-@click.option("--interval", "interval_s", type=click.FloatRange(min=0.2), default=1.0, show_default=True,
-              help="Seconds between two looks.")  # fmt: skip
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.2),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
+)
 @click.option("--count", type=click.IntRange(min=0), default=0, help="Looks, 0 = until Ctrl-C.")
-@click.option("--topic", "topics", multiple=True, metavar="NAME",
-              help=f"Its partitions, may be repeated.  [default: the first {TOPICS_MAX} topics]")  # fmt: skip
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    help=f"Its partitions, may be repeated.  [default: the first {TOPICS_MAX} topics]",
+)
 @http_options
 @json_option
 def command(
-    *, interval_s: float, count: int, topics: tuple[str, ...], http: str | None, token_file: Path | None,
+    *,
+    interval_s: float,
+    count: int,
+    topics: tuple[str, ...],
+    http: str | None,
+    token_file: Path | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Show nodes, partitions, rates, lag, moves and loads of the cluster until Ctrl-C.
 
     Every node is asked at the address that the metadata names; --json gives one object a look. A partition's
@@ -103,9 +119,15 @@ def _looks(
         nodes = admin.get("/admin/nodes")
         shown = [_node(node, token_file, seen) for node in nodes["nodes"]]
         total = {f"{name}_s": sum(node.get(f"{name}_s") or 0.0 for node in shown) for name in RATES}
-        yield {"time_ms": time.time_ns() // 1_000_000, "leader": nodes["leader"], "term": nodes["term"],
-               "nodes": shown, "total": total, "partitions": _partitions(admin, topics, seen),
-               **_moving(admin, seen, {node["node"] for node in shown if _tells_nothing(node)})}  # fmt: skip
+        yield {
+            "time_ms": time.time_ns() // 1_000_000,
+            "leader": nodes["leader"],
+            "term": nodes["term"],
+            "nodes": shown,
+            "total": total,
+            "partitions": _partitions(admin, topics, seen),
+            **_moving(admin, seen, {node["node"] for node in shown if _tells_nothing(node)}),
+        }
         done += 1
         if count and done >= count:
             return
@@ -130,8 +152,9 @@ def _partitions(admin: Admin, topics: tuple[str, ...], seen: Seen) -> list[dict[
                 raise
             continue
         found += [_partition(topic["name"], part, seen) for part in topic["stats"]]
-    seen.stored = {number: at for number, at in seen.stored.items()
-                   if number in {part["partition"] for part in found}}  # fmt: skip
+    seen.stored = {
+        number: at for number, at in seen.stored.items() if number in {part["partition"] for part in found}
+    }
     return found
 
 
@@ -155,8 +178,17 @@ def _named(admin: Admin, path: str, seen: Seen) -> Any:
 def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:
     number, now, end, size = part["partition"], time.monotonic(), part["end_offset"], part["bytes"]
     if end is None:
-        return {"topic": topic, "partition": number, "owner": part["owner"], "rows": None, "bytes": None,
-                "lag_records": None, "rows_s": None, "bytes_s": None, "unknown": part["unknown"]}  # fmt: skip
+        return {
+            "topic": topic,
+            "partition": number,
+            "owner": part["owner"],
+            "rows": None,
+            "bytes": None,
+            "lag_records": None,
+            "rows_s": None,
+            "bytes_s": None,
+            "unknown": part["unknown"],
+        }
     at_s, end_before, size_before = seen.stored.get(number, (now, end, size))
     seen.stored[number] = now, end, size
     since = now - at_s
@@ -164,8 +196,15 @@ def _partition(topic: str, part: dict[str, Any], seen: Seen) -> dict[str, Any]:
         "rows_s": round(max(0, end - end_before) / since, 1) if since > 0 else None,
         "bytes_s": round(max(0, size - size_before) / since, 1) if since > 0 else None,
     }
-    return {"topic": topic, "partition": number, "owner": part["owner"], "rows": end - part["start_offset"],
-            "bytes": size, "lag_records": part.get("lag_records"), **rates}  # fmt: skip
+    return {
+        "topic": topic,
+        "partition": number,
+        "owner": part["owner"],
+        "rows": end - part["start_offset"],
+        "bytes": size,
+        "lag_records": part.get("lag_records"),
+        **rates,
+    }
 
 
 def _tells_nothing(node: dict[str, Any]) -> bool:
@@ -205,16 +244,22 @@ def _node(node: dict[str, Any], token_file: Path | None, seen: Seen) -> dict[str
         return {**shown, "state": "silent", "why": str(error)[:200]}
     number, now, counters = int(node["node"]), time.monotonic(), status["counters"]
     before, since = seen.counters.get(number), now - seen.at_s.get(number, now)
-    rates = {
-        f"{name}_s": round(max(0, counters.get(name, 0) - before.get(name, 0)) / since, 1)
-        for name in RATES
-    } if before is not None and since > 0 else {}  # fmt: skip
+    rates = (
+        {f"{name}_s": round(max(0, counters.get(name, 0) - before.get(name, 0)) / since, 1) for name in RATES}
+        if before is not None and since > 0
+        else {}
+    )
     seen.counters[number], seen.at_s[number] = counters, now
     return {
-        **shown, "state": status["state"], "reasons": status["reasons"], "index": status["index"],
-        "connections": counters.get("connections", 0), "pool_free_bytes": counters.get("pool_free_bytes", 0),
-        "unacknowledged": counters.get("unacknowledged", 0), **rates,
-    }  # fmt: skip
+        **shown,
+        "state": status["state"],
+        "reasons": status["reasons"],
+        "index": status["index"],
+        "connections": counters.get("connections", 0),
+        "pool_free_bytes": counters.get("pool_free_bytes", 0),
+        "unacknowledged": counters.get("unacknowledged", 0),
+        **rates,
+    }
 
 
 def _shown(look: dict[str, Any]) -> Group:
@@ -240,12 +285,15 @@ def _stored(look: dict[str, Any]) -> Iterator[Table | str]:
     for part in parts[:PARTITIONS_SHOWN]:
         rows_s, bytes_s, lag = part["rows_s"], part["bytes_s"], part["lag_records"]
         table.add_row(
-            part["topic"], str(part["partition"]), str(part["owner"]),
+            part["topic"],
+            str(part["partition"]),
+            str(part["owner"]),
             "?" if part["rows"] is None else f"{part['rows']:,}",
             "?" if part["bytes"] is None else shown_bytes(part["bytes"]),
             "-" if rows_s is None else f"{rows_s:,.0f}",
-            "-" if bytes_s is None else shown_bytes(bytes_s), "-" if lag is None else f"{lag:,}",
-        )  # fmt: skip
+            "-" if bytes_s is None else shown_bytes(bytes_s),
+            "-" if lag is None else f"{lag:,}",
+        )
     yield ""
     yield table
     if len(parts) > PARTITIONS_SHOWN:
@@ -273,10 +321,15 @@ def _moves(look: dict[str, Any]) -> Iterator[Table | str]:
             table.add_column(name, justify="left" if name in {"from", "to", "state"} else "right")
         for move in look["moves"][:MOVES_SHOWN]:
             table.add_row(
-                str(move["partition"]), _list(move["from"]), _list(move["to"]), move["state"],
-                f"{move['rows']:,}", shown_bytes(move["bytes"]),
-                "-" if move["bytes_s"] is None else shown_bytes(move["bytes_s"]), str(move["attempts"]),
-            )  # fmt: skip
+                str(move["partition"]),
+                _list(move["from"]),
+                _list(move["to"]),
+                move["state"],
+                f"{move['rows']:,}",
+                shown_bytes(move["bytes"]),
+                "-" if move["bytes_s"] is None else shown_bytes(move["bytes_s"]),
+                str(move["attempts"]),
+            )
         yield table
     for load in look["loads"]:
         if load["bytes_s"] is None:
@@ -299,18 +352,40 @@ def _table(look: dict[str, Any]) -> Table:
     leader = f"node {look['leader']} leads term {look['term']}" if look["leader"] else "nobody leads"
     title = f"{leader}   {time.strftime('%H:%M:%S')}"
     table = Table(title=title, box=None, pad_edge=False, title_justify="left")
-    for name in ("node", "life", "role", "state", "owned", "replicas", "index", "connections",
-                 "rows/s", "bytes/s", "acks/s", "reads/s", "refused/s", "unacked", "pool free"):  # fmt: skip
+    for name in (
+        "node",
+        "life",
+        "role",
+        "state",
+        "owned",
+        "replicas",
+        "index",
+        "connections",
+        "rows/s",
+        "bytes/s",
+        "acks/s",
+        "reads/s",
+        "refused/s",
+        "unacked",
+        "pool free",
+    ):
         table.add_column(name, justify="left" if name in {"life", "role", "state"} else "right")
     for node in [*look["nodes"], {"node": "all", **look["total"]}]:
         rates = [node.get(f"{name}_s") for name in RATES]
-        figures = ["-" if rate is None else shown_bytes(rate) if name == "bytes" else f"{rate:,.0f}"
-                   for name, rate in zip(RATES, rates, strict=True)]  # fmt: skip
+        figures = [
+            "-" if rate is None else shown_bytes(rate) if name == "bytes" else f"{rate:,.0f}"
+            for name, rate in zip(RATES, rates, strict=True)
+        ]
         state = str(node.get("state", "")) + (" draining" if node.get("draining") else "")
         plain = [str(node.get(name, "")) for name in ("partitions", "replicas", "index", "connections")]
         table.add_row(
-            str(node["node"]), str(node.get("life", "")), str(node.get("role", "")), state, *plain,
-            *figures, str(node.get("unacknowledged", "")),
+            str(node["node"]),
+            str(node.get("life", "")),
+            str(node.get("role", "")),
+            state,
+            *plain,
+            *figures,
+            str(node.get("unacknowledged", "")),
             shown_bytes(node["pool_free_bytes"]) if "pool_free_bytes" in node else "",
-        )  # fmt: skip
+        )
     return table

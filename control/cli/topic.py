@@ -36,27 +36,45 @@ def command() -> None:
 
 @command.command()
 @click.argument("name")
-@click.option("--column", "columns", multiple=True, metavar="NAME:TYPE[!]",
-              help="A column, in order; ! means not nullable. Types as pyarrow names them.")  # fmt: skip
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME:TYPE[!]",
+    help="A column, in order; ! means not nullable. Types as pyarrow names them.",
+)
 @click.option("--schema-of", metavar="FILE", help="Take the columns of a Parquet or Arrow file.")
 @click.option("--key", "keys", multiple=True, metavar="COLUMN", help="Key columns, repeated or with commas.")
 @click.option("--partitions", type=int, default=1, show_default=True, help="Partitions.")
-@click.option("--replication", type=int, default=1, show_default=True,
-              help="Copies on different nodes: 1, 3 or 5.")  # fmt: skip
+@click.option(
+    "--replication", type=int, default=1, show_default=True, help="Copies on different nodes: 1, 3 or 5."
+)
 @click.option(
     "--retention-bytes", metavar="SIZE", help="Keep about this much a partition, as 10GiB. [default: all]"
 )
 @click.option("--retention", metavar="TIME", help="Keep rows this long, as 7d, 12h. [default: for ever]")
-@click.option("--retain-until-compacted", "until_compacted", is_flag=True,
-              help="Retention waits for `ringfence compact`: rows go once a file has them.")  # fmt: skip
+@click.option(
+    "--retain-until-compacted",
+    "until_compacted",
+    is_flag=True,
+    help="Retention waits for `ringfence compact`: rows go once a file has them.",
+)
 @click.option("--property", "properties", multiple=True, metavar="KEY=VALUE", help="A label of yours.")
 @click.option("--exist-ok", is_flag=True, help="An equal topic that exists is no error.")
 @address_option
 @http_options
 @timeout_option
 @json_option
-def create(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-           as_json: bool, **options: Any) -> int:  # fmt: skip
+def create(
+    name: str,
+    *,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Create topic NAME.
 
     \b
@@ -79,8 +97,10 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
         emit(topic)
     else:
         what = "created" if topic["created"] else "exists"
-        click.echo(f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, "
-                   f"{counted(len(topic['partitions']), 'partition')}")  # fmt: skip
+        click.echo(
+            f"{shown_topic_name(topic['name'])} {what}: topic {topic['topic']}, "
+            f"{counted(len(topic['partitions']), 'partition')}"
+        )
     return Exit.OK
 
 
@@ -90,8 +110,9 @@ def create(name: str, *, address: str, http: str | None, token_file: Path | None
 @http_options
 @timeout_option
 @json_option
-def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-                as_json: bool) -> int:  # fmt: skip
+def list_topics(
+    prefix: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """List topics, those that begin with PREFIX.
 
     \b
@@ -106,11 +127,18 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
             emit(topic)
     else:
         rows = [
-            [shown_topic_name(topic["name"]), topic["topic"], len(topic["partitions"]), shown_rows(topic),
-             shown_size(topic), ",".join(topic["key"]) or None, topic["schemas"],
-             topic["quarantined"] or None]
+            [
+                shown_topic_name(topic["name"]),
+                topic["topic"],
+                len(topic["partitions"]),
+                shown_rows(topic),
+                shown_size(topic),
+                ",".join(topic["key"]) or None,
+                topic["schemas"],
+                topic["quarantined"] or None,
+            ]
             for topic in topics
-        ]  # fmt: skip
+        ]
         columns = ("topic", "id", "partitions", "rows", "bytes", "key", "schemas", "quarantined")
         show_table("", columns, rows, ids=("id",))
     check_counts(topics, door.alone)
@@ -123,8 +151,9 @@ def list_topics(prefix: str, *, address: str, http: str | None, token_file: Path
 @http_options
 @timeout_option
 @json_option
-def show(name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float,
-         as_json: bool) -> int:  # fmt: skip
+def show(
+    name: str, *, address: str, http: str | None, token_file: Path | None, timeout_s: float, as_json: bool
+) -> int:
     """Show topic NAME: its columns and its partitions.
 
     \b
@@ -145,21 +174,42 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
         click.echo(printable(line))
     key = topic["key"]
     fields = [
-        [column["name"], column["type"], column["nullable"],
-         key.index(column["name"]) + 1 if column["name"] in key else None]
+        [
+            column["name"],
+            column["type"],
+            column["nullable"],
+            key.index(column["name"]) + 1 if column["name"] in key else None,
+        ]
         for column in topic["columns"]
-    ]  # fmt: skip
+    ]
     show_table("", ("column", "type", "nullable", "key"), fields)
     click.echo()
     door_tells = all("replicas" in part for part in topic["partitions"])
     parts = [
-        [part["name"], part["partition"], part["state"], part["owner"], part["epoch"],
-         *_figures(part), part["quarantined"],
-         *([", ".join(map(str, part["replicas"]))] if door_tells else [])]
+        [
+            part["name"],
+            part["partition"],
+            part["state"],
+            part["owner"],
+            part["epoch"],
+            *_figures(part),
+            part["quarantined"],
+            *([", ".join(map(str, part["replicas"]))] if door_tells else []),
+        ]
         for part in topic["partitions"]
-    ]  # fmt: skip
-    columns = ("partition", "number", "state", "owner", "epoch", "start", "end", "bytes", "quarantined",
-               *(["replicas"] if door_tells else []))  # fmt: skip
+    ]
+    columns = (
+        "partition",
+        "number",
+        "state",
+        "owner",
+        "epoch",
+        "start",
+        "end",
+        "bytes",
+        "quarantined",
+        *(["replicas"] if door_tells else []),
+    )
     show_table("", columns, parts, ids=("number", "owner"))
     if topic["replication"] > 1 and not door_tells:
         click.echo("the admin API knows which nodes have replicas: `ringfence topic show --http URL`")
@@ -181,8 +231,18 @@ def show(name: str, *, address: str, http: str | None, token_file: Path | None, 
 @http_options
 @timeout_option
 @json_option
-def truncate(name: str, *, partition: int | None, before_offset: int | None, yes: bool, address: str,
-             http: str | None, token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def truncate(
+    name: str,
+    *,
+    partition: int | None,
+    before_offset: int | None,
+    yes: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Give up rows of topic NAME from the front.
 
     \b
@@ -213,8 +273,17 @@ def truncate(name: str, *, partition: int | None, before_offset: int | None, yes
 @http_options
 @timeout_option
 @json_option
-def delete(name: str, *, missing_ok: bool, yes: bool, address: str, http: str | None,
-           token_file: Path | None, timeout_s: float, as_json: bool) -> int:  # fmt: skip
+def delete(
+    name: str,
+    *,
+    missing_ok: bool,
+    yes: bool,
+    address: str,
+    http: str | None,
+    token_file: Path | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
     """Delete topic NAME and its rows.
 
     \b

@@ -66,12 +66,7 @@ _ENTRIES: Final = {
     EntryType.CHANGE_V1: "EntryConfChange",
     EntryType.CHANGE: "EntryConfChangeV2",
 }
-_LETTERS: Final = {
-    Operation.VOTER: "v",
-    Operation.LEARNER: "l",
-    Operation.REMOVE: "r",
-    Operation.UPDATE: "u",
-}
+_LETTERS: Final = {Operation.VOTER: "v", Operation.LEARNER: "l", Operation.REMOVE: "r", Operation.UPDATE: "u"}
 _OPERATIONS: Final = {
     Operation.VOTER: "ConfChangeAddNode",
     Operation.REMOVE: "ConfChangeRemoveNode",

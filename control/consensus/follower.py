@@ -20,10 +20,7 @@ _OF_A_LEADER: Final[dict[MessageType, Callable[[Core, Message], None]]] = {
     MessageType.HEARTBEAT: receiving.on_heartbeat,
     MessageType.SNAPSHOT: receiving.on_snapshot,
 }
-_ANSWER_OF: Final = {
-    Role.CANDIDATE: MessageType.VOTE_ANSWER,
-    Role.PRE_CANDIDATE: MessageType.PRE_VOTE_ANSWER,
-}
+_ANSWER_OF: Final = {Role.CANDIDATE: MessageType.VOTE_ANSWER, Role.PRE_CANDIDATE: MessageType.PRE_VOTE_ANSWER}
 
 
 def on_tick(core: Core) -> None:
@@ -110,10 +107,7 @@ def _forward_proposal(core: Core, message: Message) -> None:
     if core.lead == NOBODY:
         _drop_proposal(core)
     if not core.options.forward_proposals:
-        core.say(
-            Level.INFO,
-            f"not forwarding to leader {core.lead:x} at term {core.term}; dropping proposal",
-        )
+        core.say(Level.INFO, f"not forwarding to leader {core.lead:x} at term {core.term}; dropping proposal")
         raise ProposalDroppedError(f"node {core.id} does not forward; propose at the leader, {core.lead}")
     core.send(replace(message, to=core.lead, sender=message.sender or core.id))
 

@@ -67,16 +67,32 @@ class FrozenNode(Struct, frozen=True, kw_only=True):
 
 
 _CORE: Final = (
-    "election_elapsed_ticks", "election_timeout_ticks", "heartbeat_elapsed_ticks", "lead",
-    "pending_change_index", "role", "snapshot_wanted", "storage_full", "term", "transferee",
-    "uncommitted_bytes", "vote",
-)  # fmt: skip
+    "election_elapsed_ticks",
+    "election_timeout_ticks",
+    "heartbeat_elapsed_ticks",
+    "lead",
+    "pending_change_index",
+    "role",
+    "snapshot_wanted",
+    "storage_full",
+    "term",
+    "transferee",
+    "uncommitted_bytes",
+    "vote",
+)
 _LOG: Final = ("applied", "applying", "applying_bytes", "applying_paused", "commit")
 _UNSTABLE: Final = ("handed", "offset", "snapshot_handed")
 _PROGRESS: Final = (
-    "is_learner", "match", "next", "pause", "pending_snapshot", "recent_active", "sent_commit",
-    "snapshot_ticks", "state",
-)  # fmt: skip
+    "is_learner",
+    "match",
+    "next",
+    "pause",
+    "pending_snapshot",
+    "recent_active",
+    "sent_commit",
+    "snapshot_ticks",
+    "state",
+)
 _FLAGS: Final = frozenset(
     {
         "snapshot_wanted",
@@ -135,9 +151,12 @@ def thaw(frozen: FrozenNode, draw: Draw) -> tuple[Node, MemoryStorage]:
     core.tracker.switch(frozen.configuration, progress)
     core.tracker.votes = dict(frozen.votes)
     core.reads = ReadQueue.thawed(
-        frozen.options.pending_reads_max, frozen.read_token, frozen.reads_acknowledged,
-        deque(frozen.reads_confirming), deque(frozen.reads_waiting),
-    )  # fmt: skip
+        frozen.options.pending_reads_max,
+        frozen.read_token,
+        frozen.reads_acknowledged,
+        deque(frozen.reads_confirming),
+        deque(frozen.reads_waiting),
+    )
     core.read_states = list(frozen.read_states)
     core.messages, core.after_append = list(frozen.messages), list(frozen.after_append)
     node.shown = (frozen.shown_soft, frozen.shown_hard)

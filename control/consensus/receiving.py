@@ -103,8 +103,7 @@ def _restore(core: Core, snapshot: Snapshot) -> bool:
     core.tracker = Tracker(core.options.inflight_messages_max, core.options.inflight_bytes_max)
     membership.restore(core, state)
     core.say(
-        Level.INFO,
-        f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]",
+        Level.INFO, f"{_position(core)} restored snapshot [index: {snapshot.index}, term: {snapshot.term}]"
     )
     return True
 

@@ -234,8 +234,18 @@ class _Replay:
             if self._ran_dry:
                 differs = "it drew more random numbers than were recorded"
             core = self._node.core
-            shown = Shown(self._number, number, step, core.role.name.lower(), core.term, core.lead,
-                          core.log.commit, core.log.applied, **told, differs=differs)  # fmt: skip
+            shown = Shown(
+                self._number,
+                number,
+                step,
+                core.role.name.lower(),
+                core.term,
+                core.lead,
+                core.log.commit,
+                core.log.applied,
+                **told,
+                differs=differs,
+            )
             yield shown
             if shown.broken or shown.differs:
                 return

@@ -9,13 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ringfence.control.consensus.errors import CompactedError, ConsensusError
-from ringfence.control.consensus.messages import (
-    ConfigurationState,
-    Entry,
-    HardState,
-    Snapshot,
-    size_bytes,
-)
+from ringfence.control.consensus.messages import ConfigurationState, Entry, HardState, Snapshot, size_bytes
 from ringfence.control.consensus.options import UNLIMITED
 
 

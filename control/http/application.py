@@ -37,19 +37,34 @@ may carry `Idempotency-Key` (a repeat gives the first answer, also after the lea
 def application(node: Node, *, loopback: bool) -> ASGIApp:
     """The ASGI application. `loopback`: it is bound to an address that only this machine reaches."""
     app = FastAPI(
-        title="ringfence", version=version("ringfence"), description=DESCRIPTION,
-        docs_url=None, redoc_url=None, redirect_slashes=False, separate_input_output_schemas=False,
-    )  # fmt: skip
+        title="ringfence",
+        version=version("ringfence"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
     problems.install(app)
     access = Access(lambda: node.proposer.state, RefusalAudit(node.audit), loopback=loopback)
     mutations = Mutations(node, access)
     routers = (
-        reads.probes(node), reads.of_node(node, access), reads.of_loads(node, access),
+        reads.probes(node),
+        reads.of_node(node, access),
+        reads.of_loads(node, access),
         reads.of_cluster(node, access),
-        reads.of_topics(node, access), reads.of_tables(node, access), events.router(node, access),
-        writes.of_topics(mutations), writes.of_nodes(mutations), writes.of_tokens(mutations), rebalance.router(mutations),
-        partitions.router(mutations), producers.router(mutations), scopes.router(mutations), cluster.router(mutations),
-    )  # fmt: skip
+        reads.of_topics(node, access),
+        reads.of_tables(node, access),
+        events.router(node, access),
+        writes.of_topics(mutations),
+        writes.of_nodes(mutations),
+        writes.of_tokens(mutations),
+        rebalance.router(mutations),
+        partitions.router(mutations),
+        producers.router(mutations),
+        scopes.router(mutations),
+        cluster.router(mutations),
+    )
     for router in routers:
         app.include_router(router)
     _describe(app)

@@ -35,13 +35,15 @@ def router(mutations: Mutations) -> APIRouter:
     """All of it."""
     both = APIRouter()
     reads = APIRouter(
-        tags=["cluster"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
+        tags=["cluster"],
+        dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     changes = APIRouter(
-        tags=["cluster"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
+        tags=["cluster"],
+        dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     node = mutations.node
 
     @reads.get("/admin/versions", operation_id="versions")

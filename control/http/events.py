@@ -25,8 +25,12 @@ def router(node: Node, access: Access) -> APIRouter:
     """One operation."""
     routes = APIRouter(tags=["events"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
 
-    @routes.get("/admin/events", operation_id="events", response_class=StreamingResponse,
-                responses={200: {"content": {"text/event-stream": {}}}})  # fmt: skip
+    @routes.get(
+        "/admin/events",
+        operation_id="events",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
     async def events(
         last_event_id: Annotated[str | None, Header(max_length=20, pattern=r"^\d+$")] = None,
         limit: Annotated[int, Query(ge=0, le=100_000, description="end after so many; 0 = never")] = 0,

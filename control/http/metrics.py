@@ -11,13 +11,36 @@ from typing import Final, NamedTuple
 
 from ringfence.control.runtime.node import Node
 
-LEVELS: Final = frozenset({
-    "arriving_bytes", "connections", "control_unanswered", "credit_bytes", "damaged_records", "generation",
-    "generation_acknowledged_min", "logs_bytes", "partitions", "peers", "pool_bytes", "pool_free_bytes",
-    "producers_bytes", "replicas_tail_bytes", "replicas_unanswered", "replicas_unanswered_bytes",
-    "scrub_round_ended_ms", "topics", "unacknowledged", "waiting_ahead", "waiting_ahead_bytes",
-    "waiting_bodies", "waiting_polls", "waiting_reads", "waiting_stalled", "waiting_stalled_bytes",
-})  # fmt: skip
+LEVELS: Final = frozenset(
+    {
+        "arriving_bytes",
+        "connections",
+        "control_unanswered",
+        "credit_bytes",
+        "damaged_records",
+        "generation",
+        "generation_acknowledged_min",
+        "logs_bytes",
+        "partitions",
+        "peers",
+        "pool_bytes",
+        "pool_free_bytes",
+        "producers_bytes",
+        "replicas_tail_bytes",
+        "replicas_unanswered",
+        "replicas_unanswered_bytes",
+        "scrub_round_ended_ms",
+        "topics",
+        "unacknowledged",
+        "waiting_ahead",
+        "waiting_ahead_bytes",
+        "waiting_bodies",
+        "waiting_polls",
+        "waiting_reads",
+        "waiting_stalled",
+        "waiting_stalled_bytes",
+    }
+)
 """Native counters that say what there is now. All others only grow until the node stops."""
 RENAMED: Final = {"partitions": "store_partitions", "topics": "store_topics"}
 """Native names that the metadata has for figures of its own: a family stands once on the page."""

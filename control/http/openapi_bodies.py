@@ -56,8 +56,9 @@ class TopicGiven(SchemaGiven):
     replication: Annotated[int, Field(ge=1, le=5)] = 1
     retention_bytes: Number | None = None
     retention_ms: Number | None = None
-    properties: Annotated[dict[Name, Annotated[str, StringConstraints(max_length=8_192)]],
-                          Field(max_length=PROPERTIES_MAX)] = {}  # fmt: skip
+    properties: Annotated[
+        dict[Name, Annotated[str, StringConstraints(max_length=8_192)]], Field(max_length=PROPERTIES_MAX)
+    ] = {}
 
 
 class TruncateGiven(_Given):

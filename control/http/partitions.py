@@ -54,13 +54,15 @@ def router(mutations: Mutations) -> APIRouter:
 def _reads(mutations: Mutations) -> APIRouter:
     reads = APIRouter()
     ones = APIRouter(
-        tags=["partitions"], dependencies=[*needs(mutations.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
+        tags=["partitions"],
+        dependencies=[*needs(mutations.access, Role.VIEWER, About.TOPICS), Depends(no_store)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     whole = APIRouter(
-        tags=["partitions"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
+        tags=["partitions"],
+        dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
 
     @ones.get("/admin/partitions/{partition}", operation_id="partition")
     async def partition(request: Request, partition: Number) -> dict[str, Any]:
@@ -85,9 +87,10 @@ def _reads(mutations: Mutations) -> APIRouter:
 
 def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(
-        tags=["partitions"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
+        tags=["partitions"],
+        dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     node = mutations.node
 
     async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
@@ -106,9 +109,11 @@ def _changes(mutations: Mutations) -> APIRouter:
         """End a failover that finds no majority: this replica is the owner. Rows may be lost."""
         told = f"partition {partition} force-owner {given.owner} change {given.change}: {given.accepts}"
         return await mutations.change(
-            request, told[:500], lambda asked: forced(partition, given, asked),
+            request,
+            told[:500],
+            lambda asked: forced(partition, given, asked),
             content=given.model_dump_json().encode(),
-        )  # fmt: skip
+        )
 
     async def without(partition: int, given: GivenUp, asked: Asked) -> Outcome:
         command = await node.partitions.lost_partitions.give_up(
@@ -121,8 +126,10 @@ def _changes(mutations: Mutations) -> APIRouter:
         """Publish a decided epoch without this part, of which its owner has lost rows. They are lost."""
         told = f"partition {partition} give-up scope {given.scope} epoch {given.epoch}: {given.accepts}"
         return await mutations.change(
-            request, told[:500], lambda asked: without(partition, given, asked),
+            request,
+            told[:500],
+            lambda asked: without(partition, given, asked),
             content=given.model_dump_json().encode(),
-        )  # fmt: skip
+        )
 
     return changes

@@ -76,8 +76,14 @@ def of_refusal(refusal: RequestRefused) -> Problem:
     if refusal.retry_after_ms:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after_ms / 1_000)))
     slug = refusal.code.name.lower().replace("_", "-")
-    return Problem(status, slug, refusal.message, headers=headers,
-                   retriable=refusal.code in RETRIABLE, **_plain(refusal.details))  # fmt: skip
+    return Problem(
+        status,
+        slug,
+        refusal.message,
+        headers=headers,
+        retriable=refusal.code in RETRIABLE,
+        **_plain(refusal.details),
+    )
 
 
 def install(app: FastAPI) -> None:

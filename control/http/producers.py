@@ -57,10 +57,12 @@ def _reads(mutations: Mutations) -> APIRouter:
         """Named producers of a topic."""
         topic = topic_at(mutations.node, tenant, namespace, name)
         known = mutations.node.proposer.state.producers.get(topic.topic, {})
-        return Producers(producers=[
-            ProducerShown(name=label, producer=each.producer, epoch=each.epoch)
-            for label, each in sorted(known.items())
-        ])  # fmt: skip
+        return Producers(
+            producers=[
+                ProducerShown(name=label, producer=each.producer, epoch=each.epoch)
+                for label, each in sorted(known.items())
+            ]
+        )
 
     return reads
 
@@ -81,15 +83,17 @@ def _changes(mutations: Mutations) -> APIRouter:
 
     @changes.post(f"{PRODUCERS}/forget", operation_id="forget_producer", response_model=Receipt)
     async def forget(
-        request: Request, tenant: Named, namespace: Named, name: Named,
-        given: Annotated[ForgetGiven, Body()],
-    ) -> Response:  # fmt: skip
+        request: Request, tenant: Named, namespace: Named, name: Named, given: Annotated[ForgetGiven, Body()]
+    ) -> Response:
         """Give a name back. Its last holder is fenced, and the next open of the name is a new producer."""
         full = f"{tenant}/{namespace}/{name}"
         topic = node.proposer.state.topic_named(full)
         return await mutations.change(
-            request, f"producer forget {given.name}", lambda asked: forgotten(full, given.name, asked),
-            resource=f"topic/{0 if topic is None else topic.topic}", content=given.model_dump_json().encode(),
-        )  # fmt: skip
+            request,
+            f"producer forget {given.name}",
+            lambda asked: forgotten(full, given.name, asked),
+            resource=f"topic/{0 if topic is None else topic.topic}",
+            content=given.model_dump_json().encode(),
+        )
 
     return changes

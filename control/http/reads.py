@@ -94,8 +94,9 @@ def of_node(node: Node, access: Access) -> APIRouter:
         for name in ("cluster", "history", "store"):
             values[name] = values[name].hex()
         table = TableState.ASSIGNED if formed else TableState.UNASSIGNED
-        return openapi_bodies.Status(**values, hash=digest.hex(), hash_index=at, control=node.control_address,
-                             table=str(table))  # fmt: skip
+        return openapi_bodies.Status(
+            **values, hash=digest.hex(), hash_index=at, control=node.control_address, table=str(table)
+        )
 
     @router.get("/admin/metadata", operation_id="metadata", dependencies=[looked])
     async def metadata() -> openapi_bodies.Metadata:
@@ -104,12 +105,20 @@ def of_node(node: Node, access: Access) -> APIRouter:
         log, configuration = replica.node.core.log, replica.configuration
         snapshot = log.storage.snapshot()
         return openapi_bodies.Metadata(
-            index=replica.applied.index, term=replica.term, leader=replica.leader, hash=digest.hex(),
-            hash_index=at, time_ms=replica.state.time_ms, commit=log.commit,
-            snapshot_index=0 if snapshot is None else snapshot.index, log_first=log.first_index(),
-            log_last=log.last_index(), voters=list(configuration.voters),
-            voters_outgoing=list(configuration.voters_outgoing), learners=list(configuration.learners),
-        )  # fmt: skip
+            index=replica.applied.index,
+            term=replica.term,
+            leader=replica.leader,
+            hash=digest.hex(),
+            hash_index=at,
+            time_ms=replica.state.time_ms,
+            commit=log.commit,
+            snapshot_index=0 if snapshot is None else snapshot.index,
+            log_first=log.first_index(),
+            log_last=log.last_index(),
+            voters=list(configuration.voters),
+            voters_outgoing=list(configuration.voters_outgoing),
+            learners=list(configuration.learners),
+        )
 
     @router.get("/admin/me", operation_id="me")
     async def me(request: Request, response: Response) -> openapi_bodies.Me:
@@ -125,8 +134,12 @@ def of_loads(node: Node, access: Access) -> APIRouter:
     """This node's counters and the loads of all topics."""
     router = APIRouter(tags=["node"], dependencies=needs(access, Role.VIEWER), responses=PROBLEMS)
 
-    @router.get("/metrics", operation_id="metrics", response_class=Response,
-                responses={200: {"content": {"text/plain": {}}}})  # fmt: skip
+    @router.get(
+        "/metrics",
+        operation_id="metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}}},
+    )
     async def metrics() -> Response:
         """Prometheus text format."""
         return Response(exposition(node), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -163,18 +176,24 @@ def of_cluster(node: Node, access: Access) -> APIRouter:
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "ring")}"'
         members = [int(member) for member in state.ring.members]
-        return openapi_bodies.RingShown(version=state.ring.version, members=members, changed=state.ring.changed,
-                                nodes_min=limit(state, "nodes_min"))  # fmt: skip
+        return openapi_bodies.RingShown(
+            version=state.ring.version,
+            members=members,
+            changed=state.ring.changed,
+            nodes_min=limit(state, "nodes_min"),
+        )
 
     @router.get("/admin/config", operation_id="config")
     async def config(response: Response) -> openapi_bodies.Config:
         """Limits of the cluster, with their ranges and reasons."""
         state = node.proposer.state
         response.headers["ETag"] = f'"{tag_of(state, "config")}"'
-        return openapi_bodies.Config(values={
-            name: openapi_bodies.LimitShown(value=limit(state, name), **known._asdict())
-            for name, known in sorted(LIMITS.items())
-        })  # fmt: skip
+        return openapi_bodies.Config(
+            values={
+                name: openapi_bodies.LimitShown(value=limit(state, name), **known._asdict())
+                for name, known in sorted(LIMITS.items())
+            }
+        )
 
     return router
 
@@ -197,11 +216,18 @@ def of_topics(node: Node, access: Access) -> APIRouter:
         begin, allowed = full_topic_prefix(prefix), principal(request).prefix
         names = sorted(name for name in state.names if name.startswith(begin) and name > after)
         names = [name for name in names if name.startswith(allowed)]
-        matching = [
-            topic for name in names
-            if all((topic := state.topics[state.names[name]]).properties.get(key) == value
-                   for key, value in wanted)
-        ] if wanted else [state.topics[state.names[name]] for name in names[: limit + 1]]  # fmt: skip
+        matching = (
+            [
+                topic
+                for name in names
+                if all(
+                    (topic := state.topics[state.names[name]]).properties.get(key) == value
+                    for key, value in wanted
+                )
+            ]
+            if wanted
+            else [state.topics[state.names[name]] for name in names[: limit + 1]]
+        )
         shown = [_summary(topic) for topic in matching[:limit]]
         return openapi_bodies.Topics(topics=shown, more=len(matching) > limit)
 
@@ -222,12 +248,17 @@ def of_topics(node: Node, access: Access) -> APIRouter:
             for part in info.partitions
         ]
         counts = totals(info)
-        columns = [openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
-                   for column in known.schemas[-1].columns]  # fmt: skip
+        columns = [
+            openapi_bodies.ColumnShown(name=column.name, type=column.type, nullable=column.nullable)
+            for column in known.schemas[-1].columns
+        ]
         return openapi_bodies.TopicShown(
-            **_summary(known).model_dump(), columns=columns, stats=stats,
-            rows=counts["rows"], bytes=counts["bytes"],
-        )  # fmt: skip
+            **_summary(known).model_dump(),
+            columns=columns,
+            stats=stats,
+            rows=counts["rows"],
+            bytes=counts["bytes"],
+        )
 
     return router
 
@@ -242,18 +273,23 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         """The partitions, SEALED ones included, with parents and children."""
         known = topic_at(node, tenant, namespace, name)
         return openapi_bodies.Layout(
-            topic=known.topic, version=known.layout.version,
+            topic=known.topic,
+            version=known.layout.version,
             partitions=[
                 openapi_bodies.LayoutPartition(
-                    partition=part.partition, name=part.name, lo=part.slots.lo, hi=part.slots.hi,
+                    partition=part.partition,
+                    name=part.name,
+                    lo=part.slots.lo,
+                    hi=part.slots.hi,
                     state="ACTIVE" if part.is_active else "SEALED",
                     parents=[int(each) for each in part.parents],
-                    children=[int(each) for each in part.children], created_version=part.created_version,
+                    children=[int(each) for each in part.children],
+                    created_version=part.created_version,
                     sealed_version=part.sealed_version,
                 )
                 for part in known.layout.partitions
             ],
-        )  # fmt: skip
+        )
 
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
     async def assignments(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Assignments:
@@ -262,17 +298,23 @@ def of_tables(node: Node, access: Access) -> APIRouter:
         known, state = topic_at(node, tenant, namespace, name), node.proposer.state
         table = view(state, known, Progress(carried, moving=state.changes.keys()))
         return openapi_bodies.Assignments(
-            topic=known.topic, state=str(table.state),
+            topic=known.topic,
+            state=str(table.state),
             partitions=[
                 openapi_bodies.AssignmentShown(
-                    partition=part.partition, owner=part.owner, epoch=part.epoch, state=str(part.state),
-                    replicas=[openapi_bodies.Place(node=place.node, store=place.store.hex())
-                              for place in known.assignments[part.partition].replicas],
+                    partition=part.partition,
+                    owner=part.owner,
+                    epoch=part.epoch,
+                    state=str(part.state),
+                    replicas=[
+                        openapi_bodies.Place(node=place.node, store=place.store.hex())
+                        for place in known.assignments[part.partition].replicas
+                    ],
                 )
                 for part in table.partitions
             ],
             pending=[openapi_bodies.PendingOrder(**order._asdict()) for order in table.pending],
-        )  # fmt: skip
+        )
 
     return router
 
@@ -285,13 +327,21 @@ def _nodes(assignment: Assignment) -> list[int]:
 
 def _summary(topic: Topic) -> openapi_bodies.TopicSummary:
     return openapi_bodies.TopicSummary(
-        topic=topic.topic, name=topic.name, version=topic.layout.version,
-        partitions=len(topic.layout.partitions), replication=topic.replication, key=list(topic.key),
-        schemas=len(topic.schemas), retention_bytes=topic.retention_bytes, retention_ms=topic.retention_ms,
+        topic=topic.topic,
+        name=topic.name,
+        version=topic.layout.version,
+        partitions=len(topic.layout.partitions),
+        replication=topic.replication,
+        key=list(topic.key),
+        schemas=len(topic.schemas),
+        retention_bytes=topic.retention_bytes,
+        retention_ms=topic.retention_ms,
         properties=dict(topic.properties),
-    )  # fmt: skip
+    )
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    return {name: list(known) if isinstance(known := getattr(value, name), tuple) else known
-            for name in value.__struct_fields__}  # fmt: skip
+    return {
+        name: list(known) if isinstance(known := getattr(value, name), tuple) else known
+        for name in value.__struct_fields__
+    }

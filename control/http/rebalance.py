@@ -53,9 +53,10 @@ def router(mutations: Mutations) -> APIRouter:
 
 def _reads(mutations: Mutations) -> APIRouter:
     reads = APIRouter(
-        tags=["rebalance"], dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
+        tags=["rebalance"],
+        dependencies=[*needs(mutations.access, Role.VIEWER), Depends(no_store)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     node = mutations.node
 
     @reads.get("/admin/rebalance", operation_id="rebalance")
@@ -92,9 +93,10 @@ def _reads(mutations: Mutations) -> APIRouter:
 
 def _changes(mutations: Mutations) -> APIRouter:
     changes = APIRouter(
-        tags=["rebalance"], dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
+        tags=["rebalance"],
+        dependencies=[*needs(mutations.access, Role.ADMIN), Depends(change_headers)],
         responses=PROBLEMS,
-    )  # fmt: skip
+    )
     node = mutations.node
 
     async def begin(given: RebalanceGiven, asked: Asked) -> Outcome:
@@ -115,9 +117,12 @@ def _changes(mutations: Mutations) -> APIRouter:
     async def start(request: Request, given: Annotated[RebalanceGiven, Body()]) -> Response:
         """Begin a rebalance. 409 while another one is under way; a drain of the same node is joined."""
         return await mutations.change(
-            request, f"rebalance start {given.action}", lambda asked: begin(given, asked),
-            content=given.model_dump_json().encode(), status=201,
-        )  # fmt: skip
+            request,
+            f"rebalance start {given.action}",
+            lambda asked: begin(given, asked),
+            content=given.model_dump_json().encode(),
+            status=201,
+        )
 
     @changes.post("/admin/rebalance/{verb}", operation_id="steer_rebalance", response_model=Receipt)
     async def steer(request: Request, verb: Verb) -> Response:

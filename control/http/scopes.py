@@ -86,10 +86,16 @@ def _shown(state: MetadataState, number: ScopeId) -> ScopeShown:
     scope, topic = state.scopes[number], topic_of(state.scopes[number].name)
     known = None if topic is None else state.topics.get(topic)
     return ScopeShown(
-        name=scope.name, scope=number, topic=None if known is None else known.name, owner=owner_of(scope),
-        driver=scope.driver, committed=scope.committed, unpublished=len(scope.pending), used=scope.used,
+        name=scope.name,
+        scope=number,
+        topic=None if known is None else known.name,
+        owner=owner_of(scope),
+        driver=scope.driver,
+        committed=scope.committed,
+        unpublished=len(scope.pending),
+        used=scope.used,
         temporary=is_temporary(state, scope),
-    )  # fmt: skip
+    )
 
 
 def _changes(mutations: Mutations) -> APIRouter:
@@ -114,8 +120,10 @@ def _changes(mutations: Mutations) -> APIRouter:
         """Give a name back. Its last driver is fenced, and its committed epochs are known no more."""
         prefix = principal(request).prefix
         return await mutations.change(
-            request, f"scope forget {given.name}", lambda asked: forgotten(given.name, prefix, asked),
+            request,
+            f"scope forget {given.name}",
+            lambda asked: forgotten(given.name, prefix, asked),
             content=given.model_dump_json().encode(),
-        )  # fmt: skip
+        )
 
     return changes

@@ -57,32 +57,46 @@ def of_topics(mutations: Mutations) -> APIRouter:
     async def create(request: Request, given: Annotated[openapi_bodies.TopicGiven, Body()]) -> Response:
         """Create a topic whose partitions tile all slots. 409 when the name is taken."""
         created = messages.TopicCreate(
-            name=given.name, schema=_schema(given), key=given.key, partitions=given.partitions,
-            replication=given.replication, retention_bytes=given.retention_bytes,
-            retention_ms=given.retention_ms, properties=given.properties,
-        )  # fmt: skip
+            name=given.name,
+            schema=_schema(given),
+            key=given.key,
+            partitions=given.partitions,
+            replication=given.replication,
+            retention_bytes=given.retention_bytes,
+            retention_ms=given.retention_ms,
+            properties=given.properties,
+        )
         full = full_name(given.name)
         path = f"/admin/topics/{full}"
         return await mutations.change(
-            request, "topic create", lambda asked: admin.create_topic(created, asked),
-            content=_bytes(given), status=201, path=path, topic=full,
-        )  # fmt: skip
+            request,
+            "topic create",
+            lambda asked: admin.create_topic(created, asked),
+            content=_bytes(given),
+            status=201,
+            path=path,
+            topic=full,
+        )
 
     @router.delete(TOPIC, operation_id="delete_topic", response_model=openapi_bodies.Receipt)
     async def delete(request: Request, tenant: Named, namespace: Named, name: Named) -> Response:
         """Delete a topic and its rows. Its name is free at once."""
         place = (tenant, namespace, name)
         return await mutations.change(
-            request, "topic delete",
+            request,
+            "topic delete",
             lambda asked: _then(at(*place), lambda topic: admin.delete_topic(topic, asked)),
             resource=resource(*place),
-        )  # fmt: skip
+        )
 
     @router.post(f"{TOPIC}/truncate", operation_id="truncate_topic", response_model=openapi_bodies.Receipt)
     async def truncate(
-        request: Request, tenant: Named, namespace: Named, name: Named,
+        request: Request,
+        tenant: Named,
+        namespace: Named,
+        name: Named,
         given: Annotated[openapi_bodies.TruncateGiven | None, Body()] = None,
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """Give up rows from the front."""
         place = (tenant, namespace, name)
         given = given or openapi_bodies.TruncateGiven()
@@ -90,23 +104,30 @@ def of_topics(mutations: Mutations) -> APIRouter:
             name="/".join(place), partition=given.partition, before_offset=given.before_offset
         )
         return await mutations.change(
-            request, "topic truncate",
+            request,
+            "topic truncate",
             lambda asked: _then(at(*place), lambda topic: admin.truncate_topic(topic, wanted, asked)),
-            resource=resource(*place), content=_bytes(given),
-        )  # fmt: skip
+            resource=resource(*place),
+            content=_bytes(given),
+        )
 
     @router.post(f"{TOPIC}/schemas", operation_id="add_schema", response_model=openapi_bodies.Receipt)
     async def add_schema(
-        request: Request, tenant: Named, namespace: Named, name: Named,
+        request: Request,
+        tenant: Named,
+        namespace: Named,
+        name: Named,
         given: Annotated[openapi_bodies.SchemaGiven, Body()],
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """Add a schema: the last one with nullable columns more at its end."""
         place, schema = (tenant, namespace, name), _schema(given)
         return await mutations.change(
-            request, "schema add",
+            request,
+            "schema add",
             lambda asked: _then(at(*place), lambda topic: admin.add_schema(topic, schema, asked)),
-            resource=resource(*place), content=_bytes(given),
-        )  # fmt: skip
+            resource=resource(*place),
+            content=_bytes(given),
+        )
 
     return router
 
@@ -129,9 +150,10 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         "/admin/nodes/{number}/{change}", operation_id="change_node", response_model=openapi_bodies.Receipt
     )
     async def change_node(
-        request: Request, number: openapi_bodies.Number,
+        request: Request,
+        number: openapi_bodies.Number,
         change: Literal["promote", "demote", "auto", "drain", "undrain"],
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """promote, demote, auto: whether it votes.
 
         drain: it gets nothing new, and a run moves off what it has; its number is the `index`. One that is
@@ -139,25 +161,32 @@ def of_nodes(mutations: Mutations) -> APIRouter:
         """
         node = known(number)
         return await mutations.change(
-            request, f"node {change}", lambda asked: admin.change_node(node, change, asked),
+            request,
+            f"node {change}",
+            lambda asked: admin.change_node(node, change, asked),
             resource=f"node/{number}",
-        )  # fmt: skip
+        )
 
     @admins.delete("/admin/nodes/{number}", operation_id="remove_node", response_model=openapi_bodies.Receipt)
     async def remove_node(request: Request, number: openapi_bodies.Number) -> Response:
         """Take a node that has no replicas out of the ring and of the cluster, for good."""
         return await mutations.change(
-            request, "node remove", lambda asked: admin.change_node(known(number), "remove", asked),
+            request,
+            "node remove",
+            lambda asked: admin.change_node(known(number), "remove", asked),
             resource=f"node/{number}",
-        )  # fmt: skip
+        )
 
     @admins.patch("/admin/config", operation_id="set_config", response_model=openapi_bodies.Receipt)
     async def set_config(request: Request, given: Annotated[openapi_bodies.ConfigGiven, Body()]) -> Response:
         """Change limits of the cluster; GET tells them with their ranges."""
         return await mutations.change(
-            request, f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
-            lambda asked: admin.set_config(given.values, asked), resource="config", content=_bytes(given),
-        )  # fmt: skip
+            request,
+            f"config {' '.join(f'{name}={value}' for name, value in given.values.items())}"[:200],
+            lambda asked: admin.set_config(given.values, asked),
+            resource="config",
+            content=_bytes(given),
+        )
 
     router.include_router(operators)
     router.include_router(admins)
@@ -173,11 +202,18 @@ def of_tokens(mutations: Mutations) -> APIRouter:
     async def tokens() -> openapi_bodies.Tokens:
         """All tokens, without their hashes."""
         known = sorted(node.proposer.state.tokens.items())
-        return openapi_bodies.Tokens(tokens=[
-            openapi_bodies.TokenShown(name=name, role=token.role, created=token.created,
-                              expires_ms=token.expires_ms, prefix=token.prefix)
-            for name, token in known
-        ])  # fmt: skip
+        return openapi_bodies.Tokens(
+            tokens=[
+                openapi_bodies.TokenShown(
+                    name=name,
+                    role=token.role,
+                    created=token.created,
+                    expires_ms=token.expires_ms,
+                    prefix=token.prefix,
+                )
+                for name, token in known
+            ]
+        )
 
     @router.post(
         "/admin/tokens", operation_id="create_token", status_code=201, response_model=openapi_bodies.Receipt
@@ -188,14 +224,20 @@ def of_tokens(mutations: Mutations) -> APIRouter:
         Draw 32 random bytes for the secret, as `ringfence token create` does.
         """
         command = CreateToken(
-            name=given.name, hash=bytes.fromhex(given.sha256), role=given.role,
-            expires_ms=given.expires_ms, prefix=given.prefix,
-        )  # fmt: skip
+            name=given.name,
+            hash=bytes.fromhex(given.sha256),
+            role=given.role,
+            expires_ms=given.expires_ms,
+            prefix=given.prefix,
+        )
         return await mutations.change(
-            request, f"token create {given.name} {given.role}",
+            request,
+            f"token create {given.name} {given.role}",
             lambda asked: admin.change_token(command, asked),
-            content=_bytes(given), status=201, path=f"/admin/tokens/{quote(given.name, safe='')}",
-        )  # fmt: skip
+            content=_bytes(given),
+            status=201,
+            path=f"/admin/tokens/{quote(given.name, safe='')}",
+        )
 
     @router.delete(
         "/admin/tokens/{name:path}", operation_id="revoke_token", response_model=openapi_bodies.Receipt
@@ -209,9 +251,11 @@ def of_tokens(mutations: Mutations) -> APIRouter:
             return RevokeToken(name=name)
 
         return await mutations.change(
-            request, f"token revoke {name}", lambda asked: admin.change_token(revoked(), asked),
+            request,
+            f"token revoke {name}",
+            lambda asked: admin.change_token(revoked(), asked),
             resource=f"token/{name}",
-        )  # fmt: skip
+        )
 
     return router
 
@@ -232,10 +276,12 @@ def _schema(given: openapi_bodies.SchemaGiven) -> bytes:
     try:
         if given.schema_ipc is not None:
             return base64.b64decode(given.schema_ipc, validate=True)
-        schema = pa.schema([
-            pa.field(column.name, parse_type(column.type), nullable=column.nullable)
-            for column in given.columns or ()
-        ])  # fmt: skip
+        schema = pa.schema(
+            [
+                pa.field(column.name, parse_type(column.type), nullable=column.nullable)
+                for column in given.columns or ()
+            ]
+        )
         if (cut := cut_name(schema)) is not None:
             raise Problem(422, "invalid-request", f"columns: the name {cut!r} has a zero byte; rename it")
         return bytes(schema_message(schema))

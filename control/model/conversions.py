@@ -44,9 +44,17 @@ def _to_4(data: bytes) -> bytes:
     """Format 3 knew neither changes nor rebalances: nothing is under way, nothing was left behind."""
     state: dict[str, Any] = msgspec.msgpack.decode(data)
     none = {
-        "run": 0, "action": "balance", "node": 0, "state": "IDLE", "outcome": "", "drained": False,
-        "why": "", "started_ms": 0, "ended_ms": 0, "counts": {},
-    }  # fmt: skip
+        "run": 0,
+        "action": "balance",
+        "node": 0,
+        "state": "IDLE",
+        "outcome": "",
+        "drained": False,
+        "why": "",
+        "started_ms": 0,
+        "ended_ms": 0,
+        "counts": {},
+    }
     added = {"changes": {}, "leftovers": {}, "rebalance": none, "moves": {}, "runs": []}
     return msgspec.msgpack.encode(sorted_maps(state | added))
 
@@ -83,6 +91,12 @@ def _to_8(data: bytes) -> bytes:
 
 
 CONVERSIONS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    1: _to_2, 2: _to_3, 3: _to_4, 4: _to_5, 5: _to_6, 6: _to_7, 7: _to_8,
-}  # fmt: skip
+    1: _to_2,
+    2: _to_3,
+    3: _to_4,
+    4: _to_5,
+    5: _to_6,
+    6: _to_7,
+    7: _to_8,
+}
 """State format n -> what turns its bytes into those of format n + 1."""

@@ -110,11 +110,15 @@ class Cluster:
         """
         control = self._bind(self._settings.control or CONTROL_DEFAULT)
         call = messages.Join(
-            store=directory.store, control=control, addresses=self._settings.advertise,
-            zone=self._settings.zone, weight=self._settings.weight or 0,
-            body_bytes=self._settings.body_bytes_max, stored_bytes=self._settings.stored_bytes_max,
+            store=directory.store,
+            control=control,
+            addresses=self._settings.advertise,
+            zone=self._settings.zone,
+            weight=self._settings.weight or 0,
+            body_bytes=self._settings.body_bytes_max,
+            stored_bytes=self._settings.stored_bytes_max,
             level=LEVEL_NEWEST,
-        )  # fmt: skip
+        )
         while True:
             joined = await self._ask_to_join(call)
             if joined is not None:
@@ -140,10 +144,14 @@ class Cluster:
         event_files = Recordings(self._settings.data_dir)
         peers = self._peers = Peers(self.hub, store, on_beat=self._beat)
         replica = Replica(
-            store, identity.node, listener=self.proposer, send=peers.send_message,
-            before_tick=self.hub.drain, on_failed=self._on_failed,
+            store,
+            identity.node,
+            listener=self.proposer,
+            send=peers.send_message,
+            before_tick=self.hub.drain,
+            on_failed=self._on_failed,
             keep=event_files.keep,
-        )  # fmt: skip
+        )
         self.proposer.attach(replica)
         peers.attach(replica)
         peers.know(self._seeds.items())
@@ -151,10 +159,16 @@ class Cluster:
         others = [node.control[0] for node in known.nodes.values() if node.control and node is not before]
         self._asked = tuple(dict.fromkeys((*self._settings.join, *others)))
         self._members = Members(
-            self.proposer, peers, here, self._health, contested=self.hub.contested,
-            silence_ms=self.hub.silence_ms, figures=self._counted, on_loads=self._loads,
+            self.proposer,
+            peers,
+            here,
+            self._health,
+            contested=self.hub.contested,
+            silence_ms=self.hub.silence_ms,
+            figures=self._counted,
+            on_loads=self._loads,
             is_started=lambda: self._is_started,
-        )  # fmt: skip
+        )
         self.peer_client = PeerClient(self.hub, peers, self.proposer, here.node, self._members.silent)
         self.levels = ClusterLevels(self.proposer, self.peer_client, self._members.board, directory)
         self._control_server = ControlServer(

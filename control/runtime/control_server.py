@@ -71,9 +71,13 @@ class ControlServer:
     """Handlers; what they raise becomes a refusal."""
 
     def __init__(
-        self, proposer: RaftProposer, members: Members, events: Recordings, settings: Settings,
+        self,
+        proposer: RaftProposer,
+        members: Members,
+        events: Recordings,
+        settings: Settings,
         levels: ClusterLevels,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._proposer, self._members, self._events = proposer, members, events
         self._settings, self.levels = settings, levels
         self._executor: OrderExecutor | None = None
@@ -205,8 +209,15 @@ class ControlServer:
         replica, state = self._proposer.replica, self._proposer.state
         infos = views.nodes(state, replica.leader, replica.configuration)
         index, digest = self._members.digest
-        return messages.Nodes(cluster=state.cluster, node=replica.id, leader=replica.leader, term=replica.term,
-                           index=index, hash=digest.hex(), nodes=infos)  # fmt: skip
+        return messages.Nodes(
+            cluster=state.cluster,
+            node=replica.id,
+            leader=replica.leader,
+            term=replica.term,
+            index=index,
+            hash=digest.hex(),
+            nodes=infos,
+        )
 
     async def _change(self, node: NodeId, change: str) -> messages.Done:
         self._no_tokens("change nodes")
@@ -237,8 +248,10 @@ class ControlServer:
         values = []
         for known in partition_stats.hosted(self._native().node, topic):
             why = known.get("quarantined")
-            kept = {key: known.get(key, 0) for key in
-                    ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")}  # fmt: skip
+            kept = {
+                key: known.get(key, 0)
+                for key in ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")
+            }
             values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
         return messages.Figures(values=tuple(values))
 

@@ -14,11 +14,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from ringfence.control.model.commands import (
-    InitCluster,
-    RestartNode,
-    SetAddresses,
-)
+from ringfence.control.model.commands import InitCluster, RestartNode, SetAddresses
 from ringfence.control.model.ids import Index, NodeId
 from ringfence.control.model.node_commands import SetNode
 from ringfence.control.model.nodes import Life
@@ -66,13 +62,7 @@ from ringfence.control.store.directory import (
 from ringfence.control.store.raft_store import RaftStore
 from ringfence.native import _node, cluster_messages, messages
 from ringfence.native.errors import StorageError
-from ringfence.native.wire import (
-    DEDUPE_WINDOW,
-    LEVEL_NEWEST,
-    PROTOCOL_VERSION,
-    PROTOCOL_VERSION_MIN,
-    Opcode,
-)
+from ringfence.native.wire import DEDUPE_WINDOW, LEVEL_NEWEST, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Opcode
 
 _LOG = structlog.get_logger("ringfence.node")
 HEARTBEAT_MS: Final = 10_000
@@ -95,9 +85,12 @@ class Node:
         self._following = False
         self._access = OPEN
         self._cluster = Cluster(
-            settings, self.health, on_applied=self._applied, on_failed=self._fail,
+            settings,
+            self.health,
+            on_applied=self._applied,
+            on_failed=self._fail,
             on_loads=self._look_at_loads,
-        )  # fmt: skip
+        )
 
     async def start(self) -> None:
         """Serve.
@@ -167,14 +160,23 @@ class Node:
         self._topic_purge = TopicPurge(self.proposer, self._here.store)
         self._cleanup_confirmations = CleanupConfirmations(self.proposer, self._here.store)
         self._executor = OrderExecutor(
-            self._driver, self._here, self.health, on_dropped=self._topic_purge.begin,
-            on_left=self._cleanup_confirmations.done, on_failed=self._fail, on_level=directory.note_raised,
-        )  # fmt: skip
+            self._driver,
+            self._here,
+            self.health,
+            on_dropped=self._topic_purge.begin,
+            on_left=self._cleanup_confirmations.done,
+            on_failed=self._fail,
+            on_level=directory.note_raised,
+        )
         stages = StagedRowCounts(self.proposer, self._driver, self._cluster.peer_client)
         self.scopes = TransactionRequests(
-            self.proposer, self._driver, self._here, stages,
-            Unpublished(self.health, self._here.node), self._fail,
-        )  # fmt: skip
+            self.proposer,
+            self._driver,
+            self._here,
+            stages,
+            Unpublished(self.health, self._here.node),
+            self._fail,
+        )
         self._requests = RequestDispatch(
             self.native,
             self._routes(),
@@ -317,18 +319,28 @@ class Node:
         await self._cluster.catch_up()
         if not self.proposer.state.cluster and identity.node == NODE_FIRST:
             begin = InitCluster(
-                cluster=identity.cluster, history=identity.history, node=NodeId(identity.node),
-                store=identity.store, nodes_min=self.settings.nodes_min, level=identity.level,
-            )  # fmt: skip
+                cluster=identity.cluster,
+                history=identity.history,
+                node=NodeId(identity.node),
+                store=identity.store,
+                nodes_min=self.settings.nodes_min,
+                level=identity.level,
+            )
             await self._cluster.commit(begin)
         await self._witnesses.check()
         restarted = await self._cluster.commit_start(
             RestartNode(
-                node=NodeId(identity.node), store=identity.store, addresses=known, program=PROGRAM,
-                control=self._cluster.control, zone=self.settings.zone or None,
-                http=self._http(), level=LEVEL_NEWEST, witness=await self._witnesses.draw(),
+                node=NodeId(identity.node),
+                store=identity.store,
+                addresses=known,
+                program=PROGRAM,
+                control=self._cluster.control,
+                zone=self.settings.zone or None,
+                http=self._http(),
+                level=LEVEL_NEWEST,
+                witness=await self._witnesses.draw(),
             )
-        )  # fmt: skip
+        )
         self.proposer.use_session(restarted.session)
         weight = self.settings.weight
         if weight not in (None, self.proposer.state.nodes[self._here.node].weight):

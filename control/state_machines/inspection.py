@@ -98,14 +98,22 @@ class Inspection:
         held = found if self._held is None else {key: one for key, one in found.items() if key in self._held}
         self._held = held
         return Report(
-            tuple(sorted(held.values()))[:FINDINGS_MAX], tuple(sorted(unproven))[:FINDINGS_MAX], parts,
-            len(self._compared), tuple(sorted(int(node) for node in seen)), tuple(map(int, silent)),
-        )  # fmt: skip
+            tuple(sorted(held.values()))[:FINDINGS_MAX],
+            tuple(sorted(unproven))[:FINDINGS_MAX],
+            parts,
+            len(self._compared),
+            tuple(sorted(int(node) for node in seen)),
+            tuple(map(int, silent)),
+        )
 
     def _of_partition(
-        self, state: MetadataState, topic: Topic, partition: PartitionId, seen: Mapping[NodeId, Seen],
+        self,
+        state: MetadataState,
+        topic: Topic,
+        partition: PartitionId,
+        seen: Mapping[NodeId, Seen],
         unproven: list[Finding],
-    ) -> Iterator[Finding]:  # fmt: skip
+    ) -> Iterator[Finding]:
         assignment = topic.assignments[partition]
         place = (int(topic.topic), int(partition))
         # In the middle of a change owners and ends are two nodes' word against each other: another round, or
@@ -151,9 +159,13 @@ class Inspection:
                     yield Finding("I11", int(node), *place, what)
 
     def _majority(
-        self, topic: Topic, assignment: Assignment, place: tuple[int, int],
-        copies: Mapping[NodeId, Mapping[str, Any] | None], unproven: list[Finding],
-    ) -> Iterator[Finding]:  # fmt: skip
+        self,
+        topic: Topic,
+        assignment: Assignment,
+        place: tuple[int, int],
+        copies: Mapping[NodeId, Mapping[str, Any] | None],
+        unproven: list[Finding],
+    ) -> Iterator[Finding]:
         """What the owner had in the first round is on a majority in the last one."""
         number, owner = PartitionId(place[1]), copies.get(assignment.owner.node)
         if owner is None:
@@ -201,9 +213,13 @@ def _of_metadata(seen: Iterable[Seen]) -> Iterator[Finding]:
 
 
 def _owners(
-    state: MetadataState, assignment: Assignment, place: tuple[int, int], seen: Mapping[NodeId, Seen], *,
+    state: MetadataState,
+    assignment: Assignment,
+    place: tuple[int, int],
+    seen: Mapping[NodeId, Seen],
+    *,
     is_live: bool,
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding]:
     for node, one in seen.items():
         copy = one.parts.get(place)
         if copy is None:
@@ -219,17 +235,22 @@ def _owners(
             )
             yield Finding("I4", int(node), *place, what)
         elif (
-            is_live and is_owner and not copy.get("open") and not copy.get("quarantined")
+            is_live
+            and is_owner
+            and not copy.get("open")
+            and not copy.get("quarantined")
             and not awaits_owner(state, PartitionId(place[1]))
-        ):  # fmt: skip
+        ):
             what = f"is the owner under epoch {assignment.epoch} and takes no appends"
             yield Finding("I4", int(node), *place, what)
 
 
 def _starts(
-    topic: Topic, assignment: Assignment, place: tuple[int, int],
+    topic: Topic,
+    assignment: Assignment,
+    place: tuple[int, int],
     copies: Mapping[NodeId, Mapping[str, Any] | None],
-) -> Iterator[Finding]:  # fmt: skip
+) -> Iterator[Finding]:
     """Replicas of the owner's history that show rows which the owner has given up by the metadata.
 
     Where the owner's log begins below, the start is about rows of a history that was given up, or waits.
@@ -239,9 +260,11 @@ def _starts(
         return
     for node, copy in copies.items():
         if (
-            copy is not None and not copy.get("quarantined") and copy["owner_epoch"] == owner["owner_epoch"]
+            copy is not None
+            and not copy.get("quarantined")
+            and copy["owner_epoch"] == owner["owner_epoch"]
             and int(copy.get("start_offset", start)) < start <= int(copy["end_offset"])
-        ):  # fmt: skip
+        ):
             what = f"begins at row {copy['start_offset']}; a truncate gave up the rows below {start}"
             yield Finding("I14", int(node), *place, what)
 

@@ -220,8 +220,14 @@ def _check_unlocked(root: Path) -> None:
 def _make_identity(root: Path) -> None:
     _check_strangers(root)
     cluster, history, store = (secrets.token_bytes(UUID_BYTES) for _ in range(3))
-    made = Identity(cluster=cluster, history=history, store=store, node=NODE_FIRST, level=LEVEL_NEWEST,
-                    raised=LEVEL_NEWEST)  # fmt: skip
+    made = Identity(
+        cluster=cluster,
+        history=history,
+        store=store,
+        node=NODE_FIRST,
+        level=LEVEL_NEWEST,
+        raised=LEVEL_NEWEST,
+    )
     identities.write(root / "store.toml", made)
 
 

@@ -270,12 +270,7 @@ def _pack_head(nonce: bytes, history: bytes, base: Position) -> bytes:
 
 def _pack_entry(nonce: bytes, entry: Payload, *, synced: int) -> bytes:
     return records.pack(
-        nonce=nonce,
-        kind=entry.kind,
-        term=entry.term,
-        index=entry.index,
-        synced=synced,
-        payload=entry.data,
+        nonce=nonce, kind=entry.kind, term=entry.term, index=entry.index, synced=synced, payload=entry.data
     )
 
 

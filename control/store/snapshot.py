@@ -46,10 +46,17 @@ def pack(snapshot: Snapshot) -> tuple[bytes, bytes]:
     state = canonical_bytes(snapshot.state)
     body = configuration + state
     head = _HEAD.pack(
-        _MAGIC, SNAPSHOT_FORMAT if configuration else 1, format_of(snapshot.state), snapshot.state.history,
-        snapshot.position.index, snapshot.position.term, len(state),
-        blake2b(body, digest_size=16).digest(), len(configuration), 0,
-    )  # fmt: skip
+        _MAGIC,
+        SNAPSHOT_FORMAT if configuration else 1,
+        format_of(snapshot.state),
+        snapshot.state.history,
+        snapshot.position.index,
+        snapshot.position.term,
+        len(state),
+        blake2b(body, digest_size=16).digest(),
+        len(configuration),
+        0,
+    )
     return head[:-4] + crc32c(head[:-4]).to_bytes(4, "little"), body
 
 

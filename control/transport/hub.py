@@ -306,9 +306,16 @@ class Hub:
         if self._router is None or self._closed:
             return
         packed = Envelope(
-            VERSION, kind, self.cluster, self.node, envelope.sender, self.address, envelope.number, body,
+            VERSION,
+            kind,
+            self.cluster,
+            self.node,
+            envelope.sender,
+            self.address,
+            envelope.number,
+            body,
             self.life,
-        )  # fmt: skip
+        )
         self._put(self._router, [asker, envelopes.encode(packed)])
 
     def _answered(self, envelope: Envelope) -> None:

@@ -46,9 +46,13 @@ class OpensBeforeTheHold(ChangeWorld):
         if change is not None and change.phase is ChangePhase.HELD:
             end = self.end(self.contiguous(state.nodes[1], change.change))
             commit = CommitChange(
-                partition=self.partition, change=change.change, epoch=change.epoch, owner=change.owner.node,
-                end=end, proofs=(Proof(change.owner, end),),
-            )  # fmt: skip
+                partition=self.partition,
+                change=change.change,
+                epoch=change.epoch,
+                owner=change.owner.node,
+                end=end,
+                proofs=(Proof(change.owner, end),),
+            )
             yield from self.proposed(state, commit, "leader commits without a fence")
         yield from super().leader_steps(state)
 
@@ -178,10 +182,13 @@ class CommitOfOne(ChangeWorld):
             if state.nodes[0].fence == change.change:
                 # Proofs that nobody gave: the machine checks what it is told.
                 commit = CommitChange(
-                    partition=self.partition, change=change.change, epoch=change.epoch,
-                    owner=change.owner.node, end=end,
+                    partition=self.partition,
+                    change=change.change,
+                    epoch=change.epoch,
+                    owner=change.owner.node,
+                    end=end,
                     proofs=tuple(Proof(place, end) for place in change.replicas),
-                )  # fmt: skip
+                )
                 yield from self.proposed(state, commit, "leader commits with one replica")
         yield from super().leader_steps(state)
 
@@ -206,11 +213,7 @@ PLANTED: Final = (
     Planted(OldCopyCountsAsWhole, REVERSAL, "I5"),
     Planted(ReleaseByTimer, REVERSAL, "I5"),
     Planted(LateDataMakesItsPlace, MOVE._replace(rows=1, aborts=1), "I13"),
-    Planted(
-        RestartKeepsTheEpoch,
-        FAILOVER._replace(rows=2, cuts=1, fails=1, lagging=()),
-        "I5",
-    ),
+    Planted(RestartKeepsTheEpoch, FAILOVER._replace(rows=2, cuts=1, fails=1, lagging=()), "I5"),
     Planted(WipedStoreAnswers, FAILOVER._replace(wipes=1, fails=1, crashing=(0, 1)), "I5"),
     Planted(CommitOfOne, Plan(4, 3, ((0, 1, 3),), rows=1, lagging=(), fails=1, crashing=(0,)), "I5"),
 )

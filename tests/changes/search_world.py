@@ -105,8 +105,12 @@ class ChangeWorld(NodeRules):
 
     def steps(self, state: Any) -> Iterator[Step]:
         for steps in (
-            self.leader_steps, self.message_steps, self.node_steps, self.client_steps, self.fault_steps,
-        ):  # fmt: skip
+            self.leader_steps,
+            self.message_steps,
+            self.node_steps,
+            self.client_steps,
+            self.fault_steps,
+        ):
             for label, after, is_fault in steps(state):
                 yield Step(label, self.pruned(after), is_fault)
 

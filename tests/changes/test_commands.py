@@ -180,9 +180,11 @@ def test_a_forced_owner_gets_other_replicas_for_those_that_are_lost() -> None:
     lab.must(lab.fail(1))
     force = ForceOwner(**lab.which, owner=NodeId(2), accepts="rows that only nodes 1 and 5 have")
     for wrong, words in (
-        ((2, 8), "3 different"), ((2, 8, 8), "3 different"), ((1, 5, 8), "the owner 2 among"),
+        ((2, 8), "3 different"),
+        ((2, 8, 8), "3 different"),
+        ((1, 5, 8), "the owner 2 among"),
         ((2, 8, 9), "not a member"),
-    ):  # fmt: skip
+    ):
         lab.refuses(replace(force, replicas=tuple(NodeId(node) for node in wrong)), words)
     lab.must(replace(force, replicas=(NodeId(8), NodeId(2), NodeId(5))))
     assert [place.node for place in lab.now.replicas] == [2, 8, 5]
@@ -296,12 +298,17 @@ def _drawn(lab: Lab, draw: random.Random) -> Command | None:
     left = lab.state.leftovers.get(lab.partition, ())
     confirm = [ConfirmLeft(partition=lab.partition, change=one.change, store=one.place.store) for one in left]
     over = [ReleaseKept(kept=((lab.partition, one.change),)) for one in lab.state.kept.values()]
-    choices: list[Command] = (
-        [
-            lab.hold(), lab.hold(), lab.commit(ends, owner=new_owner), lab.commit(ends, owner=new_owner),
-            lab.opened(), lab.clean(), *confirm, *over, *([lab.abort()] if draw.random() < 0.3 else []),
-        ]
-    )  # fmt: skip
+    choices: list[Command] = [
+        lab.hold(),
+        lab.hold(),
+        lab.commit(ends, owner=new_owner),
+        lab.commit(ends, owner=new_owner),
+        lab.opened(),
+        lab.clean(),
+        *confirm,
+        *over,
+        *([lab.abort()] if draw.random() < 0.3 else []),
+    ]
     return draw.choice(choices)
 
 

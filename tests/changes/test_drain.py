@@ -48,10 +48,14 @@ def choose(lab: Lab, change: Change, owner: int) -> None:
     proofs = tuple(Proof(place, END) for place in change.replicas if place != change.owner)
     lab.must(
         CommitChange(
-            partition=change.partition, change=change.change, epoch=change.epoch, owner=NodeId(owner),
-            end=END, proofs=proofs,
+            partition=change.partition,
+            change=change.change,
+            epoch=change.epoch,
+            owner=NodeId(owner),
+            end=END,
+            proofs=proofs,
         )
-    )  # fmt: skip
+    )
 
 
 @LEAVING

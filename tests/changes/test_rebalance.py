@@ -22,14 +22,7 @@ from ringfence.control.model.rebalance_commands import (
     ResumeRebalance,
     StartRebalance,
 )
-from ringfence.control.model.rebalances import (
-    MOVE_TRIES,
-    Action,
-    MoveRecord,
-    MoveState,
-    Outcome,
-    RunState,
-)
+from ringfence.control.model.rebalances import MOVE_TRIES, Action, MoveRecord, MoveState, Outcome, RunState
 from ringfence.control.model.results import RebalanceStarted, Refused
 from ringfence.control.state_machines.metadata.rebalances import gaps_of
 from ringfence.control.state_machines.metadata.state_machine import apply, validate
@@ -371,9 +364,11 @@ def test_any_calls_do_what_a_reference_model_says(calls: list[tuple[str, int]]) 
 def _command(lab: Lab, call: str, partition: PartitionId) -> Command | None:
     run = lab.state.rebalance.run or Index(1)
     steer: dict[str, Callable[..., Command]] = {
-        "pause": PauseRebalance, "resume": ResumeRebalance, "cancel": CancelRebalance,
+        "pause": PauseRebalance,
+        "resume": ResumeRebalance,
+        "cancel": CancelRebalance,
         "finish": FinishRebalance,
-    }  # fmt: skip
+    }
     if call == "start":
         there = {part: now.owner.node for part, now in lab.state.topics[lab.topic].assignments.items()}
         chosen = tuple(
@@ -436,7 +431,11 @@ def _fail_over(lab: Lab) -> None:
             proofs = tuple(Proof(place, END) for place in change.replicas)
             lab.must(
                 CommitChange(
-                    partition=change.partition, change=change.change, epoch=change.epoch,
-                    owner=change.owner.node, end=END, proofs=proofs,
+                    partition=change.partition,
+                    change=change.change,
+                    epoch=change.epoch,
+                    owner=change.owner.node,
+                    end=END,
+                    proofs=proofs,
                 )
-            )  # fmt: skip
+            )

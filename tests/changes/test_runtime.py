@@ -25,9 +25,12 @@ from tests.changes.fake_native import Log
 
 def prepare(small: Small, *nodes: int) -> PrepareChange:
     return PrepareChange(
-        topic=small.topic, partition=small.partitions[0], epoch=small.now().epoch, owner=NodeId(nodes[0]),
+        topic=small.topic,
+        partition=small.partitions[0],
+        epoch=small.now().epoch,
+        owner=NodeId(nodes[0]),
         replicas=tuple(NodeId(node) for node in nodes),
-    )  # fmt: skip
+    )
 
 
 def idle(small: Small) -> bool:
@@ -157,10 +160,13 @@ def test_another_leader_goes_on_from_any_phase() -> None:
         for phase in (ChangePhase.PREPARED, ChangePhase.HELD, ChangePhase.COMMITTED):
             async with Small(3) as small:
                 assert small.append(1)
-                small.log.listeners.append(lambda _, after, __, small=small, phase=phase: (
-                    small.another_leader()
-                    if any(change.phase is phase for change in after.changes.values()) else None
-                ))  # fmt: skip
+                small.log.listeners.append(
+                    lambda _, after, __, small=small, phase=phase: (
+                        small.another_leader()
+                        if any(change.phase is phase for change in after.changes.values())
+                        else None
+                    )
+                )
                 await small.log.propose(prepare(small, 2))
                 await small.until(lambda small=small: idle(small))  # type: ignore[misc]
                 assert small.rows(2) == [1]

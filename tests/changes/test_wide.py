@@ -35,9 +35,20 @@ from tests.changes.lab import END, Lab
 
 PARTITIONS = 40
 HASHED_BY_ENTRY = {
-    "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
-    "leftovers", "moves", "kept", "witnesses",
-}  # fmt: skip
+    "nodes",
+    "topics",
+    "names",
+    "producers",
+    "tombstones",
+    "sessions",
+    "config",
+    "removed",
+    "changes",
+    "leftovers",
+    "moves",
+    "kept",
+    "witnesses",
+}
 
 
 def wide(level: int) -> Lab:
@@ -55,11 +66,15 @@ def commits(lab: Lab) -> tuple[CommitChange, ...]:
 
     return tuple(
         CommitChange(
-            partition=change.partition, change=change.change, epoch=change.epoch,
-            owner=proofs(change)[0].place.node, end=END, proofs=proofs(change),
+            partition=change.partition,
+            change=change.change,
+            epoch=change.epoch,
+            owner=proofs(change)[0].place.node,
+            end=END,
+            proofs=proofs(change),
         )
         for change in lab.state.changes.values()
-    )  # fmt: skip
+    )
 
 
 def test_steps_of_many_partitions_in_one_entry_end_as_one_by_one() -> None:
@@ -202,9 +217,11 @@ def test_a_node_is_told_where_others_are_reached_when_they_become_its_partners()
     for before, after in itertools.pairwise(states):
         for place in (lab.place(node) for node in lab.nodes):
             told = {
-                order.node for phase in between(before, after, place) for order in phase
+                order.node
+                for phase in between(before, after, place)
+                for order in phase
                 if isinstance(order, LocateNode)
-            }  # fmt: skip
+            }
             assert told == located(before, after, place)
 
 

@@ -25,9 +25,15 @@ CONTROL_PORT = 7421
 DISK_MB = 1_536
 """Of one node: three copies of some million short rows, and files that are made ahead."""
 SMALL = (
-    "--segment-bytes", "16MiB", "--reserve-bytes", "1MiB", "--budget-bytes", "128MiB",
-    "--journal-bytes", "1MiB",
-)  # fmt: skip
+    "--segment-bytes",
+    "16MiB",
+    "--reserve-bytes",
+    "1MiB",
+    "--budget-bytes",
+    "128MiB",
+    "--journal-bytes",
+    "1MiB",
+)
 """So that files are closed, recycled and given back, and journals compacted, within minutes."""
 ASK_S = 5.0
 CLOCK_READ_S = 1
@@ -55,9 +61,17 @@ class Fleet:
             self.disks.append(Disk(folder, DISK_MB))
             join = ("--join", self.controls[0]) if place else ()
             options = ("--insecure", "--control", self.controls[place], *join, *SMALL)
-            self.nodes.append(NodeProcess(self.disks[place].mount_point / "data", options=options, host=host,
-                                          prefix=prefix, port=7411, log_folder=folder,
-                                          environment=self._clock(place)))  # fmt: skip
+            self.nodes.append(
+                NodeProcess(
+                    self.disks[place].mount_point / "data",
+                    options=options,
+                    host=host,
+                    prefix=prefix,
+                    port=7411,
+                    log_folder=folder,
+                    environment=self._clock(place),
+                )
+            )
 
     def _clock(self, place: int) -> dict[str, str]:
         """A wall clock of its own, which `set_clock` moves while the process runs."""

@@ -32,8 +32,10 @@ def sound() -> Read:
     """Two partitions: even numbers and odd ones, of both producers."""
     return [
         (at(part), rows(producer, list(range(part + start, min(start + 20, count), 2))))
-        for producer, count in SENT.items() for start in range(0, count, 20) for part in (0, 1)
-    ]  # fmt: skip
+        for producer, count in SENT.items()
+        for start in range(0, count, 20)
+        for part in (0, 1)
+    ]
 
 
 def replaced(read: Read, place: int, batch: pa.RecordBatch) -> Read:

@@ -187,9 +187,14 @@ def test_every_node_command_has_an_example_and_json(name: str) -> None:
 def test_mistakes_end_with_2_and_one_line(arguments: list[str], says: str, tmp_path: Path) -> None:
     environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
     done = subprocess.run(
-        [str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path,
+        [str(PROGRAM), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        cwd=tmp_path,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == Exit.USAGE, done.stderr
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -203,9 +208,10 @@ def test_the_time_that_is_suggested_is_one(text: str) -> None:
     suggested = done.stderr.partition("needs its zone, as ")[2].partition(";")[0].strip()
     assert suggested.startswith(text), done.stderr
     for taken in (suggested, suggested.replace("+00:00", "Z")):
-        assert ringfence(
-            "read", "t", "--start", taken, "--timeout", "0.2", "--address", NOBODY
-        ).returncode == Exit.UNREACHABLE  # fmt: skip
+        assert (
+            ringfence("read", "t", "--start", taken, "--timeout", "0.2", "--address", NOBODY).returncode
+            == Exit.UNREACHABLE
+        )
 
 
 @pytest.mark.parametrize("command", [["topic", "list"], ["status"]])
@@ -242,9 +248,14 @@ def test_a_group_without_a_command_shows_its_help_as_lines(group: list[str]) -> 
 def test_what_is_not_confirmed_is_not_done(answer: str, code: Exit, says: str) -> None:
     environment = {**os.environ, "RINGFENCE_ADDRESS": NOBODY}
     done = subprocess.run(
-        [str(PROGRAM), "topic", "delete", "t"], input=answer, capture_output=True, text=True, timeout=60,
-        env=environment, check=False,
-    )  # fmt: skip
+        [str(PROGRAM), "topic", "delete", "t"],
+        input=answer,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment,
+        check=False,
+    )
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert done.stdout == ""
@@ -254,9 +265,13 @@ def test_a_demo_asked_for_spark_says_what_spark_lacks(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     done = subprocess.run(
-        [str(PROGRAM), "demo", "--spark", "--scale", "0.001"], capture_output=True, text=True, timeout=60,
-        env={**environment, "PATH": str(tmp_path)}, check=False,
-    )  # fmt: skip
+        [str(PROGRAM), "demo", "--spark", "--scale", "0.001"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**environment, "PATH": str(tmp_path)},
+        check=False,
+    )
     assert done.returncode == Exit.USAGE, done.stderr
     assert "Java is missing" in done.stderr
 

@@ -62,9 +62,7 @@ def test_a_limit_is_shown_changed_and_put_back(http: str) -> None:
         (["moves_concurrent=2", "moves_concurrent=3"], Exit.USAGE, "given twice"),
     ],
 )
-def test_what_no_cluster_takes_changes_nothing(
-    pairs: list[str], code: Exit, says: str, http: str
-) -> None:  # fmt: skip
+def test_what_no_cluster_takes_changes_nothing(pairs: list[str], code: Exit, says: str, http: str) -> None:
     done = config(http, "set", *pairs, "--json")
     assert done.returncode == code, done.stderr
     assert says in json.loads(done.stderr)["message"]

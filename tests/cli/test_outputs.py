@@ -130,9 +130,12 @@ def test_letters_that_the_output_lacks_become_escapes(node: NodeProcess, encodin
         with client.producer("letters") as producer:
             producer.send(rows)
     done = subprocess.run(
-        [str(PROGRAM), "read", "letters", "--address", node.address], capture_output=True, check=True,
-        env={**os.environ, "PYTHONIOENCODING": encoding}, timeout=60,
-    )  # fmt: skip
+        [str(PROGRAM), "read", "letters", "--address", node.address],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        timeout=60,
+    )
     assert text in done.stdout
     assert (rb"\u65e5\u672c" in done.stdout) == (":" not in encoding)
 

@@ -12,8 +12,21 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.program import run
 from ringfence.native.errors import ConnectError
 
-RUN = {"run": 7, "action": "drain", "node": 4, "outcome": "", "why": "", "policy": None, "counts": {},
-       "eta_s": None, "held": 0, "waits": [], "moves": [], "gaps": {}, "reversible": []}  # fmt: skip
+RUN = {
+    "run": 7,
+    "action": "drain",
+    "node": 4,
+    "outcome": "",
+    "why": "",
+    "policy": None,
+    "counts": {},
+    "eta_s": None,
+    "held": 0,
+    "waits": [],
+    "moves": [],
+    "gaps": {},
+    "reversible": [],
+}
 
 
 def shown(state: str, **more: Any) -> dict[str, Any]:
@@ -47,9 +60,12 @@ class Told:
     ],
 )
 def test_who_waits_hears_of_this_runs_end_and_whether_all_was_moved(
-    answers: list[dict[str, Any]], runs: tuple[dict[str, Any], ...], code: Exit,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    answers: list[dict[str, Any]],
+    runs: tuple[dict[str, Any], ...],
+    code: Exit,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setattr(rebalance, "LOOK_S", 0.0)
     door: Any = Told(*answers, runs=runs)
     assert rebalance.started(door, lambda: 7, as_json=True, wait=True) == code

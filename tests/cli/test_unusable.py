@@ -107,8 +107,12 @@ def test_an_output_that_may_not_be_written_is_named(
     (tmp_path / "folder.parquet").mkdir()
     done = subprocess.run(
         [*(OBEDIENT if os.geteuid() == 0 else ()), str(PROGRAM), *command, "--address", node.address],
-        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
     (line,) = done.stderr.splitlines()
     assert done.returncode == Exit.OUTPUT, line
     assert f"the output {says}" in line

@@ -85,8 +85,14 @@ class Admin:
         if path == "/admin/nodes/3":
             return {"control": list(self.control)}
         assert path == "/admin/status"
-        return {"node": 3, "state": "serving", "reasons": [], "members": 3, "failed": list(self.failed),
-                "counters": {}}  # fmt: skip
+        return {
+            "node": 3,
+            "state": "serving",
+            "reasons": [],
+            "members": 3,
+            "failed": list(self.failed),
+            "counters": {},
+        }
 
 
 @pytest.mark.parametrize(("failed", "code"), [((), Exit.OK), ((5,), Exit.DEGRADED)])
@@ -150,8 +156,7 @@ def test_addresses_that_only_binding_can_judge_are_left_to_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
-    [("nowhere/socket", "No such file or directory"), ("a" * 120, "AF_UNIX path too long")],
+    ("path", "why"), [("nowhere/socket", "No such file or directory"), ("a" * 120, "AF_UNIX path too long")]
 )
 def test_a_start_at_a_path_that_no_socket_can_have_makes_no_store(
     path: str, why: str, tmp_path: Path

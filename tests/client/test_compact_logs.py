@@ -73,9 +73,12 @@ def as_format_1(directory: Path) -> None:
         (directory / piece.path).rename(directory / former.path)
         entries.append(former._asdict())
     old = {
-        "format": 1, "topic": manifest.topic, "name": manifest.name, "files": entries,
+        "format": 1,
+        "topic": manifest.topic,
+        "name": manifest.name,
+        "files": entries,
         "next": {str(partition): at.offset for partition, at in manifest.reached.items()},
-    }  # fmt: skip
+    }
     (directory / MANIFEST_OLD).write_text(json.dumps(old))
     (directory / MANIFEST).unlink()
     for folder in directory.glob("p-*"):

@@ -300,10 +300,7 @@ def node_commands(state: MetadataState) -> st.SearchStrategy[Command]:
             vote=st.sampled_from([None, *Vote]),
         ),
         st.builds(RemoveNode, node=nodes),
-        st.builds(
-            FormRing,
-            nodes=st.lists(nodes, max_size=3).map(tuple),
-        ),
+        st.builds(FormRing, nodes=st.lists(nodes, max_size=3).map(tuple)),
         st.builds(AddToRing, node=nodes, version=version),
         st.builds(AddToRing, node=nodes, version=version),
         st.builds(RemoveFromRing, node=nodes, version=version),
@@ -348,13 +345,16 @@ def change_commands(state: MetadataState) -> st.SearchStrategy[Command]:
     nodes = st.permutations([*state.nodes, NodeId(999_999)])
     prepare = st.builds(
         lambda place, order, late: PrepareChange(
-            topic=place[0], partition=place[1], epoch=Epoch(place[2].epoch + late), owner=order[0],
+            topic=place[0],
+            partition=place[1],
+            epoch=Epoch(place[2].epoch + late),
+            owner=order[0],
             replicas=tuple(order[: place[3]]),
         ),
         st.sampled_from(places),
         nodes,
         st.sampled_from([0, 0, 0, 1]),
-    )  # fmt: skip
+    )
     return st.one_of(prepare, st.sampled_from(known))
 
 

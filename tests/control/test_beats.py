@@ -21,9 +21,13 @@ def members_of(
 ) -> Members:
     """Node 2's, which has applied APPLIED entries. `sent`: its beats; `worse`: what its health is told."""
     replica = SimpleNamespace(
-        id=2, leads=False, leader=1, applied=SimpleNamespace(index=APPLIED), disk_full=False,
+        id=2,
+        leads=False,
+        leader=1,
+        applied=SimpleNamespace(index=APPLIED),
+        disk_full=False,
         configuration=SimpleNamespace(voters=(1, 2), voters_outgoing=()),
-    )  # fmt: skip
+    )
     proposer = SimpleNamespace(replica=replica, state=state)
     peers = SimpleNamespace(
         know=lambda _: None,

@@ -65,9 +65,12 @@ class Node(World):
 
     def request(self, epoch: int) -> ScopeCommit:
         return ScopeCommit(
-            scope_id=self.begun.scope, driver=self.begun.driver, epoch=epoch, tokens=[TOKEN],
+            scope_id=self.begun.scope,
+            driver=self.begun.driver,
+            epoch=epoch,
+            tokens=[TOKEN],
             parts=[(TOPIC, self.partition, 5)],
-        )  # fmt: skip
+        )
 
     def sent(self, epoch: int) -> asyncio.Task[Any]:
         return asyncio.create_task(self.requests.commit(self.request(epoch)))
@@ -82,8 +85,11 @@ def test_a_commit_whose_owners_are_slow_is_not_overtaken_by_the_next_epochs() ->
         assert node.decided == [], "8 and 9 wait for their turn"
         node.told[7].set()
         assert [type(await one) for one in sent] == [
-            ScopeCommitted, ScopeCommitted, AlreadyCommitted, ScopeCommitted,
-        ]  # fmt: skip
+            ScopeCommitted,
+            ScopeCommitted,
+            AlreadyCommitted,
+            ScopeCommitted,
+        ]
         assert node.decided == [7, 8, 8, 9]
         assert await node.sent(6) == AlreadyCommitted(own=False, given_up=True), "7 was decided"
         # What is decided waits for no turn, and is told whoever waits for an owner.
@@ -150,8 +156,11 @@ def test_a_line_is_bounded_and_another_drivers_is_another(monkeypatch: pytest.Mo
         go.set()
         ended = await asyncio.gather(*waiting, other, return_exceptions=True)
         assert [type(one) for one in ended] == [
-            type(None), asyncio.CancelledError, RequestRefused, type(None),
-        ]  # fmt: skip
+            type(None),
+            asyncio.CancelledError,
+            RequestRefused,
+            type(None),
+        ]
         assert len(order) == 0
 
     asyncio.run(run())

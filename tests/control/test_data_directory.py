@@ -303,9 +303,20 @@ def test_the_golden_snapshot_is_what_this_program_writes(tmp_path: Path) -> None
 
 
 ADDED = (
-    "ring", "removed", "requests", "tokens", "changes", "leftovers", "rebalance", "moves", "runs", "kept",
-    "scopes", "scope_names", "scopes_gone",
-)  # fmt: skip
+    "ring",
+    "removed",
+    "requests",
+    "tokens",
+    "changes",
+    "leftovers",
+    "rebalance",
+    "moves",
+    "runs",
+    "kept",
+    "scopes",
+    "scope_names",
+    "scopes_gone",
+)
 
 
 def converted(data: bytes) -> bytes:

@@ -55,7 +55,7 @@ ASKED: dict[type[Command], Callable[[TopicRequests, str], Coroutine[Any, Any, An
         messages.TopicTruncate(name=name, before_offset=0)
     ),
     AddSchema: lambda requests, name: requests.add_schema(messages.SchemaAdd(name=name, schema=WIDER)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", ASKED, ids=lambda kind: kind.__name__)

@@ -224,9 +224,12 @@ def test_a_node_leaves_the_ring_empty_and_never_below_what_the_cluster_needs() -
 
 def test_a_removed_node_is_gone_for_ever_with_its_store_and_nobody_waits_for_it() -> None:
     state = after(
-        cluster(2), 20, create(partitions=1, nodes=((2,),)), DeleteTopic(topic=TopicId(20)),
+        cluster(2),
+        20,
+        create(partitions=1, nodes=((2,),)),
+        DeleteTopic(topic=TopicId(20)),
         RemoveFromRing(node=TWO, version=2),
-    )  # fmt: skip
+    )
     assert state.tombstones[TopicId(20)].holders == (store_of(2),)
     gone = after(state, 23, RemoveNode(node=TWO))
     assert removed_node.is_removed(gone, TWO, 23)

@@ -22,13 +22,7 @@ from ringfence.control.model.commands import (
 )
 from ringfence.control.model.entries import Entry, decode_proposal, encode_proposal
 from ringfence.control.model.ids import Epoch, ProducerId, TopicId
-from ringfence.control.model.results import (
-    Done,
-    ProducersOpened,
-    Refused,
-    SessionOpened,
-    TopicCreated,
-)
+from ringfence.control.model.results import Done, ProducersOpened, Refused, SessionOpened, TopicCreated
 from ringfence.control.model.state import (
     EMPTY,
     MetadataState,

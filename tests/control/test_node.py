@@ -114,8 +114,11 @@ def test_a_topic_is_answered_when_its_partitions_are_open(tmp_path: Path, monkey
         assert bench.native.names() == ["listen", "install_topic", *["open"] * 3, "install_table"]
         assert bench.native.orders[1] == ("install_topic", info.topic, 1, (0,), 0, 0)
         assert bench.native.table.nodes[0].addresses == ["tcp://127.0.0.1:7411"]
-        again = await bench.ok(Opcode.TOPIC_CREATE, messages.TopicCreate(
-            name="t", schema=SCHEMA, key=["id"], exist_ok=True), messages.TopicInfo)  # fmt: skip
+        again = await bench.ok(
+            Opcode.TOPIC_CREATE,
+            messages.TopicCreate(name="t", schema=SCHEMA, key=["id"], exist_ok=True),
+            messages.TopicInfo,
+        )
         assert not again.created
         assert again.topic == info.topic
         assert await bench.refused(Opcode.TOPIC_CREATE, CREATE) == Code.ALREADY_EXISTS
@@ -186,12 +189,14 @@ def test_unnamed_producers_get_ids_of_their_own(tmp_path: Path, monkeypatch: Pat
         second = await bench.ok(Opcode.PRODUCER_OPEN, body, messages.ProducerOpened)
         assert second.producer_id >= first.producer_id + 10
         assert second.producer_epoch > first.producer_epoch
-        assert await bench.refused(
-            Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="t", count=0)
-        ) == Code.INVALID_ARGUMENT  # fmt: skip
-        assert await bench.refused(
-            Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="nope")
-        ) == Code.UNKNOWN_TOPIC  # fmt: skip
+        assert (
+            await bench.refused(Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="t", count=0))
+            == Code.INVALID_ARGUMENT
+        )
+        assert (
+            await bench.refused(Opcode.PRODUCER_OPEN, messages.ProducerOpen(topic="nope"))
+            == Code.UNKNOWN_TOPIC
+        )
 
     run(tmp_path, monkeypatch, work)
 
@@ -289,10 +294,14 @@ def test_a_deadline_gives_an_unknown_outcome_and_the_work_goes_on(tmp_path: Path
 def test_topics_are_listed_page_by_page(tmp_path: Path, monkeypatch: Patch) -> None:
     async def work(bench: Bench) -> None:
         names = [f"t{number}" for number in range(7)]
-        await asyncio.gather(*(
-            bench.ok(Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=SCHEMA), messages.TopicInfo)
-            for name in names
-        ))  # fmt: skip
+        await asyncio.gather(
+            *(
+                bench.ok(
+                    Opcode.TOPIC_CREATE, messages.TopicCreate(name=name, schema=SCHEMA), messages.TopicInfo
+                )
+                for name in names
+            )
+        )
         found: list[str] = []
         after = ""
         while True:
@@ -356,8 +365,15 @@ def test_a_node_whose_disk_failed_ends_when_others_have_what_it_has(
 
 
 def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {"topic": 99, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 1, "fence": 0,
-             "quarantined": None}  # fmt: skip
+    found = {
+        "topic": 99,
+        "partition": 7,
+        "start_offset": 0,
+        "end_offset": 12,
+        "owner_epoch": 1,
+        "fence": 0,
+        "quarantined": None,
+    }
 
     async def nothing(_: Bench) -> None:
         """A first start, so that index 1 exists."""
@@ -374,8 +390,15 @@ def test_rows_without_metadata_are_reported_and_kept(tmp_path: Path, monkeypatch
 
 
 def test_metadata_older_than_the_rows_ends_the_start(tmp_path: Path, monkeypatch: Patch) -> None:
-    found = {"topic": 2, "partition": 7, "start_offset": 0, "end_offset": 12, "owner_epoch": 500, "fence": 0,
-             "quarantined": None}  # fmt: skip
+    found = {
+        "topic": 2,
+        "partition": 7,
+        "start_offset": 0,
+        "end_offset": 12,
+        "owner_epoch": 500,
+        "fence": 0,
+        "quarantined": None,
+    }
 
     async def never(_: Bench) -> None:
         raise AssertionError("the node started")

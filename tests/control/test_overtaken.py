@@ -13,8 +13,12 @@ from tests.control.test_raft_proposer import until
 from tests.control.test_raft_store import THREE, opened, received
 
 LEADER, HERE = 1, 4
-JOINT = Change(tuple(NodeChange(kind, node) for kind, node in (
-    (Operation.VOTER, 4), (Operation.LEARNER, 5), (Operation.LEARNER, 7))))  # fmt: skip
+JOINT = Change(
+    tuple(
+        NodeChange(kind, node)
+        for kind, node in ((Operation.VOTER, 4), (Operation.LEARNER, 5), (Operation.LEARNER, 7))
+    )
+)
 
 
 def of_leader(kind: MessageType, **fields: object) -> events.Received:

@@ -42,9 +42,15 @@ def work(
     *entries: Entry, term: int = 0, vote: int = 0, commit: int = 0, snapshot: Snapshot | None = None
 ) -> StorageMessage:
     return StorageMessage(
-        type=MessageType.STORAGE_APPEND, to=APPEND_THREAD, sender=1, entries=entries, term=term, vote=vote,
-        commit=commit, snapshot=snapshot,
-    )  # fmt: skip
+        type=MessageType.STORAGE_APPEND,
+        to=APPEND_THREAD,
+        sender=1,
+        entries=entries,
+        term=term,
+        vote=vote,
+        commit=commit,
+        snapshot=snapshot,
+    )
 
 
 def run(term: int, first: int, last: int) -> list[Entry]:

@@ -366,9 +366,14 @@ def test_a_scope_is_used_by_tokens_of_its_prefix_and_by_those_without_one() -> N
     of_tenant(log, "acme/", f"nightly@{topic}")
     log.begun("of-all")
     for prefix, name in [
-        ("rival/", "hourly"), ("acme/hr/", "hourly"), ("acme/", "of-all"), ("rival/", f"nightly@{topic}"),
-        ("acme/hr/", f"nightly@{topic}"), ("acme/", f"nightly@{TOPIC}"), ("acme/", "nightly@999999"),
-    ]:  # fmt: skip
+        ("rival/", "hourly"),
+        ("acme/hr/", "hourly"),
+        ("acme/", "of-all"),
+        ("rival/", f"nightly@{topic}"),
+        ("acme/hr/", f"nightly@{topic}"),
+        ("acme/", f"nightly@{TOPIC}"),
+        ("acme/", "nightly@999999"),
+    ]:
         assert log.refused(BeginScope(name=name, prefix=prefix)).code == Code.UNAUTHORIZED, (prefix, name)
 
 

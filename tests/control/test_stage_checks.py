@@ -62,9 +62,12 @@ class World:
 
     def commit(self, rows: int = 5, epoch: int = 1) -> CommitScope:
         return CommitScope(
-            scope=self.begun.scope, driver=self.begun.driver, epoch=epoch, tokens=(TOKEN,),
+            scope=self.begun.scope,
+            driver=self.begun.driver,
+            epoch=epoch,
+            tokens=(TOKEN,),
             parts=tuple(StagedPart(TOPIC, one, rows) for one in self.state.topics[TOPIC].assignments),
-        )  # fmt: skip
+        )
 
     def counted(self, rows: int, epoch: int = 0, *, is_published: bool = False) -> messages.StagedCount:
         return messages.StagedCount(rows=rows, upto=90, epoch=epoch or self.epoch, is_published=is_published)
@@ -240,9 +243,12 @@ def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.Monke
     # It has its rows, and is late; its stage is lost; it is away; published, and not yet confirmed.
     world.answers = [whole, whole, "away", world.counted(0, is_published=True), world.counted(3)]
     request = ScopeCommit(
-        scope_id=world.begun.scope, driver=world.begun.driver, epoch=1, tokens=[TOKEN],
+        scope_id=world.begun.scope,
+        driver=world.begun.driver,
+        epoch=1,
+        tokens=[TOKEN],
         parts=[(TOPIC, world.partition, 5)],
-    )  # fmt: skip
+    )
 
     async def commit() -> None:
         here: Any = SimpleNamespace(node=world.here)

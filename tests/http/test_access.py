@@ -74,7 +74,7 @@ MATRIX: list[tuple[str, str, Any, str]] = [
     ("GET", "/admin/tokens", None, "admin"),
     ("POST", "/admin/tokens", {"name": "x", "sha256": "1" * 64, "role": "viewer"}, "admin"),
     ("DELETE", "/admin/tokens/x", None, "admin"),
-]  # fmt: skip
+]
 
 
 def bearer(role: str) -> dict[str, str]:
@@ -137,8 +137,10 @@ def test_a_token_ends_when_it_expires_or_is_revoked_and_its_secret_is_nowhere(
         expired = await api("GET", "/admin/me", **bearer("viewer"))
         assert (expired.status, "expired" in expired.body["detail"]) == (401, True)
         assert (await api.get("/admin/me", **bearer("operator"))) == {
-            "name": "operator", "role": "operator", "prefix": "",
-        }  # fmt: skip
+            "name": "operator",
+            "role": "operator",
+            "prefix": "",
+        }
         assert (await api("DELETE", "/admin/tokens/operator", **bearer("admin"))).status == 200
         assert (await api("GET", "/admin/me", **bearer("operator"))).status == 401
         assert (await api("DELETE", "/admin/tokens/admin", **bearer("admin"))).status == 422
@@ -197,10 +199,16 @@ async def partition_of(api: Api, topic: str, **headers: str) -> int:
 
 FOREIGN = "acme/other/secret-topic"
 OPEN_TO_TENANTS = {
-    ("GET", "/admin/status"), ("GET", "/admin/metadata"), ("GET", "/admin/me"), ("GET", "/admin/nodes"),
-    ("GET", "/admin/nodes/1"), ("GET", "/admin/ring"), ("GET", "/admin/config"), ("GET", "/admin/topics"),
+    ("GET", "/admin/status"),
+    ("GET", "/admin/metadata"),
+    ("GET", "/admin/me"),
+    ("GET", "/admin/nodes"),
+    ("GET", "/admin/nodes/1"),
+    ("GET", "/admin/ring"),
+    ("GET", "/admin/config"),
+    ("GET", "/admin/topics"),
     ("GET", "/admin/scopes"),
-}  # fmt: skip
+}
 """Asked for without a topic, or with one of another tenant, all else is refused."""
 
 

@@ -45,8 +45,10 @@ def test_every_read_tells_what_the_metadata_has(tmp_path: Path, monkeypatch: Pat
         assert shown["columns"] == TOPIC["columns"]
         layout = await api.get(f"{PLACE}/layout?linearizable=true")
         assert [(part["lo"], part["hi"]) for part in layout["partitions"]] == [
-            (0, 21844), (21845, 43689), (43690, 65535),
-        ]  # fmt: skip
+            (0, 21844),
+            (21845, 43689),
+            (43690, 65535),
+        ]
         placed = await api.get(f"{PLACE}/assignments")
         assert (placed["state"], placed["pending"]) == ("ASSIGNED", [])
         assert {part["state"] for part in placed["partitions"]} == {"ONLINE"}
@@ -92,9 +94,9 @@ def test_a_change_with_a_key_is_done_once_and_answered_alike(tmp_path: Path, mon
         assert gone.status == 200
         assert (await api("DELETE", PLACE, idempotency_key="d")).text == gone.text
         assert (await api("DELETE", PLACE)).slug == "unknown-topic"
-        many = await asyncio.gather(*(
-            api("POST", "/admin/topics", TOPIC | {"name": "u"}, idempotency_key="m") for _ in range(8)
-        ))  # fmt: skip
+        many = await asyncio.gather(
+            *(api("POST", "/admin/topics", TOPIC | {"name": "u"}, idempotency_key="m") for _ in range(8))
+        )
         assert {(answer.status, answer.text) for answer in many} == {(201, many[0].text)}
         for bad in ("", "x" * 201, "a b", "ä"):
             assert (await api("DELETE", PLACE, idempotency_key=bad)).status in {400, 422}
@@ -384,9 +386,18 @@ def test_a_list_over_the_data_socket_is_linearizable_when_asked(tmp_path: Path, 
 
 
 def test_every_refusal_of_the_runtime_has_a_status() -> None:
-    never = {Code.BAD_HEADER, Code.UNKNOWN_OPCODE, Code.BODY_CRC, Code.WRONG_SLOT, Code.ZERO_ROWS,
-             Code.SEQUENCE_GAP, Code.FORGOTTEN, Code.AHEAD, Code.TRUNCATED,
-             Code.RESUME_UNKNOWN}  # fmt: skip
+    never = {
+        Code.BAD_HEADER,
+        Code.UNKNOWN_OPCODE,
+        Code.BODY_CRC,
+        Code.WRONG_SLOT,
+        Code.ZERO_ROWS,
+        Code.SEQUENCE_GAP,
+        Code.FORGOTTEN,
+        Code.AHEAD,
+        Code.TRUNCATED,
+        Code.RESUME_UNKNOWN,
+    }
     assert set(Code) - never == set(STATUS_OF), "of the data plane only, or in the table"
     assert all(400 <= status < 600 for status in STATUS_OF.values())
 

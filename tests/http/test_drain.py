@@ -55,9 +55,12 @@ def told(said: str) -> Any:
 
 
 def with_desk(
-    root: Path, monkeypatch: Patch, capsys: pytest.CaptureFixture[str], door: str,
+    root: Path,
+    monkeypatch: Patch,
+    capsys: pytest.CaptureFixture[str],
+    door: str,
     work: Callable[[Desk], Awaitable[None]],
-) -> None:  # fmt: skip
+) -> None:
     control = f"tcp://127.0.0.1:{free_port()}"
 
     async def whole(api: Api) -> None:

@@ -27,9 +27,13 @@ ADMIN = CreateToken(name="root", hash=sha256(b"1").digest(), role=Role.ADMIN)
 
 
 def keyed(
-    state: MetadataState, index: int, command: Command, key: str = "k", content: bytes = b"c" * 16,
+    state: MetadataState,
+    index: int,
+    command: Command,
+    key: str = "k",
+    content: bytes = b"c" * 16,
     expects: Condition | None = None,
-) -> tuple[MetadataState, Result]:  # fmt: skip
+) -> tuple[MetadataState, Result]:
     request = RequestKey(key, content) if key else None
     proposal = Proposal(SessionId(0), index, 0, command, request, expects)
     assert decode_proposal(encode_proposal(proposal)) == proposal
@@ -106,8 +110,12 @@ def test_a_tag_changes_with_what_an_administrator_sets_and_with_nothing_else() -
 
 
 def test_the_first_token_is_an_admins_that_lasts_and_the_last_such_goes_last() -> None:
-    for unsound in (replace(ADMIN, role=Role.VIEWER), replace(ADMIN, expires_ms=5), replace(ADMIN, name=""),
-                    replace(ADMIN, hash=b"short")):  # fmt: skip
+    for unsound in (
+        replace(ADMIN, role=Role.VIEWER),
+        replace(ADMIN, expires_ms=5),
+        replace(ADMIN, name=""),
+        replace(ADMIN, hash=b"short"),
+    ):
         assert isinstance(keyed(BEGUN, 2, unsound)[1], Refused)
     state, done = keyed(BEGUN, 2, ADMIN)
     assert done == Done()

@@ -173,9 +173,12 @@ def test_what_can_be_reversed_is_listed_and_previewed(tmp_path: Path, monkeypatc
         which: dict[str, Any] = {"partition": PartitionId(first)}
         (topic,) = proposer.state.topics.values()
         prepare = PrepareChange(
-            **which, topic=topic.topic, epoch=topic.assignments[PartitionId(first)].epoch, owner=node,
+            **which,
+            topic=topic.topic,
+            epoch=topic.assignments[PartitionId(first)].epoch,
+            owner=node,
             replicas=(node,),
-        )  # fmt: skip
+        )
         which["change"] = ChangeId((await proposer.propose(prepare)).index)
         place = proposer.state.changes[PartitionId(first)].owner
         end = LogEnd(Epoch(5), 1, 0, 1)
@@ -206,15 +209,23 @@ def test_a_failed_move_that_is_tried_again_does_not_look_final() -> None:
 
 def test_a_copy_that_is_held_up_says_by_what_and_else_why_the_try_before_failed() -> None:
     move = MoveRecord(
-        TopicId(1), PartitionId(65_536), (NodeId(1),), (NodeId(3),),
-        state=MoveState.DUAL_WRITE, attempts=1, error="the try before",
-    )  # fmt: skip
+        TopicId(1),
+        PartitionId(65_536),
+        (NodeId(1),),
+        (NodeId(3),),
+        state=MoveState.DUAL_WRITE,
+        attempts=1,
+        error="the try before",
+    )
     sync = Synced(state=SyncState.COPYING, rows=7, bytes=900, gap=3, why="node 3 says disk_full")
     shown = shown_copy(move, [(NodeId(3), sync), (NodeId(4), Synced(state=SyncState.CONTIGUOUS, rows=10))])
     assert shown == {
-        "state": "COPYING", "rows": 17, "bytes": 900, "gap_records": 3,
+        "state": "COPYING",
+        "rows": 17,
+        "bytes": 900,
+        "gap_records": 3,
         "error": "to node 3: node 3 says disk_full",
-    }  # fmt: skip
+    }
     assert shown_copy(move, [(NodeId(3), replace(sync, why=""))])["error"] == "the try before"
 
 

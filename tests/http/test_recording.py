@@ -118,9 +118,10 @@ def test_a_replay_that_parts_from_the_recording_says_where(tmp_path: Path) -> No
     run(tmp_path, 3, work)
     first = kept[0].segments[0]
     proposal = next(
-        at for at, step in enumerate(first.steps)
+        at
+        for at, step in enumerate(first.steps)
         if isinstance(step, Stepped) and isinstance(step.event, events.Propose)
-    )  # fmt: skip
+    )
     without = replace(first, steps=(*first.steps[:proposal], *first.steps[proposal + 1 :]))
     ends = [shown.differs for shown in replay(replace(kept[0], segments=(without,)))]
     assert ends[-1]

@@ -57,8 +57,9 @@ def test_who_was_refused_is_in_the_audit_log_and_no_secret_is(tmp_path: Path, mo
     why = [line["detail"] for line in lines(tmp_path)]
     for words, detail in zip(
         ("needs operator", "needs admin", "begin with", "begin with", "expired", "no token has", "no token;"),
-        why, strict=True,
-    ):  # fmt: skip
+        why,
+        strict=True,
+    ):
         assert words in detail
     assert all(line["peer"].startswith("127.0.0.1:") and line["index"] == 0 for line in lines(tmp_path))
     assert "rf_secret" not in (tmp_path / "audit" / "audit.log").read_text()

@@ -243,7 +243,11 @@ def test_a_struct_with_its_fields_in_another_order_is_refused_by_name() -> None:
 def test_nothing_is_read_behind_a_buffer_whatever_a_batch_says() -> None:
     told = subprocess.run(
         [sys.executable, "-m", "tests.native.unsound", "1", "250"],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert told.returncode == 0, told.stderr[-2000:]
     assert int(told.stdout.split()[-2]) > 100, told.stdout

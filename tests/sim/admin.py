@@ -71,8 +71,9 @@ class Admin(Customer):
             self._under_way -= 1
             told(answer)
 
-        self.ask(machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US,
-                 deadline_ms=4_000)  # fmt: skip
+        self.ask(
+            machine, opcode, ended, body=messages.encode(message), patience_us=PATIENCE_US, deadline_ms=4_000
+        )
 
     # ---- the end of an upgrade ----
 
@@ -112,9 +113,12 @@ class Admin(Customer):
             return
         name, partitions = self._wanted
         request = messages.TopicCreate(
-            name=name, schema=SCHEMA, partitions=partitions, replication=self.world.plan.replication,
+            name=name,
+            schema=SCHEMA,
+            partitions=partitions,
+            replication=self.world.plan.replication,
             exist_ok=True,
-        )  # fmt: skip
+        )
         self._request(machine, Opcode.TOPIC_CREATE, request, self._created_wanted)
 
     def _created_wanted(self, answer: Answer | None) -> None:
@@ -140,8 +144,12 @@ class Admin(Customer):
             self._request(machine, Opcode.TOPIC_CREATE, request, lambda answer: self._created(ticket, answer))
         elif kind == "delete":
             ticket = self._history.invoke(process, Delete(name), now)
-            self._request(machine, Opcode.TOPIC_DELETE, messages.TopicName(name=name),
-                          lambda answer: self._ended(ticket, answer, lambda _: True, False))  # fmt: skip
+            self._request(
+                machine,
+                Opcode.TOPIC_DELETE,
+                messages.TopicName(name=name),
+                lambda answer: self._ended(ticket, answer, lambda _: True, False),
+            )
         else:
             self._read(machine, name, self._history.invoke(process, Describe(name), now))
 

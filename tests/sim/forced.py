@@ -205,10 +205,13 @@ class Forcer:
         self._asked[int(story.partition), int(change.change), int(story.left.node)] = proof.end
         self._world.mover.ask(
             messages.ForcePartition(
-                partition=story.partition, change=change.change, owner=story.left.node, accepts=ACCEPTS,
+                partition=story.partition,
+                change=change.change,
+                owner=story.left.node,
+                accepts=ACCEPTS,
                 replicas=_with_spares(state, change, story),
             )
-        )  # fmt: skip
+        )
 
     def _chosen(self, before: MetadataState, after: MetadataState, change: Change) -> None:
         world, partition = self._world, int(change.partition)

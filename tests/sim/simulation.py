@@ -412,9 +412,13 @@ Make = Callable[[Plan, ModuleType], "Simulation"]
 
 
 def run(
-    plan: Plan, native: ModuleType = _node, *, is_told: bool = False, make: Make = Simulation,
+    plan: Plan,
+    native: ModuleType = _node,
+    *,
+    is_told: bool = False,
+    make: Make = Simulation,
     is_last: bool = False,
-) -> Result:  # fmt: skip
+) -> Result:
     """Play one plan. A broken promise stands in the result. Behind the last one the process ends."""
     birth.born(plan.machines, plan.level)
     options = partial(vars(runtime_replica)["Options"], **dict(plan.options))
@@ -449,6 +453,12 @@ def _played(world: Simulation, *, is_told: bool) -> Result:
         broken = ViolationError("PanicException", str(error))
     world.trace(world.agenda.now_us, sorted(world.counts.items()))
     return Result(
-        world.plan.seed, world.trace_hash(), world.agenda.events, world.ledger.acknowledged,
-        world.watch.elections, dict(world.counts), world.violation or broken, tuple(world.story),
-    )  # fmt: skip
+        world.plan.seed,
+        world.trace_hash(),
+        world.agenda.events,
+        world.ledger.acknowledged,
+        world.watch.elections,
+        dict(world.counts),
+        world.violation or broken,
+        tuple(world.story),
+    )

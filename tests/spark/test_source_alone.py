@@ -140,10 +140,16 @@ def test_epoch_zero_is_refused_and_not_taken_for_committed(spark: SparkSession, 
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.duration("s"), pa.float16(), pa.timestamp("ns", "UTC"), pa.timestamp("ns"),
-     pa.list_(pa.struct([("x", pa.duration("ns"))])), pa.dictionary(pa.int8(), pa.timestamp("ns"))],
+    [
+        pa.duration("s"),
+        pa.float16(),
+        pa.timestamp("ns", "UTC"),
+        pa.timestamp("ns"),
+        pa.list_(pa.struct([("x", pa.duration("ns"))])),
+        pa.dictionary(pa.int8(), pa.timestamp("ns")),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_columns_that_spark_misreads_out_of_parquet_are_refused(kind: pa.DataType) -> None:
     """Spark takes a duration of 5 s for one of 5 us, and does not read the others at all."""
     with pytest.raises(SchemaError, match="write the files by `ringfence compact`"):

@@ -43,11 +43,16 @@ class Three:
         """`hosts` are the nodes' addresses, `prefixes` the commands that the program is run by."""
         self.controls = [f"tcp://{host}:{free_port()}" for host in hosts]
         self.nodes = [
-            NodeProcess(root / name, options=("--control", control, *self.join(place), *MEMORY, *options),
-                        host=host, prefix=prefix)
-            for place, (name, control, host, prefix)
-            in enumerate(zip("abc", self.controls, hosts, prefixes, strict=True))
-        ]  # fmt: skip
+            NodeProcess(
+                root / name,
+                options=("--control", control, *self.join(place), *MEMORY, *options),
+                host=host,
+                prefix=prefix,
+            )
+            for place, (name, control, host, prefix) in enumerate(
+                zip("abc", self.controls, hosts, prefixes, strict=True)
+            )
+        ]
 
     def join(self, place: int) -> tuple[str, ...]:
         return ("--join", self.controls[0]) if place else ()

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import ringfence
 from ringfence.control.cli.exit_codes import Exit
-from tests.system.harness import (
-    NodeProcess,
-    cli,
-    free_port,
-)
+from tests.system.harness import NodeProcess, cli, free_port
 
 
 class Locked:

@@ -15,16 +15,7 @@ from ringfence.control.cli.exit_codes import Exit
 from ringfence.native import messages, wire
 from ringfence.native.messages import TopicInfo
 from tests.system.cluster import Three
-from tests.system.harness import (
-    SCHEMA,
-    NodeProcess,
-    batch,
-    check_identity,
-    cli,
-    free_port,
-    read_ids,
-    until,
-)
+from tests.system.harness import SCHEMA, NodeProcess, batch, check_identity, cli, free_port, read_ids, until
 from tests.system.load import Load
 from tests.system.raw import RawClient, RawTopic
 

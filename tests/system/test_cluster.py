@@ -83,8 +83,10 @@ def test_metadata_goes_on_after_a_kill_of_the_leader(three: Three) -> None:
     rest = [place for place in range(3) if place != leader]
     three.nodes[leader].kill()
     # How long it takes is a figure of a benchmark, not of a test on a machine that others use.
-    until(lambda: three.listed(rest[0])["leader"] in {three.nodes[place].ready["node"] for place in rest},
-          what="a new leader")  # fmt: skip
+    until(
+        lambda: three.listed(rest[0])["leader"] in {three.nodes[place].ready["node"] for place in rest},
+        what="a new leader",
+    )
     with ringfence.connect(three.nodes[rest[1]].address) as client:
         client.create_topic("after", schema=SCHEMA, key=["id"], partitions=3)
     for place in rest:
@@ -204,12 +206,11 @@ def two(tmp_path: Path) -> Iterator[tuple[NodeProcess, NodeProcess]]:
         yield first, second
 
 
-def test_a_removed_node_that_is_started_again_says_so_and_ends(
-    two: tuple[NodeProcess, NodeProcess],
-) -> None:
+def test_a_removed_node_that_is_started_again_says_so_and_ends(two: tuple[NodeProcess, NodeProcess]) -> None:
     first, second = two
-    said = next(line for line in cli("status", "--address", second.address).stdout.splitlines()
-                if REMOVED in line).removeprefix("! ")  # fmt: skip
+    said = next(
+        line for line in cli("status", "--address", second.address).stdout.splitlines() if REMOVED in line
+    ).removeprefix("! ")
     second.stop()
     serve = ("serve", "--data", str(second.data), "--listen", second.address)
     for options in (second.options, second.options[:2], ()):
@@ -228,8 +229,15 @@ def test_a_removed_node_that_is_started_again_says_so_and_ends(
 def test_a_node_of_another_cluster_is_refused(three: Three, tmp_path: Path) -> None:
     with NodeProcess(tmp_path / "foreign"):
         pass
-    done = cli("serve", "--data", str(tmp_path / "foreign"), "--listen", "tcp://127.0.0.1:0",
-               "--join", three.controls[0])  # fmt: skip
+    done = cli(
+        "serve",
+        "--data",
+        str(tmp_path / "foreign"),
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--join",
+        three.controls[0],
+    )
     assert done.returncode == Exit.STORAGE, done.stderr
     assert "belongs to cluster" in done.stderr
 
@@ -245,12 +253,25 @@ def test_garbage_on_the_control_socket_hurts_nobody(three: Three) -> None:
         return envelope.encode(msgspec.structs.replace(good, **changes))
 
     frames = [
-        b"", b"\0", b"garbage" * 1_000, deep, bytes(1 << 20), frame(version=99), frame(cluster=b"x" * 16),
-        frame(to=me + 1), frame(body=deep), frame(body=b"\xc1"), frame(kind=Kind.BEAT, body=deep),
-        frame(kind=Kind.CHUNK, body=b"\x94\x01\x00\x01\xc4\x02xx"), frame(kind=Kind.CHUNK, body=deep),
-        frame(kind=Kind.ASK, cluster=b"", body=deep), frame(kind=Kind.ASK, body=b"\x80"),
-        frame(kind=Kind.ANSWER), frame(kind=Kind.FOREIGN), frame(kind=Kind.BEAT, body=b""),
-    ]  # fmt: skip
+        b"",
+        b"\0",
+        b"garbage" * 1_000,
+        deep,
+        bytes(1 << 20),
+        frame(version=99),
+        frame(cluster=b"x" * 16),
+        frame(to=me + 1),
+        frame(body=deep),
+        frame(body=b"\xc1"),
+        frame(kind=Kind.BEAT, body=deep),
+        frame(kind=Kind.CHUNK, body=b"\x94\x01\x00\x01\xc4\x02xx"),
+        frame(kind=Kind.CHUNK, body=deep),
+        frame(kind=Kind.ASK, cluster=b"", body=deep),
+        frame(kind=Kind.ASK, body=b"\x80"),
+        frame(kind=Kind.ANSWER),
+        frame(kind=Kind.FOREIGN),
+        frame(kind=Kind.BEAT, body=b""),
+    ]
     with zmq.Context() as context, context.socket(zmq.DEALER) as place:
         place.setsockopt(zmq.LINGER, 1_000)
         place.connect(three.controls[leader])

@@ -33,8 +33,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 def joining(world: World, folder: Path) -> NodeProcess:
     """A fourth node, on the first one's host."""
     three, host = world.three, world.network.hosts[0]
-    options = ("--control", f"tcp://{host}:{free_port()}", "--join", three.controls[0],
-               *three.nodes[0].options[2:])  # fmt: skip
+    options = (
+        "--control",
+        f"tcp://{host}:{free_port()}",
+        "--join",
+        three.controls[0],
+        *three.nodes[0].options[2:],
+    )
     return NodeProcess(folder, options=options, host=host, prefix=three.nodes[0].prefix)
 
 

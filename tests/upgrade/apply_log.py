@@ -35,8 +35,9 @@ def applied(index: int) -> str:
         with tarfile.open(DATA / "three.tar.xz") as archive:
             archive.extractall(folder, filter="data")
         root = Path(folder) / "a"
-        journal = Journal(root / "metadata" / "journal", history=identity.read(root / "store.toml").history,
-                          read_only=True)  # fmt: skip
+        journal = Journal(
+            root / "metadata" / "journal", history=identity.read(root / "store.toml").history, read_only=True
+        )
         try:
             for payload in journal.entries:
                 if payload.index <= index and payload.kind == records.ENTRY and payload.data:

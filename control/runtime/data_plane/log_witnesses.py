@@ -53,9 +53,14 @@ class LogWitnesses:
     """One for a node. `check` after the metadata is caught up, then `draw`; `start` once the node serves."""
 
     def __init__(
-        self, proposer: RaftProposer, driver: NativeNode, here: Replica, health: Health,
-        report: Mapping[str, Any], root: Path,
-    ) -> None:  # fmt: skip
+        self,
+        proposer: RaftProposer,
+        driver: NativeNode,
+        here: Replica,
+        health: Health,
+        report: Mapping[str, Any],
+        root: Path,
+    ) -> None:
         """`report` is what recovery told of the log, `root` the data directory."""
         self._proposer, self._driver, self._here, self._health = proposer, driver, here, health
         self._native: Any = driver.node

@@ -57,9 +57,12 @@ def redirect(state: MetadataState, node: int) -> messages.Redirected:
 
 
 def topic_info(
-    state: MetadataState, topic: Topic, hosted: Mapping[tuple[int, int], Mapping[str, Any]], *,
+    state: MetadataState,
+    topic: Topic,
+    hosted: Mapping[tuple[int, int], Mapping[str, Any]],
+    *,
     created: bool = False,
-) -> messages.TopicInfo:  # fmt: skip
+) -> messages.TopicInfo:
     """A topic with the figures of its partitions; `hosted` is keyed by (topic, partition).
 
     A partition that is not in it is marked as unknown.

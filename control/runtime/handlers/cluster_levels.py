@@ -65,12 +65,7 @@ class ClusterLevels:
         heard = {node: told.level for node, told in self._board.by_node(time.monotonic_ns() // 10**6).items()}
         known = {**heard, **(told or {}), self._peer_client.here: LEVEL_NEWEST}
         nodes = [
-            {
-                "node": int(number),
-                "program": node.program,
-                "level": known.get(number),
-                "life": str(node.life),
-            }
+            {"node": int(number), "program": node.program, "level": known.get(number), "life": str(node.life)}
             for number, node in sorted(state.nodes.items())
         ]
         holds = _holds(nodes) if state.level < LEVEL_NEWEST else []

@@ -68,9 +68,13 @@ class Inspections:
             for part in known[:limit]
         )
         return messages.Inspected(
-            store=state.nodes[self._peer_client.here].store, at=at, digest=digest.hex(), broken=broken,
-            values=values, more=len(known) > limit,
-        )  # fmt: skip
+            store=state.nodes[self._peer_client.here].store,
+            at=at,
+            digest=digest.hex(),
+            broken=broken,
+            values=values,
+            more=len(known) > limit,
+        )
 
     async def inspect(self) -> dict[str, Any]:
         """The report, as JSON has it. RequestRefused: this node cannot tell what the metadata is."""
@@ -146,10 +150,13 @@ def shown(report: Report) -> dict[str, Any]:
     """A report as JSON has it; `sound` if nothing is wrong and everything was proven."""
     return {
         "sound": not report.findings and not report.unproven and not report.silent,
-        "partitions": report.partitions, "compared": report.compared, "nodes": list(report.nodes),
-        "silent": list(report.silent), "findings": [_shown(one) for one in report.findings],
+        "partitions": report.partitions,
+        "compared": report.compared,
+        "nodes": list(report.nodes),
+        "silent": list(report.silent),
+        "findings": [_shown(one) for one in report.findings],
         "unproven": [_shown(one) for one in report.unproven],
-    }  # fmt: skip
+    }
 
 
 def _shown(finding: Finding) -> dict[str, Any]:

@@ -26,9 +26,14 @@ class NativeEvents:
     """Of one node. `take` gets what no request and no order is about."""
 
     def __init__(
-        self, proposer: RaftProposer, here: Replica, health: Health, happenings: ClusterEvents, audit: Audit,
+        self,
+        proposer: RaftProposer,
+        here: Replica,
+        health: Health,
+        happenings: ClusterEvents,
+        audit: Audit,
         fail: Callable[[Exception], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._proposer, self._here, self._fail = proposer, here, fail
         self._health, self._happenings, self._audit = health, happenings, audit
 

@@ -59,15 +59,19 @@ class Partitions:
         topic, assignment = _assigned(state, partition)
         change = state.changes.get(partition)
         return {
-            "partition": partition, "topic": topic.topic, "name": topic.name,
-            "replication": topic.replication, "owner": assignment.owner.node, "epoch": assignment.epoch,
+            "partition": partition,
+            "topic": topic.topic,
+            "name": topic.name,
+            "replication": topic.replication,
+            "owner": assignment.owner.node,
+            "epoch": assignment.epoch,
             "replicas": [
                 {"node": place.node, "store": place.store.hex(), "life": _life(state, place.node)}
                 for place in assignment.replicas
             ],
             "change": None if change is None else self._shown_change(state, change),
             "unpublished": unpublished(state, partition),
-        }  # fmt: skip
+        }
 
     def force(
         self, partition: PartitionId, change: int, owner: int, accepts: str, replicas: Iterable[int] = ()
@@ -75,16 +79,24 @@ class Partitions:
         """The entry that makes `owner` the owner; the log's side judges it."""
         _assigned(self._proposer.state, partition)
         return ForceOwner(
-            partition=partition, change=ChangeId(change), owner=NodeId(owner), accepts=accepts,
+            partition=partition,
+            change=ChangeId(change),
+            owner=NodeId(owner),
+            accepts=accepts,
             replicas=tuple(NodeId(node) for node in replicas),
-        )  # fmt: skip
+        )
 
     def _shown_change(self, state: MetadataState, change: Change) -> dict[str, Any]:
         shown: dict[str, Any] = {
-            "change": change.change, "kind": str(change.kind), "phase": str(change.phase),
-            "owner": change.owner.node, "replicas": [place.node for place in change.replicas],
-            "run": change.run, "attempt": change.attempt, "candidates": [],
-        }  # fmt: skip
+            "change": change.change,
+            "kind": str(change.kind),
+            "phase": str(change.phase),
+            "owner": change.owner.node,
+            "replicas": [place.node for place in change.replicas],
+            "run": change.run,
+            "attempt": change.attempt,
+            "candidates": [],
+        }
         if change.kind is ChangeKind.FAILOVER and not change.is_committed:
             seen = self._coordinator.progress(change.partition)
             proofs = () if seen is None or seen.change != change.change else seen.proofs
@@ -95,10 +107,14 @@ class Partitions:
 def shown_candidate(known: Candidate) -> dict[str, Any]:
     """A replica as the next owner, as JSON has it; without an answer its end is null."""
     return {
-        "node": known.node, "life": known.life, "epoch": known.end and known.end.epoch,
-        "records": known.end and known.end.records, "cut": known.cut, "lost_records": known.lost_records,
+        "node": known.node,
+        "life": known.life,
+        "epoch": known.end and known.end.epoch,
+        "records": known.end and known.end.records,
+        "cut": known.cut,
+        "lost_records": known.lost_records,
         "may_lose": known.may_lose,
-    }  # fmt: skip
+    }
 
 
 def topic_with(state: MetadataState, partition: PartitionId) -> Topic | None:

@@ -110,8 +110,7 @@ class ProducerRequests:
         """Write the producer record into every ACTIVE partition; the predecessor's last batch in each."""
         partitions = [part.partition for part in topic.layout.active()]
         outcomes = await asyncio.gather(
-            *(self._raise_epoch(topic, partition, call) for partition in partitions),
-            return_exceptions=True,
+            *(self._raise_epoch(topic, partition, call) for partition in partitions), return_exceptions=True
         )
         resume: Resume = {}
         forgotten: list[int] = []

@@ -147,12 +147,14 @@ class Rebalances:
         """What owners told the leader last; a node that does not lead has nothing to tell."""
         return [
             {
-                "node": node, "bytes_s": told.bytes_s, "requests_s": told.requests_s,
+                "node": node,
+                "bytes_s": told.bytes_s,
+                "requests_s": told.requests_s,
                 "busiest": [msgspec.structs.asdict(load) for load in told.parts[:BUSIEST_SHOWN]],
             }
             for node, told in self._board.by_node(time.monotonic_ns() // 1_000_000).items()
             if node in self._proposer.state.nodes
-        ]  # fmt: skip
+        ]
 
     def _shown_run(self, state: MetadataState) -> dict[str, Any]:
         """The run under way or the last one, its moves counted by the states that are shown of them."""
@@ -177,11 +179,17 @@ class Rebalances:
 
     def _shown_move(self, move: MoveRecord) -> dict[str, Any]:
         shown: dict[str, Any] = {
-            "partition": move.partition, "topic": move.topic, "from": list(move.before),
-            "to": list(move.after), "state": _shown_state(self._proposer.state, move),
-            "rows": move.rows, "bytes": move.bytes,
-            "attempts": move.attempts, "error": move.error, "gap_us": move.gap_us,
-        }  # fmt: skip
+            "partition": move.partition,
+            "topic": move.topic,
+            "from": list(move.before),
+            "to": list(move.after),
+            "state": _shown_state(self._proposer.state, move),
+            "rows": move.rows,
+            "bytes": move.bytes,
+            "attempts": move.attempts,
+            "error": move.error,
+            "gap_us": move.gap_us,
+        }
         copies = self._copies(move)
         return shown if copies is None else shown | shown_copy(move, copies)
 
@@ -201,10 +209,12 @@ def shown_copy(move: MoveRecord, syncs: list[tuple[NodeId, Synced]]) -> dict[str
     """How far copies are. What holds one up now is of more use than why an earlier try failed."""
     held_up = "; ".join(f"to node {node}: {sync.why}" for node, sync in syncs if sync.why)
     return {
-        "state": str(MoveState.COPYING), "rows": sum(sync.rows for _, sync in syncs),
-        "bytes": sum(sync.bytes for _, sync in syncs), "gap_records": sum(sync.gap for _, sync in syncs),
+        "state": str(MoveState.COPYING),
+        "rows": sum(sync.rows for _, sync in syncs),
+        "bytes": sum(sync.bytes for _, sync in syncs),
+        "gap_records": sum(sync.gap for _, sync in syncs),
         "error": held_up or move.error,
-    }  # fmt: skip
+    }
 
 
 def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
@@ -223,11 +233,18 @@ def shown_run(state: MetadataState, run: Run) -> dict[str, Any]:
         else None
     )
     return {
-        "run": run.run, "action": str(run.action), "node": run.node, "state": str(run.state),
-        "outcome": str(run.outcome), "why": run.why, "started_ms": run.started_ms,
-        "ended_ms": run.ended_ms, "counts": counts, "eta_s": eta_s,
+        "run": run.run,
+        "action": str(run.action),
+        "node": run.node,
+        "state": str(run.state),
+        "outcome": str(run.outcome),
+        "why": run.why,
+        "started_ms": run.started_ms,
+        "ended_ms": run.ended_ms,
+        "counts": counts,
+        "eta_s": eta_s,
         "gaps": gaps_of(state.moves.values()) if is_last and run.is_active else run.gaps,
-    }  # fmt: skip
+    }
 
 
 def _shown_state(state: MetadataState, move: MoveRecord) -> str:
@@ -254,11 +271,13 @@ def _code(state: MetadataState, plan: Preview) -> Code:
 
 def shown_plan(plan: Preview) -> dict[str, Any]:
     return {
-        "action": str(plan.command.action), "node": plan.command.node,
+        "action": str(plan.command.action),
+        "node": plan.command.node,
         "moves": [_planned(move) for move in plan.command.moves[:MOVES_SHOWN]],
-        "count": len(plan.command.moves), "stranded": list(plan.stranded[:MOVES_SHOWN]),
+        "count": len(plan.command.moves),
+        "stranded": list(plan.stranded[:MOVES_SHOWN]),
         "waits": list(plan.waits[:MOVES_SHOWN]),
-    }  # fmt: skip
+    }
 
 
 def _shown_waits(state: MetadataState) -> list[str]:
@@ -286,9 +305,13 @@ def _shown_kept(state: MetadataState, kept: Kept) -> dict[str, Any]:
     assignment = state.topics[kept.topic].assignments[kept.partition]
     others = [place.node for place in assignment.replicas if place != assignment.owner]
     return {
-        "partition": kept.partition, "topic": kept.topic, "run": kept.run, "since_ms": kept.since_ms,
-        "from": [assignment.owner.node, *others], "to": [place.node for place in kept.before],
-    }  # fmt: skip
+        "partition": kept.partition,
+        "topic": kept.topic,
+        "run": kept.run,
+        "since_ms": kept.since_ms,
+        "from": [assignment.owner.node, *others],
+        "to": [place.node for place in kept.before],
+    }
 
 
 def _planned(move: PlannedMove) -> dict[str, Any]:

@@ -13,15 +13,32 @@ _DECIMAL: Final = re.compile(r"decimal(?:128)?\(\s*(\d{1,3})\s*,\s*(-?\d{1,3})\s
 _ZONED: Final = re.compile(r"timestamp\[(s|ms|us|ns),\s*(?:tz=)?([A-Za-z0-9_+:/-]+)\]")
 _LIST: Final = re.compile(r"list<(?:\w+: )?(.+)>")
 _NAMED: Final = {
-    "date": pa.date32(), "timestamp": pa.timestamp("us"), "bytes": pa.binary(), "str": pa.string(),
-}  # fmt: skip
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+    "bytes": pa.binary(),
+    "str": pa.string(),
+}
 _MEANT: Final = {
-    "int": "int64", "integer": "int64", "long": "int64", "bigint": "int64", "smallint": "int16",
-    "text": "string", "varchar": "string", "char": "string", "object": "string", "boolean": "bool",
-    "real": "float", "number": "decimal(15,2)", "numeric": "decimal(15,2)", "decimal256": "decimal(38,0)",
-    "datetime": "timestamp[us]", "timestamptz": "timestamp[us, UTC]", "blob": "binary", "bytea": "binary",
+    "int": "int64",
+    "integer": "int64",
+    "long": "int64",
+    "bigint": "int64",
+    "smallint": "int16",
+    "text": "string",
+    "varchar": "string",
+    "char": "string",
+    "object": "string",
+    "boolean": "bool",
+    "real": "float",
+    "number": "decimal(15,2)",
+    "numeric": "decimal(15,2)",
+    "decimal256": "decimal(38,0)",
+    "datetime": "timestamp[us]",
+    "timestamptz": "timestamp[us, UTC]",
+    "blob": "binary",
+    "bytea": "binary",
     "array": "list<string>",
-}  # fmt: skip
+}
 """What SQL, pandas and Spark call them; a hint only, for their widths are not the same everywhere."""
 
 

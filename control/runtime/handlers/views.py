@@ -20,10 +20,20 @@ def nodes(state: MetadataState, leader: int, configuration: ConfigurationState) 
 
     return tuple(
         NodeInfo(
-            node=number, life=str(node.life), role=role(number), vote=str(node.vote),
-            draining=node.draining, in_ring=number in state.ring.members, zone=node.zone,
-            addresses=node.addresses, control=node.control, program=node.program,
-            partitions=owns[number], replicas=has[number], http=node.http, weight=node.weight,
+            node=number,
+            life=str(node.life),
+            role=role(number),
+            vote=str(node.vote),
+            draining=node.draining,
+            in_ring=number in state.ring.members,
+            zone=node.zone,
+            addresses=node.addresses,
+            control=node.control,
+            program=node.program,
+            partitions=owns[number],
+            replicas=has[number],
+            http=node.http,
+            weight=node.weight,
         )
         for number, node in sorted(state.nodes.items())
-    )  # fmt: skip
+    )

@@ -87,8 +87,7 @@ class Settings(BaseSettings):
         (), "addresses that clients are told, if others than those bound (behind a NAT, or bound to 0.0.0.0)"
     )
     insecure: bool = _setting(
-        default=False,
-        text="allow addresses off loopback, without encryption; off, so that it is a decision",
+        default=False, text="allow addresses off loopback, without encryption; off, so that it is a decision"
     )
     control: str | None = _setting(
         None,
@@ -102,18 +101,25 @@ class Settings(BaseSettings):
         "", "failure domain of this node, such as a rack; replicas and partitions are spread over zones"
     )
     weight: int | None = _setting(
-        None, "how many partitions this node gets beside others: 200 are twice as many as 100, which a new "
+        None,
+        "how many partitions this node gets beside others: 200 are twice as many as 100, which a new "
         "node has; none: as before. A start tells the cluster a change; the next rebalance moves by it",
-        ge=1, le=WEIGHT_MAX,
-    )  # fmt: skip
+        ge=1,
+        le=WEIGHT_MAX,
+    )
     nodes_min: int = _setting(
-        1, "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
-        "Only the first start of a first node reads it; then the metadata has it", ge=1, le=1_000,
-    )  # fmt: skip
+        1,
+        "members that a new cluster waits for before its first topic; 1: its first node serves alone. "
+        "Only the first start of a first node reads it; then the metadata has it",
+        ge=1,
+        le=1_000,
+    )
     journal_bytes: Size = _setting(
-        8 << 20, "bytes of the metadata journal above which it is compacted; replaying 8 MiB takes a second",
-        ge=16 << 10, le=1 << 30,
-    )  # fmt: skip
+        8 << 20,
+        "bytes of the metadata journal above which it is compacted; replaying 8 MiB takes a second",
+        ge=16 << 10,
+        le=1 << 30,
+    )
     http: str | None = _setting(
         None, "HOST:PORT of the admin API, health and metrics; none, because it doubles a start's imports"
     )
@@ -130,9 +136,11 @@ class Settings(BaseSettings):
         le=1 << 40,
     )
     segment_bytes: Size = _setting(
-        256 << 20, "bytes of one segment file; 256 MiB is preallocated in a moment and recycled often",
-        ge=1 << 20, le=64 << 30,
-    )  # fmt: skip
+        256 << 20,
+        "bytes of one segment file; 256 MiB is preallocated in a moment and recycled often",
+        ge=1 << 20,
+        le=64 << 30,
+    )
     message_bytes: Size = _setting(
         MESSAGE_BYTES_MAX,
         "bytes of the largest body that is taken, at most 7/16 of the budget and what a segment holds; "
@@ -179,9 +187,11 @@ class Settings(BaseSettings):
         le=1 << 40,
     )
     request_ms: int = _setting(
-        30_000, "ms that a control request without a deadline may take; half of what people wait for", ge=100,
+        30_000,
+        "ms that a control request without a deadline may take; half of what people wait for",
+        ge=100,
         le=DEADLINE_MS_MAX,
-    )  # fmt: skip
+    )
     stop_s: float = _setting(
         20.0,
         "s that a stop waits for batches under way; below the 30 s after which service managers kill",

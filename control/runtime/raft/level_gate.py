@@ -16,17 +16,55 @@ from ringfence.control.model.scopes import BeginScope
 from ringfence.control.model.state import MetadataState
 from ringfence.native.wire import Code
 
-COMMANDS: Final = frozenset({
-    "abort_change", "add_schema", "add_to_ring", "amend_moves", "begin_scope", "cancel_rebalance",
-    "clean_change", "commit_change", "commit_scope", "confirm_dropped", "confirm_left", "confirm_opened",
-    "confirm_published", "create_token", "create_topic", "delete_topic", "expire_scope", "fail_move",
-    "fail_node", "fail_over", "finish_rebalance", "force_owner", "form_ring", "hold_change", "init_cluster",
-    "open_named_producer", "open_producers", "open_session", "pause_rebalance", "prepare_change",
-    "purge_topic", "recover_node", "register_node", "release_kept", "remove_from_ring", "remove_node",
-    "restart_node", "resume_rebalance", "revoke_token", "set_addresses", "set_config", "set_node",
-    "start_rebalance", "truncate_topic",
-    "raise_level",
-})  # fmt: skip
+COMMANDS: Final = frozenset(
+    {
+        "abort_change",
+        "add_schema",
+        "add_to_ring",
+        "amend_moves",
+        "begin_scope",
+        "cancel_rebalance",
+        "clean_change",
+        "commit_change",
+        "commit_scope",
+        "confirm_dropped",
+        "confirm_left",
+        "confirm_opened",
+        "confirm_published",
+        "create_token",
+        "create_topic",
+        "delete_topic",
+        "expire_scope",
+        "fail_move",
+        "fail_node",
+        "fail_over",
+        "finish_rebalance",
+        "force_owner",
+        "form_ring",
+        "hold_change",
+        "init_cluster",
+        "open_named_producer",
+        "open_producers",
+        "open_session",
+        "pause_rebalance",
+        "prepare_change",
+        "purge_topic",
+        "recover_node",
+        "register_node",
+        "release_kept",
+        "remove_from_ring",
+        "remove_node",
+        "restart_node",
+        "resume_rebalance",
+        "revoke_token",
+        "set_addresses",
+        "set_config",
+        "set_node",
+        "start_rebalance",
+        "truncate_topic",
+        "raise_level",
+    }
+)
 """Tags of the commands of level 0, and the one that ends it. Never added to."""
 NEWER_MESSAGE: Final = "finalize the upgrade first (`ringfence cluster finalize`)"
 

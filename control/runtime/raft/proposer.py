@@ -216,8 +216,12 @@ class RaftProposer(Listener):
 
     def answered(self, entry: Entry, result: Result) -> None:
         proposal = entry.proposal
-        _LOG.debug("applied", index=entry.index, command=type(proposal.command).__name__,
-                   result=type(result).__name__)  # fmt: skip
+        _LOG.debug(
+            "applied",
+            index=entry.index,
+            command=type(proposal.command).__name__,
+            result=type(result).__name__,
+        )
         if isinstance(proposal.command, RestartNode) and isinstance(result, NodeRestarted):
             if proposal.sequence in self._without_session:
                 self._on_own_start()
@@ -312,8 +316,9 @@ class RaftProposer(Listener):
                 self._without_session.append(sequence)
             else:
                 self._sequence = sequence = self._sequence + 1
-            proposal = Proposal(self._session, sequence, self._now_ms(), wanted.command, wanted.request,
-                                wanted.expects)  # fmt: skip
+            proposal = Proposal(
+                self._session, sequence, self._now_ms(), wanted.command, wanted.request, wanted.expects
+            )
             pending = _Pending(proposal, encode_proposal(proposal), answer)
             self._pending[proposal.session, proposal.sequence] = pending
             fresh.append(pending)

@@ -98,10 +98,7 @@ class Replica:
         self.state, self.applied = store.state, store.base
         self.configuration: ConfigurationState = store.configuration
         options = Options(
-            id=node,
-            election_ticks=ELECTION_TICKS,
-            heartbeat_ticks=HEARTBEAT_TICKS,
-            async_storage_writes=True,
+            id=node, election_ticks=ELECTION_TICKS, heartbeat_ticks=HEARTBEAT_TICKS, async_storage_writes=True
         )
         self._recorder = Recorder(random.SystemRandom().randrange)
         self.node = Node(options, store, draw=self._recorder.draw, applied=store.base.index)
@@ -265,8 +262,12 @@ class Replica:
                 self._recorder.add(Changed(change))
                 self.configuration = self.node.apply_change(change)
                 self.applied = Position(entry.index, entry.term)
-                _LOG.info("configuration", index=entry.index, voters=self.configuration.voters,
-                          learners=self.configuration.learners)  # fmt: skip
+                _LOG.info(
+                    "configuration",
+                    index=entry.index,
+                    voters=self.configuration.voters,
+                    learners=self.configuration.learners,
+                )
                 continue
             if not entry.data:
                 self.applied = Position(entry.index, entry.term)

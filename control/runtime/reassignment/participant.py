@@ -164,10 +164,15 @@ class Participant:
             topic = self._proposer.state.topics[order.topic]
             try:
                 await self._order(
-                    "receive_start", order.topic, order.partition, *slots, *number,
-                    topic.assignments[order.partition].epoch, order.owner.node,
+                    "receive_start",
+                    order.topic,
+                    order.partition,
+                    *slots,
+                    *number,
+                    topic.assignments[order.partition].epoch,
+                    order.owner.node,
                     topic.forced_epoch(order.partition),
-                )  # fmt: skip
+                )
             except OrderError as error:
                 return Failed(why=str(error))
             self._receiving.add(number)
@@ -183,9 +188,15 @@ class Participant:
             try:
                 await self._order("set_peer", known.node, list(known.addresses))
                 await self._order(
-                    "sync_start", order.topic, order.partition, order.change, order.attempt,
-                    order.target.node, order.target.store, order.bytes_per_s,
-                )  # fmt: skip
+                    "sync_start",
+                    order.topic,
+                    order.partition,
+                    order.change,
+                    order.attempt,
+                    order.target.node,
+                    order.target.store,
+                    order.bytes_per_s,
+                )
             except OrderError as error:
                 return Failed(why=str(error))
             self._syncing[key] = order.bytes_per_s
@@ -203,9 +214,12 @@ class Participant:
                     known["state"], SyncState.COPYING
                 )
                 return Synced(
-                    state=state, rows=known["rows"], bytes=known["bytes"], gap=known["gap"],
+                    state=state,
+                    rows=known["rows"],
+                    bytes=known["bytes"],
+                    gap=known["gap"],
                     why=str(known["why"] or ""),
-                )  # fmt: skip
+                )
         return Synced(state=SyncState.COPYING)
 
     async def _fence(self, order: Fence) -> Answer:

@@ -31,9 +31,13 @@ class PeerClient:
     """Asks. A node that does not answer is a refusal, or a missing figure: the caller says which."""
 
     def __init__(
-        self, hub: Hub, peers: Peers, proposer: Proposer, here: NodeId,
+        self,
+        hub: Hub,
+        peers: Peers,
+        proposer: Proposer,
+        here: NodeId,
         silent: Callable[[], frozenset[NodeId]] = frozenset,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`silent` gives nodes that should have been heard and were not."""
         self._hub, self._peers, self._proposer, self.here = hub, peers, proposer, here
         self.silent = silent

@@ -34,11 +34,7 @@ class TransferLeadership(NamedTuple):
 
 
 def next_change(
-    state: MetadataState,
-    *,
-    voters: AbstractSet[NodeId],
-    caught_up: AbstractSet[NodeId],
-    leader: NodeId,
+    state: MetadataState, *, voters: AbstractSet[NodeId], caught_up: AbstractSet[NodeId], leader: NodeId
 ) -> ChangeVoters | TransferLeadership | None:
     """What the leader should do about the voters now; None when they are as they should be.
 

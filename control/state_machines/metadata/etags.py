@@ -30,9 +30,11 @@ def tag_of(state: MetadataState, resource: str) -> str | None:
         return None if topic is None else f"{number}-{topic.layout.version}-{len(topic.schemas)}"
     if kind == "node":
         node = state.nodes.get(NodeId(number))
-        return None if node is None else _tag(
-            [number, node.life, node.draining, node.vote, node.weight, node.zone, node.labels]
-        )  # fmt: skip
+        return (
+            None
+            if node is None
+            else _tag([number, node.life, node.draining, node.vote, node.weight, node.zone, node.labels])
+        )
     if kind == "ring":
         return f"ring-{state.ring.version}"
     if kind == "config":

@@ -125,9 +125,15 @@ def kept_for_reversal(state: MetadataState, change: Change) -> MetadataState:
     left = tuple(place for place in change.leaves if place.node in state.nodes)
     state = released(state, change.partition, but={*left, *change.replicas})
     kept = Kept(
-        topic=change.topic, partition=change.partition, change=change.change, attempt=change.attempt,
-        run=change.run, before=change.before, stores=left, since_ms=state.time_ms,
-    )  # fmt: skip
+        topic=change.topic,
+        partition=change.partition,
+        change=change.change,
+        attempt=change.attempt,
+        run=change.run,
+        before=change.before,
+        stores=left,
+        since_ms=state.time_ms,
+    )
     return replace(state, kept={**state.kept, change.partition: kept})
 
 
@@ -141,12 +147,11 @@ def released(
     state = _with_kept(state, partition, None)
     more = tuple(
         Leftover(
-            topic=kept.topic, change=kept.change, attempt=kept.attempt, place=place,
-            kind=LeftoverKind.RELEASE,
+            topic=kept.topic, change=kept.change, attempt=kept.attempt, place=place, kind=LeftoverKind.RELEASE
         )
         for place in kept.stores
         if place not in but and place.node in state.nodes
-    )  # fmt: skip
+    )
     known = state.leftovers.get(partition, ())
     return _with_known(state, partition, (*known, *more)) if more else state
 
@@ -198,9 +203,14 @@ def with_failovers(state: MetadataState, place: Replica, index: Index) -> Metada
 def _failover(topic: Topic, partition: PartitionId, index: Index) -> Change:
     assignment = topic.assignments[partition]
     return Change(
-        change=ChangeId(index), kind=ChangeKind.FAILOVER, topic=topic.topic, partition=partition,
-        epoch=assignment.epoch, owner=assignment.owner, replicas=assignment.replicas,
-    )  # fmt: skip
+        change=ChangeId(index),
+        kind=ChangeKind.FAILOVER,
+        topic=topic.topic,
+        partition=partition,
+        epoch=assignment.epoch,
+        owner=assignment.owner,
+        replicas=assignment.replicas,
+    )
 
 
 def forgotten(state: MetadataState, topic: Topic) -> tuple[MetadataState, frozenset[bytes]]:

@@ -203,9 +203,14 @@ def start(state: MetadataState, command: StartRebalance, index: Index) -> tuple[
     if command.action in LEAVING and not nodes[command.node].draining:
         drained, nodes = True, {**nodes, command.node: replace(nodes[command.node], draining=True)}
     run = Run(
-        run=index, action=command.action, node=command.node, state=RunState.RUNNING, drained=drained,
-        why=command.why, started_ms=state.time_ms,
-    )  # fmt: skip
+        run=index,
+        action=command.action,
+        node=command.node,
+        state=RunState.RUNNING,
+        drained=drained,
+        why=command.why,
+        started_ms=state.time_ms,
+    )
     state = replace(state, nodes=nodes, rebalance=run, moves={})
     state = replace(state, moves=_records(state, command.moves))
     return state, RebalanceStarted(run=index)
@@ -310,9 +315,14 @@ def finish(state: MetadataState, index: Index, left: str = "") -> MetadataState:
         nodes = {**state.nodes, run.node: replace(state.nodes[run.node], draining=False)}
         state = replace(state, nodes=nodes)
     ended = replace(
-        run, state=RunState.IDLE, outcome=outcome, why=why[:WHY_MAX], ended_ms=state.time_ms,
-        counts=dict(sorted(counts.items())), gaps=gaps_of(state.moves.values()),
-    )  # fmt: skip
+        run,
+        state=RunState.IDLE,
+        outcome=outcome,
+        why=why[:WHY_MAX],
+        ended_ms=state.time_ms,
+        counts=dict(sorted(counts.items())),
+        gaps=gaps_of(state.moves.values()),
+    )
     return replace(state, rebalance=ended, runs=(*state.runs, ended)[-HISTORY_MAX:])
 
 

@@ -22,9 +22,20 @@ from ringfence.control.model.topics import Topic
 
 DIGEST_BYTES: Final = 16
 _MAPS: Final = (
-    "nodes", "topics", "names", "producers", "tombstones", "sessions", "config", "removed", "changes",
-    "leftovers", "moves", "kept", "witnesses",
-)  # fmt: skip
+    "nodes",
+    "topics",
+    "names",
+    "producers",
+    "tombstones",
+    "sessions",
+    "config",
+    "removed",
+    "changes",
+    "leftovers",
+    "moves",
+    "kept",
+    "witnesses",
+)
 PACKED_TOPICS_MAX: Final = 8
 """Topics whose packed assignments are kept: of the widest ones some 300 bytes a partition, 10 MB in all."""
 _PAIR_HEAD: Final = b"\x92"

@@ -52,8 +52,9 @@ def validate(state: MetadataState, command: TokenCommand) -> Refused | None:
 def _check_revoke(state: MetadataState, command: RevokeToken) -> Refused | None:
     if command.name not in state.tokens:
         return invalid(f"no token is named {command.name[:80]!r}")
-    lasting = {name for name, token in state.tokens.items()
-               if token.role is Role.ADMIN and token.expires_ms is None}  # fmt: skip
+    lasting = {
+        name for name, token in state.tokens.items() if token.role is Role.ADMIN and token.expires_ms is None
+    }
     if lasting == {command.name} and len(state.tokens) > 1:
         return invalid(
             f"token {command.name!r} is the last admin's that does not expire; revoke the others first"
@@ -65,6 +66,12 @@ def execute(state: MetadataState, command: TokenCommand, index: Index) -> tuple[
     if isinstance(command, RevokeToken):
         left = {name: token for name, token in state.tokens.items() if name != command.name}
         return replace(state, tokens=left), Done()
-    token = Token(name=command.name, hash=command.hash, role=command.role, created=index,
-                  expires_ms=command.expires_ms, prefix=command.prefix)  # fmt: skip
+    token = Token(
+        name=command.name,
+        hash=command.hash,
+        role=command.role,
+        created=index,
+        expires_ms=command.expires_ms,
+        prefix=command.prefix,
+    )
     return replace(state, tokens={**state.tokens, command.name: token}), Done()

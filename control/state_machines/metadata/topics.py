@@ -106,9 +106,7 @@ def create(state: MetadataState, command: CreateTopic, index: Index) -> tuple[Me
         changed=index,
     )
     created = replace(
-        state,
-        topics={**state.topics, topic.topic: topic},
-        names={**state.names, topic.name: topic.topic},
+        state, topics={**state.topics, topic.topic: topic}, names={**state.names, topic.name: topic.topic}
     )
     return created, TopicCreated(topic=topic.topic)
 

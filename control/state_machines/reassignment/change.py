@@ -198,11 +198,16 @@ def _held(state: MetadataState, change: Change, seen: Observed) -> Decision:
     nodes = {proof.place.node for proof in equal}
     if len(equal) >= quorum(len(change.replicas)) and change.owner.node in nodes:
         commit = CommitChange(
-            partition=change.partition, change=change.change, epoch=assignment.epoch,
-            owner=change.owner.node, end=end, proofs=tuple(equal),
-            rows=sum(sync.rows for _, sync in seen.syncs), bytes=sum(sync.bytes for _, sync in seen.syncs),
+            partition=change.partition,
+            change=change.change,
+            epoch=assignment.epoch,
+            owner=change.owner.node,
+            end=end,
+            proofs=tuple(equal),
+            rows=sum(sync.rows for _, sync in seen.syncs),
+            bytes=sum(sync.bytes for _, sync in seen.syncs),
             stopped_us=seen.stopped_us,
-        )  # fmt: skip
+        )
         return Decision((), commit)
     told = {proof.place for proof in proofs if proof.end.records >= end.records}
     differing = [proof for proof in proofs if proof not in equal and proof.end.records >= end.records]
@@ -266,16 +271,16 @@ def _failing_over(
     equal = [proof for proof in counted if (proof.end.epoch, proof.end.records) == greatest]
     chosen = min(
         equal,
-        key=lambda proof: (
-            proof.place != change.owner,
-            owned.get(proof.place.node, 0),
-            proof.place.node,
-        ),
+        key=lambda proof: (proof.place != change.owner, owned.get(proof.place.node, 0), proof.place.node),
     )
     commit = CommitChange(
-        partition=change.partition, change=change.change, epoch=change.epoch, owner=chosen.place.node,
-        end=chosen.end, proofs=tuple(counted),
-    )  # fmt: skip
+        partition=change.partition,
+        change=change.change,
+        epoch=change.epoch,
+        owner=chosen.place.node,
+        end=chosen.end,
+        proofs=tuple(counted),
+    )
     return Decision(orders, commit)
 
 
@@ -306,9 +311,12 @@ def _is_live(state: MetadataState, place: Replica) -> bool:
 
 def _of(change: Change, to: Replica) -> dict[str, Any]:
     return {
-        "to": to, "topic": change.topic, "partition": change.partition, "change": change.change,
+        "to": to,
+        "topic": change.topic,
+        "partition": change.partition,
+        "change": change.change,
         "attempt": change.attempt,
-    }  # fmt: skip
+    }
 
 
 def _with_proof(proofs: tuple[Proof, ...], proof: Proof) -> tuple[Proof, ...]:

@@ -93,9 +93,12 @@ class Meter:
                 continue
             number = int(known["partition"])
             counted = now[number] = _Counted(
-                int(known["records"]), int(known["start_offset"]), int(known["end_offset"]),
-                int(known["bytes"]), now_ms,
-            )  # fmt: skip
+                int(known["records"]),
+                int(known["start_offset"]),
+                int(known["end_offset"]),
+                int(known["bytes"]),
+                now_ms,
+            )
             before = self._before.get(number)
             if before is not None and now_ms > before.at_ms:
                 rates[number] = _mean(self._rates.get(number), _rate(before, counted))

@@ -68,11 +68,7 @@ class Chosen(NamedTuple):
 
 
 def preview(
-    state: MetadataState,
-    action: Action,
-    node: NodeId = NO_NODE,
-    chosen: Sequence[Chosen] = (),
-    why: str = "",
+    state: MetadataState, action: Action, node: NodeId = NO_NODE, chosen: Sequence[Chosen] = (), why: str = ""
 ) -> Preview:
     """The start of a rebalance as it would be proposed now."""
     empty = StartRebalance(action=action, node=node, why=why)

@@ -119,9 +119,13 @@ class Rebalancer:
         if is_done(state, move):
             return AmendMoves(run=run, done=(move.partition,))
         prepare = PrepareChange(
-            topic=move.topic, partition=move.partition, epoch=_epoch(state, move), owner=move.after[0],
-            replicas=move.after, run=run,
-        )  # fmt: skip
+            topic=move.topic,
+            partition=move.partition,
+            epoch=_epoch(state, move),
+            owner=move.after[0],
+            replicas=move.after,
+            run=run,
+        )
         refusal = validate(state, prepare)
         if refusal is None:
             self._waiting_ms.pop(move.partition, None)
