@@ -26,8 +26,8 @@ from ringfence.native.wire import Code
 DEFAULT: Final = "http://127.0.0.1:7412"
 TOPICS_PATH: Final = "/admin/topics/"
 ADDRESS_VARIABLE: Final = "RINGFENCE_ADMIN"
+# Of one answer: a thousand topics of 8 KiB properties, with room.
 ANSWER_BYTES_MAX: Final = 64 << 20
-"""Of one answer: a thousand topics of 8 KiB properties, with room."""
 AGAIN_S: Final = 0.3
 NO_ANSWER: Final = (
     "the admin API is there while a node runs that was started with `serve --http HOST:PORT`; start it, or "
@@ -38,8 +38,8 @@ LATE: Final = (
     "one, or start those again"
 )
 RETRIED: Final = frozenset({429, 503, 504})
+# The problem of a node that would have to ask one.
 NO_MAJORITY: Final = "no-majority"
-"""The problem of a node that would have to ask one."""
 _ERRORS: Final[dict[int, type[RingfenceError]]] = {
     400: errors.InvalidArgumentError,
     401: errors.UnauthorizedError,

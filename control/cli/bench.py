@@ -32,8 +32,8 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string(), nullable=False),
     ]
 )
+# Batches that are made before the clock runs; sent in turn.
 DISTINCT_BATCHES = 4
-"""Batches that are made before the clock runs; sent in turn."""
 
 
 @click.command()

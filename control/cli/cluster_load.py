@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
     from ringfence import Place
 
+# Rows of one send: 140 KB, so that a wait for an answer is a wait for the cluster and not for the disk.
 SLICE_ROWS: Final = 1_000
-"""Rows of one send: 140 KB, so that a wait for an answer is a wait for the cluster and not for the disk."""
+# Sends of one writer that have no answer yet.
 WINDOW: Final = 8
-"""Sends of one writer that have no answer yet."""
+# Within which each send must be answered, whatever happens to the nodes.
 WAIT_S: Final = 60.0
-"""Within which each send must be answered, whatever happens to the nodes."""
 PRODUCER: Final = "producer"
 NUMBER: Final = "number"
+# Columns that are added to lineitem: who sent the row, and which of its rows it is.
 IDENTITY: Final = (
     pa.field(PRODUCER, pa.int32(), nullable=False),
     pa.field(NUMBER, pa.int64(), nullable=False),
 )
-"""Columns that are added to lineitem: who sent the row, and which of its rows it is."""
 
 
 class ProofError(Exception):
@@ -47,8 +47,8 @@ class Stretch:
 
     rows: int
     size: int
+    # From a send to its answer, of those that were under way or answered meanwhile.
     longest_s: float
-    """From a send to its answer, of those that were under way or answered meanwhile."""
 
 
 class _Sent:

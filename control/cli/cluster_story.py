@@ -26,13 +26,13 @@ PARTITIONS: Final = 6
 REPLICATION: Final = 3
 WRITERS: Final = 2
 READERS: Final = 2
+# Of all writers. Three copies share one disk with readers, elections and a rebalance; more would only show
+# how full the machine is.
 BYTES_PER_S: Final = 10e6
-"""Of all writers. Three copies share one disk with readers, elections and a rebalance; more would only show
-how full the machine is."""
+# How long the rows flow undisturbed, so that there is something to compare with.
 STEADY_S: Final = 5.0
-"""How long the rows flow undisturbed, so that there is something to compare with."""
+# While the leader is killed in the middle of a move: the move must have a middle.
 SLOW_COPY_BYTES_PER_S: Final = 4_000_000
-"""While the leader is killed in the middle of a move: the move must have a middle."""
 WAIT_S: Final = 60.0
 LOOK_S: Final = 0.02
 

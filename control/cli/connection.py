@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_DEFAULT_S = 30.0
 
+# Options that each say where a cluster is asked.
 DOORS: Final = ("address", "http", "control")
-"""Options that each say where a cluster is asked."""
 
 
 def one_door(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -76,12 +76,12 @@ timeout_option = click.option(
 )
 
 
+# A token is never an argument: everybody on the machine sees those.
 token_option = click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"A file with the token. [default: the variable {VARIABLE}]",
 )
-"""A token is never an argument: everybody on the machine sees those."""
 
 
 def connected(address: str, timeout_s: float = TIMEOUT_DEFAULT_S, token_file: Path | None = None) -> Client:

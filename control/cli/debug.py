@@ -16,8 +16,8 @@ from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Sho
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
 
+# Characters of a step for people; `--json` has all of it.
 TEXT_MAX = 160
-"""Characters of a step for people; `--json` has all of it."""
 
 
 @click.group(no_args_is_help=True)

@@ -20,8 +20,8 @@ from ringfence.control.cli.demo_steps import Step
 # Of what Java wrote, shown when Spark fails: a Java error with its causes fits.
 LINES_MAX = 40
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# For applications of seconds: most of their time is Java's own start and its optimizing compiler.
 QUICK = {"spark.driver.extraJavaOptions": JAVA, "spark.executor.extraJavaOptions": JAVA}
-"""For applications of seconds: most of their time is Java's own start and its optimizing compiler."""
 
 
 @contextmanager

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from ringfence import Client
 
 KEY = "l_orderkey"
+# Sends under way: the producer bounds their bytes, this bounds our list.
 SENDS_MAX = 64
-"""Sends under way: the producer bounds their bytes, this bounds our list."""
 
 
 @dataclass(frozen=True, slots=True)

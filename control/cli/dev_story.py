@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from ringfence import Client, Producer
 
 TOPIC: Final = "lineitem"
+# Rows of one send while a node is down: small, so that the longest wait for an answer says something.
 SLICE_ROWS: Final = 2_000
-"""Rows of one send while a node is down: small, so that the longest wait for an answer says something."""
 ASK_S: Final = 1.0
+# An election takes a second, a restart two; whoever needs longer has failed.
 WAIT_S: Final = 60.0
-"""An election takes a second, a restart two; whoever needs longer has failed."""
 
 
 class StoryError(Exception):

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ringfence.native.errors import ConnectError
 
+# A first start takes a second; a loaded machine may need longer.
 START_S = 60.0
-"""A first start takes a second; a loaded machine may need longer."""
 STOP_S = 30.0
 
 

@@ -6,12 +6,12 @@ import codecs
 import sys
 import unicodedata
 
+# Zero-width joiners, which Persian and emoji need.
 _JOINERS = frozenset("\u200c\u200d")
-"""Zero-width joiners, which Persian and emoji need."""
+# Unicode categories: control, format (also bidirectional), surrogates, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Unicode categories: control, format (also bidirectional), surrogates, line and paragraph separators."""
+# Bytes of names that are no text, as Python keeps them.
 _SURROGATES = range(0xDC80, 0xDD00)
-"""Bytes of names that are no text, as Python keeps them."""
 OUTPUT_ERRORS = "ringfence_output"
 
 

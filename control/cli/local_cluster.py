@@ -27,13 +27,13 @@ from ringfence.control.store.files import write_atomically
 from ringfence.native.errors import ConnectError, StorageError
 
 FIRST: Final = "node-1"
+# A first start takes a second; a loaded machine may need longer.
 START_S: Final = 60.0
-"""A first start takes a second; a loaded machine may need longer."""
 STOP_S: Final = 30.0
 LOOK_S: Final = 0.5
+# Of a node's three ports, each free when it was drawn. One of 20,000 may be taken in the second until the
+# node listens; five times in a row that is no chance, and another draw ends as the last one did.
 DRAWS_MAX: Final = 5
-"""Of a node's three ports, each free when it was drawn. One of 20,000 may be taken in the second until the
-node listens; five times in a row that is no chance, and another draw ends as the last one did."""
 
 
 class PortsTakenError(ConnectError):
@@ -52,8 +52,8 @@ class _Local(msgspec.Struct):
 
     port: int
     control: int
+    # 0: of an older program's folder; the system chooses one at each start.
     http: int = 0
-    """0: of an older program's folder; the system chooses one at each start."""
 
 
 class _Ready(msgspec.Struct):

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 _RANGE_FILE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# Below are the ports that well-known services have.
 _FIRST: Final = 10240
-"""Below are the ports that well-known services have."""
+# Linux's own first port for connections that go out (ip-sysctl, ip_local_port_range).
 _SYSTEM_FIRST: Final = 32768
-"""Linux's own first port for connections that go out (ip-sysctl, ip_local_port_range)."""
+# With fewer ports to choose from, those of connections serve too.
 _LEAST: Final = 4096
-"""With fewer ports to choose from, those of connections serve too."""
 _TRIES: Final = 1000
 
 

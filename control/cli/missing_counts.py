@@ -11,10 +11,10 @@ from ringfence.control.model.names import shown_topic_name
 from ringfence.control.model.text import listed
 
 UNKNOWN: Final = "?"
+# Of a topic whose owner is silent; --json has them all.
 PARTITIONS_NAMED: Final = 8
-"""Of a topic whose owner is silent; --json has them all."""
+# Of one silent owner: the error is one line.
 TOPICS_NAMED: Final = 4
-"""Of one silent owner: the error is one line."""
 
 
 def shown_rows(topic: dict[str, Any]) -> str | int:

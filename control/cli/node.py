@@ -37,8 +37,8 @@ COLUMNS = (
     "http",
 )
 HEADINGS = ["owned" if name == "partitions" else name for name in COLUMNS]
+# What is said of a change that was made; of the others their names.
 SAID = {"remove": "removed; now stop its process", "undrain": "undrain; a drain of it that ran is cancelled"}
-"""What is said of a change that was made; of the others their names."""
 
 
 @click.group(no_args_is_help=True)

@@ -15,8 +15,8 @@ from ringfence.control.cli.rebalance_api import asked, control_option, timeout_o
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import InvalidArgumentError
 
+# Characters of a statement that the log keeps.
 WHY_MAX = 1_000
-"""Characters of a statement that the log keeps."""
 
 
 @click.group(no_args_is_help=True)

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+# Of the two tables that are streamed, each with its topic's key.
 KEYS: Final = {"orders": "o_orderkey", "lineitem": "l_orderkey"}
-"""Of the two tables that are streamed, each with its topic's key."""
+# While the demo's folder has this file, no task that ingests gives its rows on.
 HOLD: Final = "hold"
-"""While the demo's folder has this file, no task that ingests gives its rows on."""
 SEGMENT: Final = "BUILDING"
 DATE: Final = dt.date(1995, 3, 15)
 COLUMNS: Final = ("l_orderkey", "revenue", "o_orderdate", "o_shippriority")
+# Decimals of a price of two times a discount of two.
 SCALE: Final = 4
-"""Decimals of a price of two times a discount of two."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+# The topic between the join and the aggregation: Spark joins streams in append mode only.
 JOINED: Final = "shipping"
-"""The topic between the join and the aggregation: Spark joins streams in append mode only."""
+# One for each executor, so that a killed one has a task.
 FILES_A_BATCH: Final = 2
-"""One for each executor, so that a killed one has a task."""
+# What Spark says of a Python process that took more than its fixed 10 s to start.
 SLOW: Final = "Python worker failed to connect back"
-"""What Spark says of a Python process that took more than its fixed 10 s to start."""
 TRIES_MAX: Final = 5
+# So many short lines fit into a pipe that nobody reads.
 LINES_MAX: Final = 2000
-"""So many short lines fit into a pipe that nobody reads."""
 LOOK_S: Final = 0.02
+# So long a task waits at most; the story takes the file away within seconds.
 HOLD_S_MAX: Final = 300.0
-"""So long a task waits at most; the story takes the file away within seconds."""
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 OPTIONS: Final = {
     **QUICK,

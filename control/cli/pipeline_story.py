@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from ringfence.control.cli.local_cluster import LocalCluster
 
 JOBS: Final = "ringfence.control.cli.pipeline_jobs"
+# Files of each table: five micro-batches each, so that there is a middle to be killed in.
 PARTS: Final = 10
-"""Files of each table: five micro-batches each, so that there is a middle to be killed in."""
 EXECUTORS: Final = 2
 PARTITIONS: Final = 4
 REPLICATION: Final = 3
+# Of all rows that are in at least when these are killed; the executor goes with the first rows in hand.
 SHARES: Final = {"node": 0.2, "driver": 0.4}
-"""Of all rows that are in at least when these are killed; the executor goes with the first rows in hand."""
+# What Spark's scheduler writes of a task that went with its executor.
 TASK_LOST: Final = "ExecutorLostFailure"
-"""What Spark's scheduler writes of a task that went with its executor."""
+# Of each step. Seconds are enough; on a machine ten times overbooked Spark alone starts in five minutes.
 WAIT_S: Final = 900.0
-"""Of each step. Seconds are enough; on a machine ten times overbooked Spark alone starts in five minutes."""
 LOOK_S: Final = 0.05
 
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ringfence.send.send_future import SendFuture
     from ringfence.transaction import Transaction
 
+# Sends whose outcome is still open; the producer bounds their bytes, this bounds our list.
 WAITING_MAX = 256
-"""Sends whose outcome is still open; the producer bounds their bytes, this bounds our list."""
+# How long an interrupt waits for the answers that are under way: as long as Python's end does.
 INTERRUPTED_S = 10.0
-"""How long an interrupt waits for the answers that are under way: as long as Python's end does."""
 
 
 @click.command()

@@ -24,10 +24,10 @@ from ringfence.control.cli.values import rows_of
 if TYPE_CHECKING:
     from ringfence import Client
 
+# Rows of a table on a terminal unless --limit asks for more.
 LIMIT_SHOWN = 20
-"""Rows of a table on a terminal unless --limit asks for more."""
+# Rows that become text together: the first are seen at once, however large the batches were sent.
 ROWS_AT_ONCE = 1000
-"""Rows that become text together: the first are seen at once, however large the batches were sent."""
 
 
 @click.command()

@@ -16,13 +16,13 @@ from ringfence.control.cli.rebalance_api import Moves, RebalanceApi, door_option
 from ringfence.control.model.text import counted, listed
 from ringfence.native.errors import RingfenceError
 
+# How often `--wait` looks.
 LOOK_S: Final = 0.5
-"""How often `--wait` looks."""
+# How often `--wait` says how far it is where lines stay: twelve a minute in a log.
 TELL_S: Final = 5.0
-"""How often `--wait` says how far it is where lines stay: twelve a minute in a log."""
 WAITS_SHOWN: Final = 5
+# Partitions by number, on one line; `--json` has all.
 REVERSIBLE_SHOWN: Final = 8
-"""Partitions by number, on one line; `--json` has all."""
 COLUMNS: Final = ("partition", "from", "to", "state", "rows", "bytes", "gap_us", "attempts", "error")
 ACTIONS: Final = ("add_node", "remove_node", "balance", "move", "drain")
 
@@ -143,8 +143,8 @@ def _start_options(function: Any) -> Any:
     return function
 
 
+# So that we can say which option is meant.
 _EXTRA: Final = {"allow_extra_args": True}
-"""So that we can say which option is meant."""
 
 
 def _check_extra(action: str, extra: list[str]) -> None:

@@ -16,8 +16,8 @@ from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
 
+# (partition, nodes of its replicas afterwards, the owner first).
 Moves = tuple[tuple[int, tuple[int, ...]], ...]
-"""(partition, nodes of its replicas afterwards, the owner first)."""
 
 control_option = click.option(
     "--control",

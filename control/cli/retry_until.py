@@ -19,11 +19,11 @@ from ringfence.native.errors import ClosedError
 if TYPE_CHECKING:
     from ringfence import Client
 
+# A node that restarts is back within a second; who waits longer asks what for.
 TELL_S: Final = 2.0
-"""A node that restarts is back within a second; who waits longer asks what for."""
 LOOK_S: Final = 0.5
+# A read asks an owner anew every 5 s, and is late 2 s later: what comes so soon is the same wait.
 REST_S: Final = 10.0
-"""A read asks an owner anew every 5 s, and is late 2 s later: what comes so soon is the same wait."""
 
 
 @contextlib.contextmanager

@@ -22,10 +22,10 @@ from ringfence.native.errors import ConnectError
 
 EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 HOME_PARTS: Final = ("bin", "data", "jars", "python", "sbin")
+# Of what an application wrote, told when it fails: a Java error with its causes fits.
 LINES_MAX: Final = 30
-"""Of what an application wrote, told when it fails: a Java error with its causes fits."""
+# Executors end by themselves when their driver is gone; who needs longer is killed.
 ORPHANS_S: Final = 30.0
-"""Executors end by themselves when their driver is gone; who needs longer is killed."""
 LOOK_S: Final = 0.1
 
 

@@ -26,8 +26,8 @@ _PARQUET = (".parquet", ".pq")
 _KNOWN = ", ".join((*_PARQUET, *_ARROW, _STREAM))
 _PARQUET_KEYS = b"PARQUET:"
 _FILE_MAGIC = b"ARROW1"
+# Rows of one send: 8 MiB of TPC-H lineitem, which is where the disk bounds a node and not the call.
 BATCH_ROWS = 65_536
-"""Rows of one send: 8 MiB of TPC-H lineitem, which is where the disk bounds a node and not the call."""
 
 
 class Source:

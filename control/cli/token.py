@@ -19,8 +19,8 @@ from ringfence.control.cli.output import emit, json_option, show_table
 from ringfence.control.cli.schema_text import parse_duration_ms
 from ringfence.control.model.tokens import Role
 
+# In front of every token, so that scanners of repositories can find one that was leaked.
 PREFIX: Final = "rf_"
-"""In front of every token, so that scanners of repositories can find one that was leaked."""
 RANDOM_BYTES: Final = 32
 
 

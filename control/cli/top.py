@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
+# Counters that are shown as so much a second.
 RATES: Final = ("rows", "bytes", "acknowledged", "reads", "refused")
-"""Counters that are shown as so much a second."""
 UNKNOWN_LOAD: Final[dict[str, Any]] = {"bytes_s": None, "requests_s": None, "busiest": []}
 UNDER_WAY: Final = frozenset({"DUAL_WRITE", "COPYING", "VERIFYING", "RETRYING"})
+# What the metadata tells of each node; one of an older program has no `replicas`.
 PLAIN: Final = ("node", "life", "role", "draining", "in_ring", "partitions", "replicas")
-"""What the metadata tells of each node; one of an older program has no `replicas`."""
+# Of those under way: a terminal has so many lines.
 MOVES_SHOWN: Final = 10
-"""Of those under way: a terminal has so many lines."""
+# Topics that a look asks for where none is named: each is asked of all nodes that own some of it.
 TOPICS_MAX: Final = 16
-"""Topics that a look asks for where none is named: each is asked of all nodes that own some of it."""
+# Those that nobody serves first, then the busiest, and of equally busy ones those with the most rows; --json
+# has all.
 PARTITIONS_SHOWN: Final = 20
-"""Those that nobody serves first, then the busiest, and of equally busy ones those with the most rows; --json
-has all."""
+# How long a node may take to answer; one that takes longer is shown as silent.
 ASK_S: Final = 2.0
-"""How long a node may take to answer; one that takes longer is shown as silent."""
 
 
 @dataclass(slots=True)
@@ -44,12 +44,12 @@ class Seen:
 
     at_s: dict[int, float] = field(default_factory=dict)
     counters: dict[int, dict[str, int]] = field(default_factory=dict)
+    # When, and how many bytes of each move's copy.
     copied: dict[int, tuple[float, int]] = field(default_factory=dict)
-    """When, and how many bytes of each move's copy."""
+    # When, the end offset and the bytes of each partition.
     stored: dict[int, tuple[float, int, int]] = field(default_factory=dict)
-    """When, the end offset and the bytes of each partition."""
+    # Topics that were asked for by name, and found.
     named: set[str] = field(default_factory=set)
-    """Topics that were asked for by name, and found."""
 
 
 @click.command()

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ringfence import Client
     from ringfence.native.messages import TopicInfo
 
+# Topics of one answer of the admin API.
 PAGE = 500
-"""Topics of one answer of the admin API."""
+# As `--json` prints it.
 Topic = dict[str, Any]
-"""As `--json` prints it."""
+# key, partitions, replication, retention_bytes, retention_ms, properties.
 Options = dict[str, Any]
-"""key, partitions, replication, retention_bytes, retention_ms, properties."""
 
 
 class TopicApi(Protocol):
