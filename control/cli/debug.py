@@ -11,7 +11,7 @@ import msgspec
 from ringfence.control.cli.admin import Admin, http_options
 from ringfence.control.cli.exit_codes import Exit
 from ringfence.control.cli.output import emit, json_option
-from ringfence.control.cli.rebalance_api import control_option, questioned, timeout_option
+from ringfence.control.cli.rebalance_api import control_option, ask_node, timeout_option
 from ringfence.control.consensus.recording import FILE_BYTES_MAX, Recording, Shown, decode, replay
 from ringfence.control.runtime.rpc import messages
 from ringfence.native.errors import NotFoundError
@@ -47,8 +47,8 @@ def events(
       ringfence debug events --control tcp://127.0.0.1:7421
     """  # noqa: D301
     where = control or _control_of(Admin(http, token_file, timeout_s))
-    reply = questioned(where, messages.KeepEvents(), timeout_s)
-    assert isinstance(reply, messages.EventsKept), reply
+    reply = ask_node(where, messages.SaveRecording(), timeout_s)
+    assert isinstance(reply, messages.RecordingSaved), reply
     if as_json:
         emit({"path": reply.path})
     else:

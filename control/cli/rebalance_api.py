@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import click
 
 from ringfence.control.cli.admin import Admin, http_options
-from ringfence.control.cli.connection import one_door
-from ringfence.control.cli.retry_until import patience
+from ringfence.control.cli.connection import single_endpoint
+from ringfence.control.cli.retry_until import wait_notice
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.transport.question import put
 from ringfence.native.errors import refusal
@@ -22,7 +22,7 @@ Moves = tuple[tuple[int, tuple[int, ...]], ...]
 control_option = click.option(
     "--control",
     metavar="ADDRESS",
-    callback=one_door,
+    callback=single_endpoint,
     help="The control address of any node, in place of --http: for a cluster without admin API and tokens.",
 )
 timeout_option = click.option(
@@ -48,7 +48,7 @@ class RebalanceApi(Protocol):
     def history(self) -> dict[str, Any]: ...
 
 
-def door_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def api_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--control`, or `--http` with `--token-file`; the command gets a `door`."""
 
     def opened(
@@ -101,7 +101,7 @@ class _Control:
         return self._steered(verb="history")
 
     def _steered(self, **values: Any) -> dict[str, Any]:
-        return asked(self._address, messages.SteerRebalance(**values), self._timeout_s)
+        return ask_values(self._address, messages.SteerRebalance(**values), self._timeout_s)
 
 
 class _Http:
@@ -146,16 +146,16 @@ class _Http:
         return told
 
 
-def asked(control: str, call: messages.Call, timeout_s: float) -> dict[str, Any]:
+def ask_values(control: str, call: messages.Call, timeout_s: float) -> dict[str, Any]:
     """What a node tells at its control address. Raises the typed error of a refusal."""
-    reply = questioned(control, call, timeout_s)
-    assert isinstance(reply, messages.Told), reply
+    reply = ask_node(control, call, timeout_s)
+    assert isinstance(reply, messages.Document), reply
     return reply.value
 
 
-def questioned(control: str, call: messages.Call, timeout_s: float) -> messages.Reply:
+def ask_node(control: str, call: messages.Call, timeout_s: float) -> messages.Reply:
     """The reply of a node at its control address. Raises the typed error of a refusal."""
-    with patience(control, timeout_s, str):
+    with wait_notice(control, timeout_s, str):
         reply = messages.decode_reply(put(control, messages.encode(call), timeout_s))
     if isinstance(reply, messages.Refusal):
         raise refusal(reply.code, reply.message, retry_after_s=reply.retry_after_ms / 1_000)

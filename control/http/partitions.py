@@ -94,7 +94,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     node = mutations.node
 
     async def forced(partition: int, given: ForceGiven, asked: Asked) -> Outcome:
-        await node.proposer.fresh()
+        await node.proposer.read_barrier()
         command = node.partitions.force(
             PartitionId(partition), given.change, given.owner, given.accepts, given.replicas
         )

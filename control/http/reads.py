@@ -38,7 +38,7 @@ class Looked:
     async def __call__(self, response: Response, linearizable: bool = False) -> None:  # noqa: FBT001, FBT002 - FastAPI's
         """`linearizable`: this node asks the leader first, so that no write that was answered is missing."""
         if linearizable:
-            await self._node.proposer.fresh()
+            await self._node.proposer.read_barrier()
         response.headers["X-Ringfence-Index"] = str(self._node.proposer.applied.index)
         no_store(response)
 
@@ -294,7 +294,7 @@ def of_tables(node: Node, access: Access) -> APIRouter:
     @router.get("/admin/topics/{tenant}/{namespace}/{name}/assignments", operation_id="assignments")
     async def assignments(tenant: Named, namespace: Named, name: Named) -> openapi_bodies.Assignments:
         """Owners and replicas, and whether the partitions are open there: every live node is asked."""
-        carried = {NodeId(number): Index(index) for number, index in (await node.carried()).items()}
+        carried = {NodeId(number): Index(index) for number, index in (await node.executed_indexes()).items()}
         known, state = topic_at(node, tenant, namespace, name), node.proposer.state
         table = view(state, known, Progress(carried, moving=state.changes.keys()))
         return openapi_bodies.Assignments(

@@ -104,7 +104,7 @@ def _changes(mutations: Mutations) -> APIRouter:
     node = mutations.node
 
     async def forgotten(name: str, prefix: str, asked: Asked) -> Outcome:
-        command = await node.scopes.forgetting(name, prefix)
+        command = await node.transactions.forgetting(name, prefix)
         if command is None:
             if prefix:  # told as of one of another owner
                 detail = f"the token's prefix {prefix!r} covers no scope named {name[:300]!r}"

@@ -91,15 +91,15 @@ class Cluster:
         self._peers: Peers | None = None
         self._members: Members | None = None
         self._control_server: ControlServer | None = None
-        self._changes: ReassignmentLeader | None = None
+        self._reassignments: ReassignmentLeader | None = None
         self._batches = OrderBatches(
-            level=lambda: self.proposer.state.level, one=self._ask_change, many=self._ask_changes
+            level=lambda: self.proposer.state.level, one=self._ask_order, many=self._ask_orders
         )
         self._seeds: dict[int, tuple[str, ...]] = {}
-        self._asked: tuple[str, ...] = ()  # control addresses of others, as far as they are known
+        self._control_addresses: tuple[str, ...] = ()  # control addresses of others, as far as they are known
         self._removed_by: Index | None = None  # in the log here, committed or not
         self._is_started = False
-        self._waits = WaitLog()
+        self._wait_log = WaitLog()
 
     async def join(self, directory: JoiningDirectory) -> DataDirectory:
         """Ask the cluster to take this store as a node, for as long as it takes.
@@ -157,7 +157,7 @@ class Cluster:
         peers.know(self._seeds.items())
         peers.know((number, node.control) for number, node in known.nodes.items())
         others = [node.control[0] for node in known.nodes.values() if node.control and node is not before]
-        self._asked = tuple(dict.fromkeys((*self._settings.join, *others)))
+        self._control_addresses = tuple(dict.fromkeys((*self._settings.join, *others)))
         self._members = Members(
             self.proposer,
             peers,
@@ -174,7 +174,7 @@ class Cluster:
         self._control_server = ControlServer(
             self.proposer, self._members, event_files, self._settings, self.levels
         )
-        self._changes = ReassignmentLeader(self.proposer, self._batches.ask, self._members.board)
+        self._reassignments = ReassignmentLeader(self.proposer, self._batches.ask, self._members.board)
         if self._settings.join and not self._seeds:
             await self._check_cluster(peers)
 
@@ -189,31 +189,33 @@ class Cluster:
         return self._members
 
     @property
-    def changes(self) -> ReassignmentLeader:
-        assert self._changes is not None, "the cluster is not open"
-        return self._changes
+    def reassignments(self) -> ReassignmentLeader:
+        assert self._reassignments is not None, "the cluster is not open"
+        return self._reassignments
 
     def _counted(self) -> list[dict[str, Any]]:
         return self.control_server.counted_here()
 
-    async def _ask_change(self, term: int, order: Order) -> Answer:
+    async def _ask_order(self, term: int, order: Order) -> Answer:
         """An order to the node that it is for, which may be this one. RequestRefused."""
         if order.to.node == self.peer_client.here:
-            return await self.control_server.obey(term, order)
-        reply = await self.peer_client.ask(order.to.node, messages.Obey(term=term, order=order), ORDER_S)
-        if isinstance(reply, messages.Obeyed):
+            return await self.control_server.execute(term, order)
+        reply = await self.peer_client.ask(
+            order.to.node, messages.ExecuteOrder(term=term, order=order), ORDER_S
+        )
+        if isinstance(reply, messages.OrderAnswer):
             return reply.answer
         raise RequestRefused(
             Code.INTERNAL, f"node {order.to.node} gave no answer to an order: {reply!r:.200}"
         )
 
-    async def _ask_changes(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+    async def _ask_orders(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
         """Orders to one node. RequestRefused."""
         node = orders[0].to.node
         if node == self.peer_client.here:
-            return await self.control_server.obey_many(term, orders)
-        reply = await self.peer_client.ask(node, messages.ObeyMany(term=term, orders=orders), ORDER_S)
-        if isinstance(reply, messages.ObeyedMany):
+            return await self.control_server.execute_many(term, orders)
+        reply = await self.peer_client.ask(node, messages.ExecuteOrders(term=term, orders=orders), ORDER_S)
+        if isinstance(reply, messages.OrderAnswers):
             return reply.answers
         raise RequestRefused(Code.INTERNAL, f"node {node} gave no answers to orders: {reply!r:.200}")
 
@@ -226,8 +228,8 @@ class Cluster:
         assert self._members is not None, "the cluster is not open"
         self.proposer.start()
         self._members.start()
-        assert self._changes is not None, "the cluster is not open"
-        self._changes.start()
+        assert self._reassignments is not None, "the cluster is not open"
+        self._reassignments.start()
 
     async def catch_up(self) -> None:
         """Wait until this node's state is what a majority has, for as long as it takes.
@@ -240,12 +242,12 @@ class Cluster:
         node = NodeId(self.hub.node)
         while True:
             try:
-                await self.proposer.fresh()
+                await self.proposer.read_barrier()
             except RequestRefused as refusal:
-                if any(await asyncio.gather(*map(self._tells_removed, self._asked))):
+                if any(await asyncio.gather(*map(self._reports_removed, self._control_addresses))):
                     raise StorageError(removed_node.removed(node, self._removed_by)) from None
                 self._check_member(self.proposer.state, self.proposer.applied.index, node)
-                self._waits.tell("waiting for a majority", refusal.message + self._perhaps_removed())
+                self._wait_log.log("waiting for a majority", refusal.message + self._removal_hint())
             else:
                 self._check_member(self.proposer.state, self.proposer.applied.index, node)
                 return
@@ -262,7 +264,7 @@ class Cluster:
             except RequestRefused as refusal:
                 if refusal.code != Code.DISK_FULL:
                     raise
-                self._waits.tell("waiting for space", refusal.message)
+                self._wait_log.log("waiting for space", refusal.message)
                 await asyncio.sleep(refusal.retry_after_ms / 1_000)
 
     async def commit_start(self, start: RestartNode) -> NodeRestarted:
@@ -290,7 +292,7 @@ class Cluster:
 
     async def finalize_alone(self) -> None:
         """A node without a control address has no others to wait for: it goes on at the newest level."""
-        command = None if self.hub.address else await self.levels.raised_alone()
+        command = None if self.hub.address else await self.levels.raise_if_alone()
         if command is not None:
             before = self.proposer.state.level
             await self.commit(command)
@@ -314,8 +316,8 @@ class Cluster:
             await asyncio.sleep(0.01)
 
     async def close(self) -> None:
-        if self._changes is not None:
-            await self._changes.close()
+        if self._reassignments is not None:
+            await self._reassignments.close()
         self._batches.close()
         if self._members is not None:
             await self._members.close()
@@ -347,7 +349,7 @@ class Cluster:
             try:
                 reply = messages.decode_reply(await self.hub.ask(address, messages.encode(call), JOIN_TRY_S))
             except NoAnswerError as error:
-                self._waits.tell("waiting to join", str(error))
+                self._wait_log.log("waiting to join", str(error))
                 continue
             except ForeignClusterError as error:
                 raise StorageError(str(error)) from error
@@ -360,7 +362,7 @@ class Cluster:
             if isinstance(reply, messages.Refusal):
                 if Code(reply.code) not in AGAIN:
                     raise StorageError(f"the cluster at {address} refuses this node: {reply.message}")
-                self._waits.tell("waiting to join", reply.message)
+                self._wait_log.log("waiting to join", reply.message)
                 await asyncio.sleep(max(reply.retry_after_ms, 200) / 1_000)
         return None
 
@@ -381,7 +383,7 @@ class Cluster:
                 peers.know((node.node, node.control) for node in reply.nodes)
                 return
 
-    async def _tells_removed(self, address: str) -> bool:
+    async def _reports_removed(self, address: str) -> bool:
         """Whether the node there says that this one is no member any more. Nobody there says nothing."""
         question = messages.encode(messages.ListNodes())
         try:
@@ -395,7 +397,7 @@ class Cluster:
         if removed_node.is_removed(state, node, index):
             raise StorageError(removed_node.removed(node, removed_node.entry_of(state, node)))
 
-    def _perhaps_removed(self) -> str:
+    def _removal_hint(self) -> str:
         """What a wait may be in vain for."""
         if self._removed_by is None:
             return ""
@@ -447,5 +449,5 @@ class Cluster:
         if self._members is not None:
             self._members.hash_if_due(index)
         self._on_applied(before, after, index)
-        if self._changes is not None:
-            self._changes.poke()
+        if self._reassignments is not None:
+            self._reassignments.wake()

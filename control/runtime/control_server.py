@@ -81,7 +81,7 @@ class ControlServer:
         self._proposer, self._members, self._events = proposer, members, events
         self._settings, self.levels = settings, levels
         self._executor: OrderExecutor | None = None
-        self._driver: NativeNode | None = None
+        self._native_node: NativeNode | None = None
         self._stages: StagedRowCounts | None = None
         self._change_node: Participant | None = None
         self._rebalancing: Rebalances | None = None
@@ -89,11 +89,11 @@ class ControlServer:
         self._inspections: Inspections | None = None
         self._audit: Audit | None = None
 
-    def serve_data(self, executor: OrderExecutor, driver: NativeNode, stages: StagedRowCounts) -> None:
+    def attach_data_plane(self, executor: OrderExecutor, driver: NativeNode, stages: StagedRowCounts) -> None:
         """From now on orders are carried out here."""
-        self._executor, self._driver, self._stages = executor, driver, stages
+        self._executor, self._native_node, self._stages = executor, driver, stages
 
-    def serve_changes(
+    def attach_reassignment(
         self,
         node: Participant,
         rebalances: Rebalances,
@@ -105,21 +105,21 @@ class ControlServer:
         self._inspections, self._audit = inspections, audit
         self._change_node, self._rebalancing, self._partitions = node, rebalances, partitions
 
-    async def obey(self, term: int, order: Order) -> Answer:
+    async def execute(self, term: int, order: Order) -> Answer:
         """An order about a change, from another node or from this one. RequestRefused."""
         if self._change_node is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
-        return await self._change_node.obey(term, order)
+        return await self._change_node.execute(term, order)
 
-    async def obey_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
+    async def execute_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
         """Orders about changes; None for one that has no answer yet, or is refused. RequestRefused."""
         if self._change_node is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=200)
-        return await self._change_node.obey_many(term, orders)
+        return await self._change_node.execute_many(term, orders)
 
     def counted_here(self) -> list[dict[str, Any]]:
         """Counters of this node's partitions; none before it serves."""
-        return [] if self._driver is None else self._driver.node.partitions()
+        return [] if self._native_node is None else self._native_node.node.partitions()
 
     async def answer(self, envelope: Envelope) -> bytes:
         """The answer to one question, whatever it holds."""
@@ -153,16 +153,16 @@ class ControlServer:
                 return self._nodes()
             case messages.ChangeNode(node=node, change=change):
                 return await self._change(NodeId(node), change)
-            case messages.Settle() | messages.Carried():
+            case messages.AwaitExecution() | messages.ShowExecutedIndex():
                 return await self._settle(call)
-            case messages.Hosted(topic=topic):
+            case messages.ListHosted(topic=topic):
                 return self._hosted(topic)
-            case messages.KeepEvents():
+            case messages.SaveRecording():
                 path = self._events.keep(self._proposer.replica.recording("an operator asked"))
-                return messages.EventsKept(path=str(path))
+                return messages.RecordingSaved(path=str(path))
             case messages.OpenProducer() | messages.CountStaged():
                 return await self._at_owner(call)
-            case messages.Obey() | messages.ObeyMany():
+            case messages.ExecuteOrder() | messages.ExecuteOrders():
                 return await self._obeyed(call)
             case messages.ShowRebalance() | messages.SteerRebalance():
                 return await self._steer(call)
@@ -173,10 +173,12 @@ class ControlServer:
             case _:
                 return await self._partition(call)
 
-    async def _obeyed(self, call: messages.Obey | messages.ObeyMany) -> messages.Obeyed | messages.ObeyedMany:
-        if isinstance(call, messages.Obey):
-            return messages.Obeyed(answer=await self.obey(call.term, call.order))
-        return messages.ObeyedMany(answers=await self.obey_many(call.term, call.orders))
+    async def _obeyed(
+        self, call: messages.ExecuteOrder | messages.ExecuteOrders
+    ) -> messages.OrderAnswer | messages.OrderAnswers:
+        if isinstance(call, messages.ExecuteOrder):
+            return messages.OrderAnswer(answer=await self.execute(call.term, call.order))
+        return messages.OrderAnswers(answers=await self.execute_many(call.term, call.orders))
 
     async def _join(self, call: messages.Join) -> messages.Joined:
         state = self._proposer.state
@@ -230,21 +232,25 @@ class ControlServer:
 
         return await self._audited(f"node {change}", f"node/{node}", work())
 
-    async def _settle(self, call: messages.Settle | messages.Carried) -> messages.Done | messages.HowFar:
-        if isinstance(call, messages.Carried):
-            return messages.HowFar(index=self._carried_out().carried(self._proposer.applied.index))
+    async def _settle(
+        self, call: messages.AwaitExecution | messages.ShowExecutedIndex
+    ) -> messages.Done | messages.ExecutedIndex:
+        if isinstance(call, messages.ShowExecutedIndex):
+            return messages.ExecutedIndex(
+                index=self._carried_out().executed_index(self._proposer.applied.index)
+            )
         await self._proposer.reached(call.index)
         return messages.Done(faults=tuple(await self._carried_out().until(call.index)))
 
     async def _upgrade(
         self, call: messages.ShowVersions | messages.PromiseLevel
-    ) -> messages.Told | messages.Done:
+    ) -> messages.Document | messages.Done:
         if isinstance(call, messages.ShowVersions):
-            return messages.Told(value=self.levels.here())
+            return messages.Document(value=self.levels.here())
         await self.levels.promise(call.level)
         return messages.Done()
 
-    def _hosted(self, topic: int) -> messages.Figures:
+    def _hosted(self, topic: int) -> messages.Counters:
         values = []
         for known in partition_stats.hosted(self._native().node, topic):
             why = known.get("quarantined")
@@ -253,11 +259,11 @@ class ControlServer:
                 for key in ("topic", "partition", "start_offset", "end_offset", "bytes", "lag_records")
             }
             values.append({**kept, "quarantined": None if why is None else str(why)[:160]})
-        return messages.Figures(values=tuple(values))
+        return messages.Counters(values=tuple(values))
 
     async def _at_owner(self, call: messages.OpenProducer | messages.CountStaged) -> messages.Reply:
         if isinstance(call, messages.OpenProducer):
-            return messages.Figures(values=(await raise_epoch(self._native(), call),))
+            return messages.Counters(values=(await raise_epoch(self._native(), call),))
         if self._stages is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return await self._stages.here(call)
@@ -267,29 +273,29 @@ class ControlServer:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         return self._executor
 
-    async def _steer(self, call: messages.ShowRebalance | messages.SteerRebalance) -> messages.Told:
+    async def _steer(self, call: messages.ShowRebalance | messages.SteerRebalance) -> messages.Document:
         if isinstance(call, messages.ShowRebalance):
-            return messages.Told(value=self._rebalances().here())
+            return messages.Document(value=self._rebalances().here())
         if call.verb in {"show", "history", "preview"}:
-            return messages.Told(value=await self._rebalances().steer(call))
+            return messages.Document(value=await self._rebalances().steer(call))
         self._no_tokens("start and steer rebalances")
 
-        async def work() -> tuple[messages.Told, int]:
+        async def work() -> tuple[messages.Document, int]:
             told = await self._rebalances().steer(call)
-            return messages.Told(value=told), self._proposer.applied.index
+            return messages.Document(value=told), self._proposer.applied.index
 
         what = f"{call.verb} {call.action}" if call.verb == "start" else call.verb
         return await self._audited(f"rebalance {what}", "rebalance", work())
 
     async def _partition(
         self, call: messages.ShowPartition | messages.ForcePartition | messages.GiveUpPart
-    ) -> messages.Told:
+    ) -> messages.Document:
         if self._partitions is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         number = PartitionId(call.partition)
         if isinstance(call, messages.ShowPartition):
             known = self._partitions.here(number) if call.here else await self._partitions.show(number)
-            return messages.Told(value=known)
+            return messages.Document(value=known)
         if isinstance(call, messages.GiveUpPart):
             self._no_tokens("give up what is lost")
             what, work = (
@@ -302,36 +308,38 @@ class ControlServer:
             work = self._forced(self._partitions, call)
         return await self._audited(what, f"partition/{number}", work)
 
-    async def _given_up(self, partitions: Partitions, call: messages.GiveUpPart) -> tuple[messages.Told, int]:
+    async def _given_up(
+        self, partitions: Partitions, call: messages.GiveUpPart
+    ) -> tuple[messages.Document, int]:
         entry = await partitions.lost_partitions.give_up(PartitionId(call.partition), call.scope, call.epoch)
         applied = await self._proposer.propose(entry)
         _LOG.warning("a part of a decided epoch was given up", command=repr(entry), index=applied.index)
-        return messages.Told(value={"index": applied.index}), applied.index
+        return messages.Document(value={"index": applied.index}), applied.index
 
     async def _forced(
         self, partitions: Partitions, call: messages.ForcePartition
-    ) -> tuple[messages.Told, int]:
-        await self._proposer.fresh()
+    ) -> tuple[messages.Document, int]:
+        await self._proposer.read_barrier()
         number = PartitionId(call.partition)
         command = partitions.force(number, call.change, call.owner, call.accepts, call.replicas)
         applied = await self._proposer.propose(command)
         _LOG.warning("an owner was forced", command=repr(command), index=applied.index)
-        return messages.Told(value={"index": applied.index}), applied.index
+        return messages.Document(value={"index": applied.index}), applied.index
 
     async def _audited(self, action: str, resource: str, work: Coroutine[Any, Any, tuple[T, int]]) -> T:
         if self._audit is None:
             work.close()
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
-        return await self._audit.kept(Line("", "", "", CONTROL, resource, action), work)
+        return await self._audit.run_audited(Line("", "", "", CONTROL, resource, action), work)
 
     async def _inspect(
         self, call: messages.Inspect | messages.InspectAll
-    ) -> messages.Inspected | messages.Told:
+    ) -> messages.Inspected | messages.Document:
         if self._inspections is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
         if isinstance(call, messages.Inspect):
             return await self._inspections.here(call.after)
-        return messages.Told(value=await self._inspections.inspect())
+        return messages.Document(value=await self._inspections.inspect())
 
     def _no_tokens(self, what: str) -> None:
         """Who asks here shows no token, so nothing is changed for him once there are any."""
@@ -345,6 +353,6 @@ class ControlServer:
         return self._rebalancing
 
     def _native(self) -> NativeNode:
-        if self._driver is None:
+        if self._native_node is None:
             raise RequestRefused(Code.STOPPING, "the node is starting", retry_after_ms=500)
-        return self._driver
+        return self._native_node

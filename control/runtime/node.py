@@ -48,7 +48,7 @@ from ringfence.control.runtime.rpc.dispatch import ASKED_WITHIN, RequestDispatch
 from ringfence.control.runtime.transactions.lost_partitions import LostPartitions
 from ringfence.control.runtime.transactions.requests import TransactionRequests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
-from ringfence.control.runtime.transactions.unpublished import Unpublished
+from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
 from ringfence.control.state_machines.metadata.access import OPEN, access_of
 from ringfence.control.state_machines.rebalance.loads import Told
 from ringfence.control.store.directory import (
@@ -129,7 +129,7 @@ class Node:
 
     async def _start(self, directory: DataDirectory) -> None:
         loop = asyncio.get_running_loop()
-        with recovery.repair_told():
+        with recovery.with_repair_hint():
             store = self._store = RaftStore(directory, journal_bytes_max=self.settings.journal_bytes)
         if store.journal.cut_bytes:
             _LOG.warning(
@@ -137,11 +137,11 @@ class Node:
             )
         recovery.check_log(directory.log, store.recovered.index)
         for name, why in recovery.unread(directory.log).items():
-            self.health.worsen(f"unread {name}", f"{directory.log / name} {why}")
+            self.health.set_reason(f"unread {name}", f"{directory.log / name} {why}")
         identity = directory.identity
         self._here = Replica(node=NodeId(identity.node), store=identity.store)
         self.audit = Audit(self.settings.data_dir, self.here, self.health)
-        self.native = self._native(directory, cluster_levels.known_level(directory, store))
+        self.native = self._native(directory, cluster_levels.level_at_start(directory, store))
         report = await loop.run_in_executor(None, self.native.recover)
         _LOG.info(
             "recovered", **{key: report[key] for key in ("files", "bytes", "records", "seconds", "cut_bytes")}
@@ -151,16 +151,16 @@ class Node:
         self._events = NativeEvents(
             self.proposer, self._here, self.health, self.cluster_events, self.audit, self._fail
         )
-        self._driver = NativeNode(
+        self._native_node = NativeNode(
             self.native, on_request=self._request, on_event=self._events.take, on_failed=self._fail
         )
         self._witnesses = LogWitnesses(
-            self.proposer, self._driver, self._here, self.health, report, self.settings.data_dir
+            self.proposer, self._native_node, self._here, self.health, report, self.settings.data_dir
         )
         self._topic_purge = TopicPurge(self.proposer, self._here.store)
         self._cleanup_confirmations = CleanupConfirmations(self.proposer, self._here.store)
         self._executor = OrderExecutor(
-            self._driver,
+            self._native_node,
             self._here,
             self.health,
             on_dropped=self._topic_purge.begin,
@@ -168,13 +168,13 @@ class Node:
             on_failed=self._fail,
             on_level=directory.note_raised,
         )
-        stages = StagedRowCounts(self.proposer, self._driver, self._cluster.peer_client)
-        self.scopes = TransactionRequests(
+        stages = StagedRowCounts(self.proposer, self._native_node, self._cluster.peer_client)
+        self.transactions = TransactionRequests(
             self.proposer,
-            self._driver,
+            self._native_node,
             self._here,
             stages,
-            Unpublished(self.health, self._here.node),
+            UnpublishedEpochs(self.health, self._here.node),
             self._fail,
         )
         self._requests = RequestDispatch(
@@ -185,20 +185,20 @@ class Node:
             pulse=self.proposer.replica.pulse,
             narrow=partial(restrict_to_prefix, lambda: self.proposer.state),
         )
-        self._driver.start()
+        self._native_node.start()
         self._executor.start()
-        self.scopes.start()
+        self.transactions.start()
         self._cluster.start()
         await self._draw_epochs()
-        self._cluster.control_server.serve_data(self._executor, self._driver, stages)
-        asked = (self.proposer, self._cluster.peer_client, self._cluster.changes.coordinator)
+        self._cluster.control_server.attach_data_plane(self._executor, self._native_node, stages)
+        asked = (self.proposer, self._cluster.peer_client, self._cluster.reassignments.coordinator)
         self.rebalances = Rebalances(*asked, self._cluster.members.board)
         self.partitions = Partitions(*asked, LostPartitions(self.proposer, stages))
-        obeys = Participant(self.proposer, self._executor, self._driver, self._here)
+        obeys = Participant(self.proposer, self._executor, self._native_node, self._here)
         self.inspections = Inspections(
-            self.proposer, self._cluster.peer_client, self._cluster.members, self._driver
+            self.proposer, self._cluster.peer_client, self._cluster.members, self._native_node
         )
-        self._cluster.control_server.serve_changes(
+        self._cluster.control_server.attach_reassignment(
             obeys, self.rebalances, self.partitions, self.inspections, self.audit
         )
         recovery.report(report["partitions"], self.proposer.state, self.health)
@@ -224,10 +224,10 @@ class Node:
         """The newest metadata index that was hashed, and the hash."""
         return self._cluster.members.digest
 
-    async def carried(self) -> dict[NodeId, int]:
+    async def executed_indexes(self) -> dict[NodeId, int]:
         """Up to which index each live node has carried out its orders."""
-        mine = {self._here.node: self._executor.carried(self.proposer.applied.index)}
-        return await self._cluster.peer_client.carried() | mine
+        mine = {self._here.node: self._executor.executed_index(self.proposer.applied.index)}
+        return await self._cluster.peer_client.executed_indexes() | mine
 
     @property
     def control_address(self) -> str | None:
@@ -349,10 +349,10 @@ class Node:
         self._following = True
         self._let_in(self.proposer.state)
         index = self.proposer.applied.index
-        self._driver.applied(index)
-        self._executor.follow(EMPTY, self.proposer.state, index)
-        self.scopes.follow(self.proposer.state)
-        for fault in await self._executor.until(index):
+        self._native_node.applied(index)
+        self._executor.enqueue(EMPTY, self.proposer.state, index)
+        self.transactions.follow(self.proposer.state)
+        for fault in await self._executor.until_executed(index):
             _LOG.error("not opened", fault=fault)
         _LOG.info("opened", partitions=restarted.partitions, epoch=restarted.epoch)
 
@@ -396,14 +396,14 @@ class Node:
         told = self.settings.advertise or addresses.advertised(self.addresses)
         if told != self.proposer.state.nodes[self._here.node].addresses:
             applied = await self._cluster.commit(SetAddresses(node=self._here.node, addresses=told))
-            await self._executor.until(applied.index)
+            await self._executor.until_executed(applied.index)
 
     def _routes(self) -> dict[int, Route]:
         peer_client = self._cluster.peer_client
         topics = self.topics = TopicRequests(self.proposer, self._executor, self.native, peer_client)
         self.admin = Admin(self.proposer, topics)
         changed = AuditedTopics(topics, self.proposer, self.audit)
-        producers = self.producers = ProducerRequests(self.proposer, self._driver, peer_client)
+        producers = self.producers = ProducerRequests(self.proposer, self._native_node, peer_client)
 
         async def status(_: None) -> messages.Message:
             return restrict_status_to_prefix(self.proposer.state, ASKED_WITHIN.get(), self.status())
@@ -417,9 +417,9 @@ class Node:
             Opcode.SCHEMA_ADD: Route(messages.SchemaAdd, changed.add_schema),
             Opcode.PRODUCER_OPEN: Route(messages.ProducerOpen, producers.open),
             Opcode.STATUS: Route(None, status),
-            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.scopes.begin),
-            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.scopes.commit),
-            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.scopes.expire),
+            Opcode.BEGIN: Route(cluster_messages.ScopeBegin, self.transactions.begin),
+            Opcode.COMMIT: Route(cluster_messages.ScopeCommit, self.transactions.commit),
+            Opcode.EXPIRE: Route(cluster_messages.ScopeExpire, self.transactions.expire),
         }
 
     # ---- while it runs ----------------------------------------------------------------------------
@@ -427,12 +427,12 @@ class Node:
     def _applied(self, before: MetadataState, after: MetadataState, index: Index) -> None:
         # Until the node's own start is in the log, its partitions have no epoch to be opened with.
         if self._following:
-            self._driver.applied(index)
+            self._native_node.applied(index)
             if before.tokens is not after.tokens or before.config is not after.config:
                 self._let_in(after)
-            self._executor.follow(before, after, index)
+            self._executor.enqueue(before, after, index)
             self.cluster_events.applied(before, after, index)
-            self.scopes.follow(after)
+            self.transactions.follow(after)
 
     def _request(self, connection: int, header: bytes, body: bytes, prefix: str, who: str) -> None:
         self._requests.take(connection, header, body, prefix, who)
@@ -447,8 +447,8 @@ class Node:
             self._cleanup_confirmations.close()
         if hasattr(self, "_executor"):
             await self._executor.close()
-        if hasattr(self, "scopes"):
-            await self.scopes.close()
+        if hasattr(self, "transactions"):
+            await self.transactions.close()
         if hasattr(self, "_witnesses"):
             await self._witnesses.close()
         await self._cluster.close()
@@ -456,8 +456,8 @@ class Node:
             await self.audit.close()
         if self._store is not None:
             self._store.close()
-        if hasattr(self, "_driver"):
-            self._driver.close()
+        if hasattr(self, "_native_node"):
+            self._native_node.close()
         if hasattr(self, "native"):
             await asyncio.get_running_loop().run_in_executor(None, self.native.stop, 1.0)
         if self._directory is not None:

@@ -73,7 +73,7 @@ class Metadata:  # the parts of `RaftProposer` that changes use
             self._reaching.append(event)
             await event.wait()
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         await asyncio.sleep(0)
 
 
@@ -131,12 +131,12 @@ class Small:
                 driver, here, Health(), on_dropped=lambda _: None, on_left=left.done, on_failed=_raise
             )
             follower.start()
-            follower.follow(EMPTY, self.log.state, self.log.index)
-            self.log.listeners.append(follower.follow)
+            follower.enqueue(EMPTY, self.log.state, self.log.index)
+            self.log.listeners.append(follower.enqueue)
             self.obeys[number] = Participant(self.log, follower, driver, here)
             self.followers[number] = follower
             self.lefts.append(left)
-        self.log.listeners.append(lambda *_: self.leader.poke())
+        self.log.listeners.append(lambda *_: self.leader.wake())
         await self.settled()
         self.leader.start()
         return self
@@ -151,13 +151,13 @@ class Small:
 
     async def settled(self) -> None:
         for follower in self.followers.values():
-            await follower.until(self.log.index)
+            await follower.until_executed(self.log.index)
 
     def another_leader(self) -> None:
         """The one before is gone with all that it had heard."""
         self.log.replica.term += 1
         self.log.replica.applied.term += 1
-        self.leader.poke()
+        self.leader.wake()
 
     async def until(self, what: Callable[[], bool], seconds: float = 20.0) -> None:
         async with asyncio.timeout(seconds):
@@ -180,10 +180,10 @@ class Small:
         return [] if log is None else [value for _, value in log.records if value]
 
     async def ask(self, term: int, order: Order) -> Answer:
-        return await (await self.reached(order.to.node)).obey(term, order)
+        return await (await self.reached(order.to.node)).execute(term, order)
 
     async def ask_many(self, term: int, orders: tuple[Order, ...]) -> tuple[Answer | None, ...]:
-        return await (await self.reached(orders[0].to.node)).obey_many(term, orders)
+        return await (await self.reached(orders[0].to.node)).execute_many(term, orders)
 
     async def reached(self, node: int) -> Participant:
         await asyncio.sleep(0)

@@ -139,7 +139,7 @@ class Proposer:
     def __init__(self, lab: Lab) -> None:
         self.state = lab.state
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         """It is."""
 
 

@@ -180,19 +180,19 @@ def test_a_node_answers_each_order_of_a_question_by_its_own_log() -> None:
             over = msgspec.structs.replace(fences[0], change=ChangeId(1))
             strange = msgspec.structs.replace(fences[1], to=Replica(node=NodeId(2), store=bytes(16)))
             closed = LookOpen(to=here, partition=small.partitions[2], epoch=Epoch(1), **which)
-            first, *told = await small.obeys[2].obey_many(5, (over, *fences, strange, closed))
+            first, *told = await small.obeys[2].execute_many(5, (over, *fences, strange, closed))
             assert first is None
             assert all(isinstance(answer, Ended) for answer in told[:3])
             assert told[3:] == [None, None]
             with pytest.raises(RequestRefused, match="term 4"):
-                await small.obeys[2].obey_many(4, fences)
+                await small.obeys[2].execute_many(4, fences)
 
     played(work())
 
 
 def test_a_question_has_no_more_orders_than_its_limit() -> None:
-    body = messages.encode(messages.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
+    body = messages.encode(messages.ExecuteOrders(term=1, orders=tuple(map(order, range(ORDERS_MAX + 1)))))
     with pytest.raises(msgspec.ValidationError):
         messages.decode_call(body)
-    fits = messages.ObeyMany(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
+    fits = messages.ExecuteOrders(term=1, orders=tuple(map(order, range(ORDERS_MAX))))
     assert messages.decode_call(messages.encode(fits)) == fits

@@ -274,7 +274,7 @@ def test_an_order_of_an_older_term_and_one_of_a_change_that_is_over_do_nothing()
             for term in (1, 0):
                 refused = None
                 try:
-                    await small.obeys[2].obey(term, order)
+                    await small.obeys[2].execute(term, order)
                 except Exception as error:  # noqa: BLE001 - looked at below
                     refused = error
                 assert refused is not None
@@ -301,7 +301,7 @@ def test_an_order_that_is_ahead_of_the_log_is_obeyed_by_the_entry_that_it_waits_
             (change,) = small.log.state.changes.values()
             owner = Replica(node=NodeId(1), store=small.log.state.nodes[NodeId(1)].store)
             order = Fence(to=owner, topic=small.topic, partition=small.partitions[0], change=change.change)
-            obeyed = asyncio.create_task(small.obeys[1].obey(1, order))
+            obeyed = asyncio.create_task(small.obeys[1].execute(1, order))
             await asyncio.sleep(0.05)
             await small.log.propose(HoldChange(partition=change.partition, change=change.change))
             assert isinstance(await obeyed, Ended)

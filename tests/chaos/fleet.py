@@ -218,5 +218,5 @@ class Fleet:
     def asked(self, call: messages.Call) -> dict[str, Any]:
         """As `told`, of what is shown to people."""
         reply = self.told(call)
-        assert isinstance(reply, messages.Told), reply
+        assert isinstance(reply, messages.Document), reply
         return reply.value

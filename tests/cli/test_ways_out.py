@@ -110,14 +110,14 @@ def test_debug_events_finds_the_control_address_through_the_admin_api(
 ) -> None:
     asked = []
 
-    def answered(control: str, call: object, _: float) -> messages.EventsKept:
+    def answered(control: str, call: object, _: float) -> messages.RecordingSaved:
         asked.append((control, call))
-        return messages.EventsKept(path="/data/debug/consensus-1.events")
+        return messages.RecordingSaved(path="/data/debug/consensus-1.events")
 
     monkeypatch.setattr(debug, "questioned", answered)
     monkeypatch.setattr(debug, "Admin", Admin)
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.OK
-    assert asked == [("tcp://127.0.0.1:7413", messages.KeepEvents())]
+    assert asked == [("tcp://127.0.0.1:7413", messages.SaveRecording())]
     assert capsys.readouterr().out == "/data/debug/consensus-1.events\n"
     monkeypatch.setattr(Admin, "control", ())
     assert run(["debug", "events", "--http", "http://127.0.0.1:1"]) == Exit.REFUSED

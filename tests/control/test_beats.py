@@ -34,7 +34,7 @@ def members_of(
         forget_others=lambda _: None,
         send=lambda _node, _kind, body: sent.append(msgspec.msgpack.decode(body, type=Beat)),
     )
-    health = SimpleNamespace(worsen=lambda key, _: worse.append(key), mend=lambda *_: None)
+    health = SimpleNamespace(set_reason=lambda key, _: worse.append(key), clear_reason=lambda *_: None)
     here = SimpleNamespace(node=2, store=store_of(2))
     kind: Any = Members
     return cast("Members", kind(proposer, peers, here, health, is_started=lambda: is_started))

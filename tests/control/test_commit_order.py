@@ -20,7 +20,7 @@ from ringfence.control.runtime.rpc.dispatch import RequestDispatch, Route
 from ringfence.control.runtime.transactions import commit_queue, publish_watch, staged_row_counts
 from ringfence.control.runtime.transactions.commit_queue import CommitQueue
 from ringfence.control.runtime.transactions.requests import TransactionRequests
-from ringfence.control.runtime.transactions.unpublished import Unpublished
+from ringfence.control.runtime.transactions.unpublished import UnpublishedEpochs
 from ringfence.native import wire
 from ringfence.native.cluster_messages import AlreadyCommitted, ScopeCommit, ScopeCommitted
 from ringfence.native.messages import Refused, decode, encode
@@ -37,7 +37,7 @@ class Node(World):
         driver: Any = SimpleNamespace()
         proposer: Any = self
         self.requests = TransactionRequests(
-            proposer, driver, here, self.checks, Unpublished(Health(), self.here), lambda _: None
+            proposer, driver, here, self.checks, UnpublishedEpochs(Health(), self.here), lambda _: None
         )
         self.is_stuck, self.decided = is_stuck, list[int]()
         self.told: dict[int, asyncio.Event] = {}

@@ -36,7 +36,7 @@ class Lagging:
         self._now, _ = apply(now, entry(4, create()))
         self.proposed: list[Command] = []
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         self.state = self._now
 
     async def propose(self, command: Command) -> Any:

@@ -26,7 +26,9 @@ class Other:
         self.settles, self.carried = settles, carried
 
     async def ask(self, _address: str, body: bytes, timeout_s: float, *, to: int) -> bytes:
-        kind = self.settles if isinstance(messages.decode_call(body), messages.Settle) else self.carried
+        kind = (
+            self.settles if isinstance(messages.decode_call(body), messages.AwaitExecution) else self.carried
+        )
         reply = kind.pop(0)
         if reply is None:
             raise NoAnswerError(f"no answer from {to} within {timeout_s:g} s")
@@ -48,7 +50,7 @@ def settled(
 
 
 def at(index: int) -> messages.Reply:
-    return messages.HowFar(index=index)
+    return messages.ExecutedIndex(index=index)
 
 
 def test_orders_that_failed_are_told() -> None:

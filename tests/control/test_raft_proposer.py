@@ -157,7 +157,7 @@ def test_proposals_from_every_member_apply_once_on_all(loss: float, tmp_path: Pa
         net.loss = 0.0
         last = max(member.proposer.applied.index for member in net.members.values())
         for member in net.members.values():
-            await member.proposer.fresh()
+            await member.proposer.read_barrier()
             await member.proposer.reached(last)
         states = {digest(member.proposer.state) for member in net.members.values()}
         assert len(states) == 1
@@ -184,10 +184,10 @@ def test_a_majority_goes_on_and_one_alone_refuses_reads(tmp_path: Path) -> None:
         del net.members[other.replica.id]
         alone = next(iter(net.members.values()))
         with pytest.raises(RequestRefused) as caught:
-            await alone.proposer.fresh()
+            await alone.proposer.read_barrier()
         assert caught.value.code == Code.TOO_FEW_REPLICAS
         net.members |= {gone: leader, other.replica.id: other}
-        await leader.proposer.fresh()
+        await leader.proposer.read_barrier()
         assert leader.proposer.state.config == {"topics_max": 7}
 
     run(tmp_path, 3, work)
@@ -243,7 +243,7 @@ def test_a_leader_whose_disk_is_full_hands_over_and_follows_until_it_has_space(
         assert not waiting.done()
         monkeypatch.setattr(journal, "append", real)
         await waiting
-        await leader.proposer.fresh()
+        await leader.proposer.read_barrier()
         assert leader.proposer.state.config == other.proposer.state.config
         assert not leader.replica.node.core.storage_full
         assert leader.failures == []

@@ -22,7 +22,7 @@ from ringfence.control.runtime.rpc.client import SETTLE_S
 from ringfence.control.runtime.transactions import publish_watch, staged_row_counts
 from ringfence.control.runtime.transactions import requests as scope_requests
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
-from ringfence.control.runtime.transactions.unpublished import TRIES, Unpublished
+from ringfence.control.runtime.transactions.unpublished import TRIES, UnpublishedEpochs
 from ringfence.control.state_machines.metadata.state_machine import apply
 from ringfence.native.cluster_messages import ScopeCommit
 from ringfence.native.wire import Code
@@ -74,7 +74,7 @@ class World:
 
     # ---- what the checks ask ------------------------------------------------------------------------
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         if self.newest:
             self.newest.pop(0)()
 
@@ -255,7 +255,7 @@ def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.Monke
         driver: Any = SimpleNamespace()
         proposer: Any = world
         world.requests = scope_requests.TransactionRequests(
-            proposer, driver, here, world.checks, Unpublished(Health(), world.here), lambda _: None
+            proposer, driver, here, world.checks, UnpublishedEpochs(Health(), world.here), lambda _: None
         )
         await world.requests.commit(request)
 
@@ -271,7 +271,7 @@ def test_who_commits_hears_why_an_owner_cannot_publish(monkeypatch: pytest.Monke
 
 def test_status_names_what_stays_unpublished_and_its_owners_reason() -> None:
     health = Health()
-    unpublished = Unpublished(health, NodeId(7))
+    unpublished = UnpublishedEpochs(health, NodeId(7))
     place = (ScopeId(3), 4, TOPIC, PartitionId(5))
     for _ in range(TRIES):
         assert health.reasons == []

@@ -13,9 +13,9 @@ def test_a_reason_is_told_at_once_and_again_after_half_a_minute() -> None:
     with capture_logs() as lines:
         for second in range(61):
             now_s = float(second)
-            waits.tell("waiting to join", "nobody answers at a")
+            waits.log("waiting to join", "nobody answers at a")
             if second == 10:
-                waits.tell("waiting to join", "nobody answers at b")
+                waits.log("waiting to join", "nobody answers at b")
     told = [line["why"][-1] for line in lines]
     assert told == ["a", "b", "a", "a"], "at 0, 10, 30 and 60 s"
     assert AGAIN_S == 30
@@ -25,6 +25,6 @@ def test_changing_reasons_are_bounded() -> None:
     waits = WaitLog(lambda: 0.0)
     with capture_logs() as lines:
         for number in range(3 * REASONS_MAX):
-            waits.tell("waiting", str(number))
+            waits.log("waiting", str(number))
     assert len(lines) == 3 * REASONS_MAX
     assert len(waits._told_s) <= REASONS_MAX

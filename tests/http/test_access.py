@@ -223,7 +223,7 @@ def test_no_operation_tells_a_token_with_a_prefix_of_another_tenants_topics(
         await api.bench.ok(Opcode.BEGIN, begin, ScopeBegun)
         await api("POST", "/admin/tokens", given("admin"))
         await api("POST", "/admin/tokens", given(role, prefix="rival/"), **bearer("admin"))
-        api.bench.node.health.worsen("damaged", f"topic {FOREIGN} is damaged")
+        api.bench.node.health.set_reason("damaged", f"topic {FOREIGN} is damaged")
         for method, path, body, _ in MATRIX:
             place = path.replace("public/default/t", FOREIGN).replace("partitions/7", f"partitions/{foreign}")
             answer = await api(method, place, body, **bearer(role))

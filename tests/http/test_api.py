@@ -371,11 +371,11 @@ def test_a_list_over_the_data_socket_is_linearizable_when_asked(tmp_path: Path, 
     async def work(api: Api) -> None:
         asked = 0
 
-        async def fresh() -> None:
+        async def read_barrier() -> None:
             nonlocal asked
             asked += 1
 
-        monkeypatch.setattr(api.bench.node.proposer, "fresh", fresh)
+        monkeypatch.setattr(api.bench.node.proposer, "read_barrier", read_barrier)
         await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(), messages.Topics)
         assert asked == 0
         await api.bench.ok(Opcode.TOPIC_LIST, messages.TopicList(linearizable=True), messages.Topics)

@@ -163,7 +163,7 @@ class Admin(Customer):
 
         async def look() -> None:
             try:
-                await proposer.fresh()
+                await proposer.read_barrier()
             except RequestRefused:
                 self._history.without_effect(ticket)
                 return

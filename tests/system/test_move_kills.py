@@ -54,7 +54,7 @@ def phase(three: Three, place: int, partition: int) -> str:
         reply = messages.decode_reply(put(three.controls[place], call, 2.0))
     except ConnectError:
         return ""
-    change = reply.value["change"] if isinstance(reply, messages.Told) else None
+    change = reply.value["change"] if isinstance(reply, messages.Document) else None
     return str(change["phase"]) if change else ""
 
 

@@ -262,7 +262,7 @@ def test_orders_of_changes_that_are_over_and_of_older_terms_do_nothing(desk: Des
     for order in orders:
         place = places.index(order.to)
         for number in (term, term - 1, 0):
-            call = messages.encode(messages.Obey(term=number, order=order))
+            call = messages.encode(messages.ExecuteOrder(term=number, order=order))
             answer = messages.decode_reply(put(desk.three.controls[place], call, 10.0))
             assert isinstance(answer, messages.Refusal), (order, number, answer)
             assert answer.code == Code.TOO_OLD, answer

@@ -104,8 +104,8 @@ class Story:
         """Where the rows end that each node knows to be on two disks."""
         found = []
         for control in self.cluster.controls:
-            reply = messages.decode_reply(put(control, messages.encode(messages.Hosted(topic=0)), 2.0))
-            assert isinstance(reply, messages.Figures)
+            reply = messages.decode_reply(put(control, messages.encode(messages.ListHosted(topic=0)), 2.0))
+            assert isinstance(reply, messages.Counters)
             found += [known["end_offset"] for known in reply.values]
         return found
 

@@ -133,7 +133,7 @@ class Rounds:
         reply = messages.decode_reply(
             put(self.three.controls[0], messages.encode(messages.ShowRebalance()), 5.0)
         )
-        return isinstance(reply, messages.Told) and reply.value["state"] == "IDLE"
+        return isinstance(reply, messages.Document) and reply.value["state"] == "IDLE"
 
 
 @pytest.mark.timeout(300)

@@ -58,7 +58,7 @@ class Five:
     def replicas(self, place: int, partition: int) -> list[int]:
         call = messages.encode(messages.ShowPartition(partition=partition))
         reply = messages.decode_reply(put(self.controls[place], call, 10.0))
-        assert isinstance(reply, messages.Told), reply
+        assert isinstance(reply, messages.Document), reply
         shown: dict[str, Any] = reply.value
         return [replica["node"] for replica in shown["replicas"]]
 

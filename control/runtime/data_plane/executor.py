@@ -18,7 +18,7 @@ from ringfence.control.model.topics import Replica, Topic
 from ringfence.control.runtime.data_plane import table_bodies
 from ringfence.control.runtime.data_plane.load_hints import LoadHints
 from ringfence.control.runtime.data_plane.native_node import NativeNode, OrderError
-from ringfence.control.runtime.data_plane.retries import Lasting, Retries
+from ringfence.control.runtime.data_plane.retries import OrderRetries, RetriedOrder
 from ringfence.control.runtime.process.health import Health
 from ringfence.control.state_machines import orders
 from ringfence.control.state_machines.orders import (
@@ -70,7 +70,7 @@ class OrderExecutor:
         """`on_dropped` hears of a deleted topic of which this store holds nothing more, `on_left` of what
         a change had left to do here, `on_level` of the cluster's level before the native node does.
         """
-        self._driver, self._here, self._health = driver, here, health
+        self._native_node, self._here, self._health = driver, here, health
         self.load_hints = LoadHints(driver)
         self._on_dropped, self._on_left, self._on_failed = on_dropped, on_left, on_failed
         self._on_level = on_level
@@ -79,7 +79,7 @@ class OrderExecutor:
         self._wake = asyncio.Event()
         self._faults: OrderedDict[int, list[str]] = OrderedDict()
         self._newest: _Step | None = None
-        self._retries = Retries(
+        self._retries = OrderRetries(
             here, state=self._newest_state, give=self._once_more, given_up=self._given_up, on_failed=on_failed
         )
         self._task: asyncio.Task[None] | None = None
@@ -89,7 +89,7 @@ class OrderExecutor:
         self._task = asyncio.get_running_loop().create_task(self._follow(), name="orders")
         self._task.add_done_callback(self._ended)
 
-    def follow(self, before: MetadataState, after: MetadataState, index: int) -> None:
+    def enqueue(self, before: MetadataState, after: MetadataState, index: int) -> None:
         """Note what the entry at `index` asks for. Called in the order of indexes."""
         phases = orders.between(before, after, self._here)
         self._newest = _Step(index, after, phases)
@@ -97,14 +97,14 @@ class OrderExecutor:
             self._steps.append(_Step(index, after, phases))
             self._wake.set()
 
-    async def until(self, index: int) -> list[str]:
+    async def until_executed(self, index: int) -> list[str]:
         """Wait until every order up to the entry at `index` has ended; why those of it that failed did."""
         if self._steps and self._steps[0].index <= index:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._steps or self._steps[0].index > index)
         return self._faults.get(index, [])
 
-    def carried(self, applied: int) -> int:
+    def executed_index(self, applied: int) -> int:
         """The index up to which everything is carried out, when `applied` is the last applied one."""
         return self._steps[0].index - 1 if self._steps else applied
 
@@ -166,30 +166,30 @@ class OrderExecutor:
             if self._is_done(order):
                 return None
             fault = f"{key}: {error}"
-            self._health.worsen(key, fault)
-            if isinstance(order, Lasting):
+            self._health.set_reason(key, fault)
+            if isinstance(order, RetriedOrder):
                 self._retries.failed(order)
             return fault
-        self._health.mend(key)
+        self._health.clear_reason(key)
         if isinstance(order, Adopt | Discard | Release):
             self._on_left(order)
         return None
 
     async def _give(self, order: Order, give: Callable[[], int]) -> None:
-        await self._driver.order(give)
+        await self._native_node.order(give)
         if isinstance(order, Discard) and self._is_forgotten(order):
-            await self._driver.order(partial(self._driver.node.drop, order.topic, order.partition))
-        if isinstance(order, DropPartition | Discard | Release) and self._driver.storage_failed:
+            await self._native_node.order(partial(self._native_node.node.drop, order.topic, order.partition))
+        if isinstance(order, DropPartition | Discard | Release) and self._native_node.storage_failed:
             raise OrderError("a disk has failed here: the next start finds out what was dropped")
 
     async def _open(self, order: OpenPartition, key: str, give: Callable[[], int]) -> None:
         try:
-            await self._driver.order(give, holds_slot=False)
+            await self._native_node.order(give, holds_slot=False)
         except OrderError as error:
-            self._health.worsen(key, f"{key}: {error}")
+            self._health.set_reason(key, f"{key}: {error}")
             self._retries.failed(order)
         else:
-            self._health.mend(key)
+            self._health.clear_reason(key)
 
     def _is_done(self, order: Order) -> bool:
         """Steps of changes are repeated by every start until the log knows that they were carried out."""
@@ -211,7 +211,7 @@ class OrderExecutor:
         The engine forgets a partition before its drop is on disk. Where that failed, the next start may find
         it again: who confirmed it would keep it for ever.
         """
-        return not self._driver.storage_failed and not self._holds(order)
+        return not self._native_node.storage_failed and not self._holds(order)
 
     def _is_forgotten(self, order: Discard) -> bool:
         """It was received before a restart: for which change, the log knows, the engine does not any more."""
@@ -224,7 +224,7 @@ class OrderExecutor:
         assert self._newest is not None, "an order before any state"
         return self._newest.state
 
-    async def _once_more(self, order: Lasting) -> bool:
+    async def _once_more(self, order: RetriedOrder) -> bool:
         assert self._newest is not None, "an order before any state"
         is_done = await self._perform(order, self._newest) is None
         if is_done and isinstance(order, DropPartition) and not self._holds_any(order.topic):
@@ -233,18 +233,20 @@ class OrderExecutor:
 
     def _holds(self, order: DropPartition | Adopt | Release | Discard) -> bool:
         place = (order.topic, order.partition)
-        return any((known["topic"], known["partition"]) == place for known in self._driver.node.partitions())
+        return any(
+            (known["topic"], known["partition"]) == place for known in self._native_node.node.partitions()
+        )
 
-    def _given_up(self, order: Lasting) -> None:
+    def _given_up(self, order: RetriedOrder) -> None:
         assert self._newest is not None, "an order before any state"
-        self._health.mend(self._call(order, self._newest)[0])
+        self._health.clear_reason(self._call(order, self._newest)[0])
 
     def _holds_any(self, topic: TopicId) -> bool:
-        return any(known["topic"] == topic for known in self._driver.node.partitions())
+        return any(known["topic"] == topic for known in self._native_node.node.partitions())
 
     def _call(self, order: Order, step: _Step) -> tuple[str, Callable[[], int]]:
         """The name of an order in reasons, and the call that gives it."""
-        node = self._driver.node
+        node = self._native_node.node
         match order:
             case SetLevel(level):
                 return f"raising the level to {level}", partial(self._set_level, level)
@@ -282,12 +284,12 @@ class OrderExecutor:
 
     def _set_level(self, level: int) -> int:
         self._on_level(level)
-        return self._driver.node.set_level(level)
+        return self._native_node.node.set_level(level)
 
     def _place_call(
         self, order: OpenPartition | FollowPartition | LocateNode
     ) -> tuple[str, Callable[[], int]]:
-        node = self._driver.node
+        node = self._native_node.node
         match order:
             case OpenPartition(topic, partition, slots, epoch, replicas):
                 name = f"opening partition {partition} of topic {topic}"
@@ -302,7 +304,7 @@ class OrderExecutor:
                 return f"locating node {other}", partial(node.set_peer, other, addresses)
 
     def _step_call(self, step: StopSync | Adopt | Discard | Release) -> tuple[str, Callable[[], int]]:
-        node: Any = self._driver.node
+        node: Any = self._native_node.node
         number = (step.change, step.attempt)
         what = f"of change {step.change} of partition {step.partition}"
         match step:
@@ -330,7 +332,7 @@ class OrderExecutor:
         ]
 
         def install(body: bytes) -> int:
-            number: int = self._driver.node.install_table(
+            number: int = self._native_node.node.install_table(
                 topic.topic, step.index, topic.layout.version, body, active, own, owners
             )
             return number

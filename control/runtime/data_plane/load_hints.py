@@ -39,7 +39,7 @@ class LoadHints:
     """Everything runs on the loop's thread."""
 
     def __init__(self, driver: NativeNode) -> None:
-        self._driver = driver
+        self._native_node = driver
         self._tables: dict[int, _Installed] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -76,7 +76,7 @@ class LoadHints:
             body = messages.encode(msgspec.structs.replace(known.table, loads=loads))
             try:
                 # The same generation again: the node takes the loads, or nothing where it has a newer table.
-                await self._driver.order(lambda known=known, body=body: known.install(body))  # type: ignore[misc]
+                await self._native_node.order(lambda known=known, body=body: known.install(body))  # type: ignore[misc]
             except OrderError as error:
                 _LOG.debug("loads not told", topic=known.topic.name, why=str(error))
             else:

@@ -62,7 +62,7 @@ class LogWitnesses:
         root: Path,
     ) -> None:
         """`report` is what recovery told of the log, `root` the data directory."""
-        self._proposer, self._driver, self._here, self._health = proposer, driver, here, health
+        self._proposer, self._native_node, self._here, self._health = proposer, driver, here, health
         self._native: Any = driver.node
         self._numbers = [int(number) for number in report["witness"]]
         self._is_torn = int(report["cut_bytes"]) > 0
@@ -185,7 +185,7 @@ class LogWitnesses:
     async def _doubt(self, keys: Iterable[Key]) -> None:
         given = [(int(topic), int(partition)) for topic, partition in keys]
         try:
-            await self._driver.order(lambda: int(self._native.doubt(given)))
+            await self._native_node.order(lambda: int(self._native.doubt(given)))
         except OrderError as error:
             raise StorageError(f"the log's replicas cannot be doubted: {error}") from error
 
@@ -198,7 +198,7 @@ class LogWitnesses:
     def _tell_single(self, single: int) -> None:
         """So many partitions lack rows, and nobody else has them."""
         if single:
-            self._health.worsen(
+            self._health.set_reason(
                 "older log",
                 f"the log is an older copy: {counted(single, 'partition')} here have no other replica, "
                 "and lack the rows that were stored since; restore the newest copy, or start again to "
@@ -209,13 +209,13 @@ class LogWitnesses:
         """The reason of health, as long as a replica is doubted that others have, too."""
         shared = [key for key in self._doubted if _is_shared(state, key)]
         if shared:
-            self._health.worsen(
+            self._health.set_reason(
                 "doubted",
                 f"the log lost its end or came back older: {counted(len(shared), 'replica')} here count for "
                 "no quorum until they have caught up with an owner",
             )
         else:
-            self._health.mend("doubted")
+            self._health.clear_reason("doubted")
 
 
 def _is_shared(state: MetadataState, key: Key) -> bool:

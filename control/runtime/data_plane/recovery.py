@@ -13,7 +13,7 @@ from ringfence.native.errors import RecordError, StorageError
 
 
 @contextmanager
-def repair_told() -> Iterator[None]:
+def with_repair_hint() -> Iterator[None]:
     """Damaged metadata refuses the start; whoever reads why also reads what to do."""
     try:
         yield
@@ -93,7 +93,7 @@ def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health
             quarantined(health, place[0], place[1], str(known["quarantined"]))
         if place not in claimed | buried:
             rows = int(known["end_offset"]) - int(known["start_offset"])
-            health.worsen(
+            health.set_reason(
                 f"unknown {place}",
                 f"data without metadata: {rows} rows of partition {place[1]} of topic {place[0]}; "
                 "kept as they are",
@@ -101,7 +101,7 @@ def report(partitions: Iterable[Mapping[str, Any]], state: MetadataState, health
 
 
 def quarantined(health: Health, topic: int, partition: int, why: str) -> None:
-    health.worsen(
+    health.set_reason(
         f"quarantined {topic} {partition}", f"partition {partition} of topic {topic} is quarantined: {why}"
     )
 
@@ -110,12 +110,12 @@ def damaged(health: Health, place: tuple[int, int], records: int, why: str) -> N
     """So many records of (topic, partition) are known to be damaged on disk now; 0 ends the reason."""
     key = f"damaged {place[0]} {place[1]}"
     if not records:
-        health.mend(key)
+        health.clear_reason(key)
         return
     whose = f"of partition {place[1]} of topic {place[0]}" if place[0] else "that cannot be told apart"
-    health.worsen(key, f"damaged on disk: {records} records {whose}: {why}")
+    health.set_reason(key, f"damaged on disk: {records} records {whose}: {why}")
 
 
 def lifted(health: Health, topic: int, partition: int) -> None:
     """The partition is sound on disk and may be served: its quarantine ended."""
-    health.mend(f"quarantined {topic} {partition}")
+    health.clear_reason(f"quarantined {topic} {partition}")

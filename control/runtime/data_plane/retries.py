@@ -20,7 +20,7 @@ from ringfence.control.state_machines.metadata.state_machine import validate
 from ringfence.control.state_machines.orders import DropPartition, FollowPartition, OpenPartition
 from ringfence.control.state_machines.reassignment.cleanup import Adopt, Discard, Release
 
-Lasting = OpenPartition | FollowPartition | Adopt | Discard | Release | DropPartition
+RetriedOrder = OpenPartition | FollowPartition | Adopt | Discard | Release | DropPartition
 """Orders whose outcome the metadata waits for."""
 FIRST_S: Final = 0.2
 CAP_S: Final = 10.0
@@ -29,7 +29,7 @@ KEPT_MAX: Final = 65_536
 """Orders that wait; as many as a node may have partitions. Above it a restart is the next try."""
 
 
-class Retries:
+class OrderRetries:
     """Tasks on the loop, one for a kind of order and a partition."""
 
     def __init__(
@@ -37,8 +37,8 @@ class Retries:
         here: Replica,
         *,
         state: Callable[[], MetadataState],
-        give: Callable[[Lasting], Awaitable[bool]],
-        given_up: Callable[[Lasting], None],
+        give: Callable[[RetriedOrder], Awaitable[bool]],
+        given_up: Callable[[RetriedOrder], None],
         on_failed: Callable[[Exception], None],
     ) -> None:
         """`give` gives the order once more, and says whether it was carried out. What it raises ends us.
@@ -50,7 +50,7 @@ class Retries:
         self._tasks: dict[tuple[str, int, int], asyncio.Task[None]] = {}
         self._jitter = random.SystemRandom()
 
-    def failed(self, order: Lasting) -> None:
+    def failed(self, order: RetriedOrder) -> None:
         """`order` was not carried out. One that is being tried again already stays so."""
         kind = type(order).__name__
         key = (kind, order.topic, order.partition)
@@ -65,7 +65,7 @@ class Retries:
         self._tasks[key] = task
         task.add_done_callback(lambda ended: self._forget(key, ended))
 
-    def wanted(self, order: Lasting) -> bool:
+    def wanted(self, order: RetriedOrder) -> bool:
         """Whether the newest metadata still asks for it."""
         state = self._state()
         match order:
@@ -88,7 +88,7 @@ class Retries:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _again(self, order: Lasting) -> None:
+    async def _again(self, order: RetriedOrder) -> None:
         wait_s = FIRST_S
         while True:
             await asyncio.sleep(wait_s * self._jitter.uniform(0.5, 1.0))

@@ -1,7 +1,8 @@
-"""What administrators may change, whoever carries the request: each change is one entry that decides.
+"""Execute the changes of administrators, independent of the door. Each change is one entry of the log.
 
-Any node takes it: the proposal finds the leader, and the answer comes when this node has applied it. A
-request may carry a key (a repeat gives the first answer) and a condition (refused if somebody was quicker).
+Any node takes a change: the proposer forwards the command to the leader, and the answer follows once this
+node has applied the entry. A request may carry a key (a repeat gets the first answer) and a condition (the
+change is refused if another one came first).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ringfence.native import messages
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What came with a request beside its content."""
+class RequestContext:
+    """The idempotency key and the condition of a request."""
 
     request: RequestKey | None = None
     expects: Condition | None = None
@@ -34,7 +35,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a change gave: at `index`; `repeated` if that was before. `faults` name orders that failed."""
+    """The result of a change.
+
+    `index` is the entry's. `repeated`: an earlier request with the same key made the entry. `faults` are the
+    texts of orders that failed.
+    """
 
     index: int
     result: Result
@@ -42,100 +47,113 @@ class Outcome:
     faults: tuple[str, ...] = ()
 
 
-NOTHING: Final = Asked()
+NO_CONTEXT: Final = RequestContext()
 Work = Callable[[], Awaitable[Outcome]]
 
 
 class Admin:
-    """Changes; each raises RequestRefused when it is not to be."""
+    """The changes; each raises RequestRefused if the change is refused."""
 
     def __init__(self, proposer: RaftProposer, topics: TopicRequests) -> None:
         self._proposer, self._topics = proposer, topics
 
-    async def once(self, request: RequestKey | None, work: Work) -> Outcome:
-        """Do `work`, unless a request with this key and content was done before.
+    async def run_once(self, request: RequestKey | None, work: Work) -> Outcome:
+        """Do `work`, unless the log holds the answer to an earlier request with this key and content.
 
-        What `work` looks at may already be changed by the first try, so a refusal is looked at once more.
+        The first try may have changed the state that `work` checks. A refusal therefore counts only if the
+        log has no answer for the key after it.
         """
         if request is None:
             return await work()
-        await self._proposer.fresh()
-        known = self._known(request)
-        if known is not None:
-            return known
+        await self._proposer.read_barrier()
+        recorded = self._recorded(request)
+        if recorded is not None:
+            return recorded
         try:
             return await work()
         except RequestRefused:
-            known = self._known(request)
-            if known is None:
+            recorded = self._recorded(request)
+            if recorded is None:
                 raise
-            return known
+            return recorded
 
-    async def create_topic(self, request: messages.TopicCreate, asked: Asked = NOTHING) -> Outcome:
-        return await self._topics.placed_by(request, lambda command: self._propose(command, asked))
+    async def create_topic(
+        self, request: messages.TopicCreate, context: RequestContext = NO_CONTEXT
+    ) -> Outcome:
+        return await self._topics.propose_placed(request, lambda command: self._propose(command, context))
 
-    async def add_schema(self, topic: Topic, schema: bytes, asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(self._topics.addition(topic, schema), asked, topic)
+    async def add_schema(self, topic: Topic, schema: bytes, context: RequestContext = NO_CONTEXT) -> Outcome:
+        return await self._propose(self._topics.schema_addition(topic, schema), context, topic)
 
     async def truncate_topic(
-        self, topic: Topic, request: messages.TopicTruncate, asked: Asked = NOTHING
+        self, topic: Topic, request: messages.TopicTruncate, context: RequestContext = NO_CONTEXT
     ) -> Outcome:
-        # Who asks for it wants the space: an owner that does not get to it has given none back.
+        # A truncation frees space. An owner that is late has freed none, so lateness is a fault here.
         truncation = await self._topics.truncation(topic, request)
-        outcome = await self._propose(truncation, asked, topic, late_is_fault=True)
+        outcome = await self._propose(truncation, context, topic, late_is_fault=True)
         if outcome.repeated or outcome.faults:
             return outcome
-        return replace(outcome, faults=tuple(await self._topics.not_reached(truncation)))
+        return replace(outcome, faults=tuple(await self._topics.until_truncated(truncation)))
 
-    async def delete_topic(self, topic: Topic, asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(DeleteTopic(topic=topic.topic), asked, topic)
+    async def delete_topic(self, topic: Topic, context: RequestContext = NO_CONTEXT) -> Outcome:
+        return await self._propose(DeleteTopic(topic=topic.topic), context, topic)
 
-    async def change_node(self, node: NodeId, change: str, asked: Asked = NOTHING) -> Outcome:
-        """One of NODE_CHANGES. The condition is for the first entry, the key for the last one."""
-        if change == "drain" and (joined := await self.drain_joined(node, asked)) is not None:
+    async def change_node(self, node: NodeId, change: str, context: RequestContext = NO_CONTEXT) -> Outcome:
+        """Execute one of NODE_CHANGES. The condition applies to the first entry, the key to the last one."""
+        if change == "drain" and (joined := await self.join_drain(node, context)) is not None:
             return joined
         *before, last = await node_commands.commands(self._proposer, node, change)
-        expects = asked.expects
+        expects = context.expects
         for command in before:
             await self._proposer.propose(command, expects=expects)
             expects = None
-        return await self._propose(last, Asked(asked.request, expects))
+        return await self._propose(last, RequestContext(context.request, expects))
 
-    async def drain_joined(self, node: NodeId, asked: Asked) -> Outcome | None:
-        """The drain of this node that is under way. No entry is made for it, so no key is kept."""
+    async def join_drain(self, node: NodeId, context: RequestContext) -> Outcome | None:
+        """Answer with the running drain of this node. It needs no entry, so the log stores no key."""
         run = await node_commands.joined_drain(self._proposer, node)
         if run is None:
             return None
-        refusal = condition_fault(self._proposer.state, asked.expects)
+        refusal = condition_fault(self._proposer.state, context.expects)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
         return Outcome(run.run, RebalanceStarted(run=run.run))
 
-    async def set_config(self, values: dict[str, int], asked: Asked = NOTHING) -> Outcome:
-        return await self._propose(SetConfig(values=values), asked)
+    async def set_config(self, values: dict[str, int], context: RequestContext = NO_CONTEXT) -> Outcome:
+        return await self._propose(SetConfig(values=values), context)
 
-    async def change_token(self, command: CreateToken | RevokeToken, asked: Asked = NOTHING) -> Outcome:
-        """Ends when every live node has heard it: a new token opens all of them, a revoked one none."""
-        outcome = await self._propose(command, asked)
-        await self._topics.heard(outcome.index)
+    async def change_token(
+        self, command: CreateToken | RevokeToken, context: RequestContext = NO_CONTEXT
+    ) -> Outcome:
+        """Create or revoke a token, and wait until every live node has applied the entry.
+
+        After the answer a new token is valid at every live node, and a revoked one at none.
+        """
+        outcome = await self._propose(command, context)
+        await self._topics.until_applied_everywhere(outcome.index)
         return outcome
 
-    async def propose(self, command: Command, asked: Asked = NOTHING) -> Outcome:
-        """A command as it is."""
-        return await self._propose(command, asked)
+    async def propose(self, command: Command, context: RequestContext = NO_CONTEXT) -> Outcome:
+        """Propose a command as it is."""
+        return await self._propose(command, context)
 
     async def _propose(
-        self, command: Command, asked: Asked, topic: Topic | None = None, *, late_is_fault: bool = False
+        self,
+        command: Command,
+        context: RequestContext,
+        topic: Topic | None = None,
+        *,
+        late_is_fault: bool = False,
     ) -> Outcome:
-        applied = await self._proposer.propose(command, request=asked.request, expects=asked.expects)
+        applied = await self._proposer.propose(command, request=context.request, expects=context.expects)
         index, faults = applied.index, tuple[str, ...]()
-        if asked.request is not None and asked.request.key in self._proposer.state.requests:
-            index = self._proposer.state.requests[asked.request.key].index
+        if context.request is not None and context.request.key in self._proposer.state.requests:
+            index = self._proposer.state.requests[context.request.key].index
         if index == applied.index:
-            faults = tuple(await self._topics.carried_out(index, topic, late_is_fault=late_is_fault))
+            faults = tuple(await self._topics.until_carried_out(index, topic, late_is_fault=late_is_fault))
         return Outcome(index, applied.result, repeated=index != applied.index, faults=faults)
 
-    def _known(self, request: RequestKey) -> Outcome | None:
+    def _recorded(self, request: RequestKey) -> Outcome | None:
         result = request_answer(self._proposer.state, request)
         if result is None:
             return None

@@ -1,7 +1,8 @@
-"""Who changed what or was not let to, and what came of it: a line of JSON for each, in the data directory.
+"""Write the audit log: one JSON line for each change and each refusal, in the data directory.
 
-A line is on disk before its answer leaves. Files are rotated by size and few, so a flood of requests costs
-old lines, never the disk.
+A line names the caller, the action and the result, and is durable before the answer leaves. Files are
+rotated by size and their count is limited, so a flood of requests overwrites old lines and never fills the
+disk.
 """
 
 from __future__ import annotations
@@ -27,24 +28,27 @@ T = TypeVar("T")
 _LOG = structlog.get_logger("ringfence.audit")
 FOLDER: Final = "audit"
 FILE: Final = "audit.log"
+# Some ten thousand lines.
 FILE_BYTES_MAX: Final = 4 << 20
-"""Some ten thousand lines."""
 FILES_MAX: Final = 8
 TEXT_MAX: Final = 300
+# Lines that wait for the disk, a few MB in all. The limit bounds memory while a disk is stalled.
 WAITING_MAX: Final = 10_000
-"""Lines that wait for the disk, a few MB: who asked is answered or gone by then, a stalled disk stays."""
+# The key of the health reason "the audit log cannot be written".
 UNWRITABLE: Final = "audit"
+# A line's method if the change came through the control address, which asks for no token.
 CONTROL: Final = "CONTROL"
-"""A line's method where a change was asked for at the control address, by whoever reaches that."""
+# A line's method if the change came through a data address.
 DATA: Final = "DATA"
-"""As above, at a data address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One change. `status` 0: no answer was given, and it may go on. `index` 0: nothing was committed.
+    """One change.
 
-    `who` is the token's name; empty for whoever showed none that the cluster has.
+    `who` is the name of the caller's token; empty without a valid token. `status` is the HTTP status of the
+    answer; 0: the request ended without an answer, and the change may still happen. `index` is the entry's;
+    0: no entry was committed.
     """
 
     who: str
@@ -62,45 +66,49 @@ class Line:
 
 
 class Audit:
-    """The log of one node. Lines are written one after the other, in a thread."""
+    """The audit log of one node. One thread writes the lines in order."""
 
     def __init__(self, root: Path, node: int, health: Health) -> None:
         self._path, self._node, self._health = root / FOLDER / FILE, node, health
-        # A thread of its own: lines keep their order, and wait for nobody else's work.
+        # A separate thread keeps the lines in order, and no other work of the process delays them.
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ringfence-audit")
-        self._soon: set[asyncio.Task[None]] = set()
+        self._pending: set[asyncio.Task[None]] = set()
 
     async def add(self, line: Line) -> None:
-        """Write a line; returns when it is durable. It is written, too, if who waits is cancelled."""
+        """Write a line, and return once it is durable. Cancelling the caller does not cancel the write."""
         await asyncio.shield(self.add_soon(line))
 
     def add_soon(self, line: Line) -> asyncio.Task[None]:
-        """Write a line when nobody can wait for it any more."""
-        task = asyncio.get_running_loop().create_task(self._written(line))
-        self._soon.add(task)
-        task.add_done_callback(self._soon.discard)
+        """Write a line in a task, for callers that cannot wait until it is durable."""
+        task = asyncio.get_running_loop().create_task(self._write_line(line))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
         return task
 
-    async def _written(self, line: Line) -> None:
-        """A disk that refuses makes the node degraded, and its log has the line then."""
+    async def _write_line(self, line: Line) -> None:
+        """Write a line. If the disk refuses, log the line instead and make the node degraded."""
         values = {"time_ms": time.time_ns() // 1_000_000, "node": self._node, **asdict(line)}
         values["path"] = line.path[:TEXT_MAX]
         data = msgspec.json.encode(values) + b"\n"
         try:
-            await self._in_turn(data)
+            await self._queue_write(data)
         except OSError as error:
-            self._health.worsen(UNWRITABLE, f"the audit log cannot be written: {error}; check the disk")
+            self._health.set_reason(UNWRITABLE, f"the audit log cannot be written: {error}; check the disk")
             _LOG.error("not audited", error=str(error), **values)
         else:
-            self._health.mend(UNWRITABLE)
+            self._health.clear_reason(UNWRITABLE)
 
-    async def _in_turn(self, data: bytes) -> None:
-        if len(self._soon) > WAITING_MAX:
+    async def _queue_write(self, data: bytes) -> None:
+        if len(self._pending) > WAITING_MAX:
             raise OSError(errno.EBUSY, f"{WAITING_MAX} lines wait for the disk")
         await asyncio.get_running_loop().run_in_executor(self._writer, self._write, data)
 
-    async def kept(self, line: Line, work: Awaitable[tuple[T, int]]) -> T:
-        """Do a change, which gives its answer and its entry's index; 0: nothing was to be changed."""
+    async def run_audited(self, line: Line, work: Awaitable[tuple[T, int]]) -> T:
+        """Do a change and write its line.
+
+        `work` returns the answer and the index of the entry; 0: the request changed nothing, so it gets no
+        line.
+        """
         try:
             reply, index = await work
         except RequestRefused as refusal:
@@ -114,8 +122,8 @@ class Audit:
         return reply
 
     async def close(self) -> None:
-        if self._soon:
-            await asyncio.wait(self._soon, timeout=1.0)
+        if self._pending:
+            await asyncio.wait(self._pending, timeout=1.0)
         await asyncio.to_thread(self._writer.shutdown)
 
     def _write(self, data: bytes) -> None:
@@ -129,7 +137,7 @@ class Audit:
             os.close(descriptor)
 
     def _rotate(self) -> None:
-        """audit.log -> audit.log.1 -> audit.log.2 ... the last one goes."""
+        """Rename audit.log -> audit.log.1 -> audit.log.2 ...; the oldest file is overwritten."""
         for number in range(FILES_MAX - 1, 0, -1):
             older = self._path.with_name(f"{FILE}.{number}")
             newer = self._path if number == 1 else self._path.with_name(f"{FILE}.{number - 1}")
@@ -138,10 +146,10 @@ class Audit:
 
 
 def _append(descriptor: int, data: bytes) -> None:
-    """All of it, durably, or nothing."""
+    """Append all of `data` durably, or nothing."""
     before = os.fstat(descriptor).st_size
     if before and os.pread(descriptor, 1, before - 1) != b"\n":
-        data = b"\n" + data  # a crash tore the last line: it must not spoil this one
+        data = b"\n" + data  # A crash tore the last line. Start a new one, so that both can be told apart.
     written = 0
     try:
         written = os.write(descriptor, data)
@@ -150,4 +158,4 @@ def _append(descriptor: int, data: bytes) -> None:
         if written < len(data):
             os.ftruncate(descriptor, before)
     if written < len(data):
-        raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were taken")
+        raise OSError(errno.ENOSPC, f"{written} of {len(data)} bytes were written")

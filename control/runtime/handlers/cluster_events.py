@@ -1,7 +1,7 @@
-"""What happened to the cluster, as small events for scripts and dashboards: out of two states, in order.
+"""Derive events of the cluster from two successive states, in order, for scripts and dashboards.
 
-A ring of the last ones, and listeners with queues of their own. Nothing depends on an event's arrival: who
-missed some reads the state.
+A ring holds the newest events, and each listener has a queue. Nothing depends on the arrival of an event: a
+listener that missed some reads the state.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from ringfence.control.model.state import MetadataState
 
-KEPT: Final = 1_024
-"""Events that a listener may ask for afterwards."""
+# Events that a new listener may still ask for.
+HISTORY_EVENTS_MAX: Final = 1_024
+# Events in the queue of one listener. A listener that exceeds it has missed events, and its stream ends.
 WAITING_MAX: Final = 256
-"""Events that wait for one listener; beyond it that one is told that it missed some, and ends."""
 LISTENERS_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """`number` counts on this node from the time of its start; `index` is the metadata's."""
+    """One event. `number` counts up on this node from its start time; `index` is that of the metadata."""
 
     number: int
     index: int
@@ -31,8 +31,8 @@ class ClusterEvent:
     values: dict[str, Any]
 
 
-class Listening:
-    """One listener's queue."""
+class EventListener:
+    """One listener. `missed`: events are missing from `waiting`, so the stream must end."""
 
     def __init__(self) -> None:
         self.waiting: asyncio.Queue[ClusterEvent] = asyncio.Queue(WAITING_MAX)
@@ -40,62 +40,63 @@ class Listening:
 
 
 class ClusterEvents:
-    """Of one node, in one life of it."""
+    """The events of one node since its start."""
 
     def __init__(self, began_us: int = 0) -> None:
-        self._kept: deque[ClusterEvent] = deque(maxlen=KEPT)
-        self._listeners: set[Listening] = set()
-        # No life tells of one event a microsecond: the next life, which begins later, has other numbers.
+        self._history: deque[ClusterEvent] = deque(maxlen=HISTORY_EVENTS_MAX)
+        self._listeners: set[EventListener] = set()
+        # A process emits fewer than one event a microsecond, so numbers of a later process are larger.
         self._number = began_us
         self._leader: tuple[int, int] = (0, 0)
 
     @property
     def newest(self) -> int:
-        """The number of the last event, told or not."""
+        """The number of the last event."""
         return self._number
 
     def applied(self, before: MetadataState, after: MetadataState, index: int) -> None:
-        """The state changed."""
+        """Emit the events between two states."""
         for kind, values in differences(before, after):
-            self.tell(kind, index, values)
+            self.emit(kind, index, values)
 
     def leads(self, leader: int, term: int, index: int) -> None:
-        """Who leads, as this node knows it; told when it changed."""
+        """Emit an event if the leader that this node knows has changed."""
         if (leader, term) != self._leader:
             self._leader = (leader, term)
-            self.tell("leader", index, {"leader": leader, "term": term})
+            self.emit("leader", index, {"leader": leader, "term": term})
 
-    def tell(self, kind: str, index: int, values: dict[str, Any]) -> None:
+    def emit(self, kind: str, index: int, values: dict[str, Any]) -> None:
         self._number += 1
-        happening = ClusterEvent(self._number, index, kind, values)
-        self._kept.append(happening)
+        event = ClusterEvent(self._number, index, kind, values)
+        self._history.append(event)
         for listener in self._listeners:
             try:
-                listener.waiting.put_nowait(happening)
+                listener.waiting.put_nowait(event)
             except asyncio.QueueFull:
                 listener.missed = True
 
-    def listen(self, after: int | None) -> Listening | None:
-        """A listener, with what came after event `after` in its queue; None when there are too many."""
+    def listen(self, after: int | None) -> EventListener | None:
+        """Add a listener, with the events after `after` in its queue; None if there are too many."""
         if len(self._listeners) >= LISTENERS_MAX:
             return None
-        listener = Listening()
+        listener = EventListener()
         if after is not None:
-            later = [known for known in self._kept if known.number > after]
-            oldest = self._kept[0].number if self._kept else self._number + 1
-            # One of a life of this node that is over is older, or of the future if the clock was set back.
+            later = [event for event in self._history if event.number > after]
+            oldest = self._history[0].number if self._history else self._number + 1
+            # A number of an earlier process is below the oldest one here. It is above the newest one if the
+            # clock was set back in between.
             listener.missed = after > self._number or after + 1 < oldest or len(later) > WAITING_MAX
-            for known in later[-WAITING_MAX:]:
-                listener.waiting.put_nowait(known)
+            for event in later[-WAITING_MAX:]:
+                listener.waiting.put_nowait(event)
         self._listeners.add(listener)
         return listener
 
-    def leave(self, listener: Listening) -> None:
+    def leave(self, listener: EventListener) -> None:
         self._listeners.discard(listener)
 
 
 def differences(before: MetadataState, after: MetadataState) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What administrators would call events. Maps that are the same object did not change."""
+    """Yield kind and values of each event. A map that is the same object in both states did not change."""
     if before.topics is not after.topics:
         yield from _topics(before, after)
     if before.nodes is not after.nodes:
@@ -127,9 +128,9 @@ def _topics(before: MetadataState, after: MetadataState) -> Iterator[tuple[str, 
         if topic.layout.version != old.layout.version:
             yield "layout", {"topic": number, "name": topic.name, "version": topic.layout.version}
         moved = [
-            {"partition": part, "from": old.assignments[part].owner.node, "to": known.owner.node}
-            for part, known in topic.assignments.items()
-            if part in old.assignments and old.assignments[part].owner != known.owner
+            {"partition": part, "from": old.assignments[part].owner.node, "to": assignment.owner.node}
+            for part, assignment in topic.assignments.items()
+            if part in old.assignments and old.assignments[part].owner != assignment.owner
         ]
         if moved:
             yield "owners", {"topic": number, "name": topic.name, "moved": moved}

@@ -1,6 +1,7 @@
-"""A running cluster is inspected: every node tells what its store has, in rounds, and one judges.
+"""Inspect a running cluster: collect figures of all stores in rounds, and check the invariants on them.
 
-`machines.inspection` is the judge. A page of figures is limited, and so is what one inspection asks for.
+`state_machines.inspection` does the checks. One answer holds a page of limited size, so an inspection asks
+each node for page after page.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from ringfence.control.runtime.process.errors import NoMajorityError, RequestRef
 from ringfence.control.runtime.raft.proposer import RaftProposer
 from ringfence.control.runtime.rpc import messages
 from ringfence.control.runtime.rpc.client import PeerClient
-from ringfence.control.state_machines.inspection import Finding, Inspection, Report, Seen
+from ringfence.control.state_machines.inspection import Inspection, Report, Seen
 
 _LOG = structlog.get_logger("ringfence.inspections")
+# Readings before a fault is reported; a change of a partition takes less time than all of them.
 ROUNDS: Final = 5
-"""Readings of what one of them shows as wrong; a change of a partition takes less than all of them."""
 PAUSE_S: Final = 0.5
+# Partitions in one answer: 150 bytes each, of at most 1 MiB.
 PAGE: Final = 2_000
-"""Partitions of one answer: 150 bytes each, of 1 MiB."""
 ASK_S: Final = 5.0
 FIGURES: Final = ("topic", "partition", "records", "chain", "owner_epoch", "open", "quarantined")
 
 
 class Inspections:
-    """One node's part, and the judge's."""
+    """Reports this node's figures, and inspects the cluster."""
 
     def __init__(
         self, proposer: RaftProposer, peer_client: PeerClient, members: Members, driver: NativeNode
@@ -46,26 +47,26 @@ class Inspections:
         self._one_at_a_time = asyncio.Lock()
 
     async def here(self, after: int = 0, limit: int = PAGE) -> messages.Inspected:
-        """What this store has behind partition `after`; the first page tells of the metadata, too."""
+        """A page of this store's partitions after `after`; the first page has the metadata's figures too."""
         state, index = self._proposer.state, self._proposer.applied.index
         broken = None
         if after == 0:
-            # A second at 100,000 partitions: the loop ticks consensus meanwhile.
+            # The check takes a second at 100,000 partitions. A thread lets the loop tick consensus meanwhile.
             broken = await asyncio.to_thread(_broken, state, index)
         at, digest = self._members.digest
-        known = sorted(
+        later = sorted(
             (part for part in self._driver.node.partitions() if int(part["partition"]) > after),
             key=lambda part: int(part["partition"]),
         )
         tables = {
-            (topic, partition, records): told
-            for topic, partition, records, told in self._driver.node.producer_tables()
+            (topic, partition, records): table_hash
+            for topic, partition, records, table_hash in self._driver.node.producer_tables()
         }
         values = tuple(
             {name: part.get(name) for name in FIGURES}
             | {"producers_hash": tables.get((part["topic"], part["partition"], part["records"]))}
             | {"quarantined": None if part.get("quarantined") is None else str(part["quarantined"])[:160]}
-            for part in known[:limit]
+            for part in later[:limit]
         )
         return messages.Inspected(
             store=state.nodes[self._peer_client.here].store,
@@ -73,16 +74,21 @@ class Inspections:
             digest=digest.hex(),
             broken=broken,
             values=values,
-            more=len(known) > limit,
+            more=len(later) > limit,
         )
 
     async def inspect(self) -> dict[str, Any]:
-        """The report, as JSON has it. RequestRefused: this node cannot tell what the metadata is."""
+        """The report, as JSON values.
+
+        Raises:
+            RequestRefused: this node cannot read the newest metadata.
+        """
         async with self._one_at_a_time:
             inspection = Inspection(is_live=True)
             report = await self._round(inspection)
             for number in range(1, ROUNDS):
-                # Chains that meet only while nobody writes are worth a second look, not a fifth.
+                # Chains of partitions under load may not be comparable. That is worth a second round, not
+                # a fifth.
                 if inspection.is_sound and (number > 1 or report.compared == report.partitions):
                     break
                 await asyncio.sleep(PAUSE_S)
@@ -91,29 +97,29 @@ class Inspections:
 
     async def _round(self, inspection: Inspection) -> Report:
         try:
-            await self._proposer.fresh()
+            await self._proposer.read_barrier()
         except NoMajorityError as error:
             error.message = (
-                f"{error.message}, so nobody knows what should be where: start the nodes that are down "
+                f"{error.message}, so the newest metadata is unknown: start the nodes that are down "
                 "(`ringfence node list`), or stop the others, too, and check the directories together "
                 "(`ringfence fsck --cluster --data DIR --data DIR ...`)"
             )
             raise
-        seen = await self._seen()
-        return inspection.round(self._proposer.state, seen)
+        stores = await self._read_stores()
+        return inspection.round(self._proposer.state, stores)
 
-    async def _seen(self) -> dict[NodeId, Seen]:
+    async def _read_stores(self) -> dict[NodeId, Seen]:
         state = self._proposer.state
         nodes = [
             number
             for number, node in sorted(state.nodes.items())
             if node.life is Life.LIVE or number == self._peer_client.here
         ]
-        told = await asyncio.gather(*(self._of(number) for number in nodes))
-        return {one.node: one for one in told if one is not None}
+        stores = await asyncio.gather(*(self._read_store(number) for number in nodes))
+        return {store.node: store for store in stores if store is not None}
 
-    async def _of(self, node: NodeId) -> Seen | None:
-        """None when it does not answer."""
+    async def _read_store(self, node: NodeId) -> Seen | None:
+        """All pages of one node; None if it does not answer."""
         parts: dict[tuple[int, int], dict[str, Any]] = {}
         first: messages.Inspected | None = None
         after = 0
@@ -147,17 +153,13 @@ def _broken(state: Any, index: int) -> str | None:
 
 
 def shown(report: Report) -> dict[str, Any]:
-    """A report as JSON has it; `sound` if nothing is wrong and everything was proven."""
+    """A report as JSON values; `sound` if there are no findings and everything was proven."""
     return {
         "sound": not report.findings and not report.unproven and not report.silent,
         "partitions": report.partitions,
         "compared": report.compared,
         "nodes": list(report.nodes),
         "silent": list(report.silent),
-        "findings": [_shown(one) for one in report.findings],
-        "unproven": [_shown(one) for one in report.unproven],
+        "findings": [finding._asdict() for finding in report.findings],
+        "unproven": [finding._asdict() for finding in report.unproven],
     }
-
-
-def _shown(finding: Finding) -> dict[str, Any]:
-    return finding._asdict()

@@ -1,4 +1,4 @@
-"""What the native node tells without being asked: reasons of health, lines in the log, events."""
+"""Turn unsolicited reports of the native node into reasons of health, log lines and events."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ringfence.control.state_machines.metadata.replica_counts import shares_repl
 from ringfence.native.errors import StorageError
 
 _LOG = structlog.get_logger("ringfence.node")
+# The method of an audit line about an action of the node itself.
 NODE = "NODE"
-"""A line's method where the node tells of what it did itself."""
 
 
 class NativeEvents:
-    """Of one node. `take` gets what no request and no order is about."""
+    """The handler of one node. `take` gets the outcomes that answer no request and no order."""
 
     def __init__(
         self,
         proposer: RaftProposer,
         here: Replica,
         health: Health,
-        happenings: ClusterEvents,
+        cluster_events: ClusterEvents,
         audit: Audit,
         fail: Callable[[Exception], None],
     ) -> None:
         self._proposer, self._here, self._fail = proposer, here, fail
-        self._health, self._happenings, self._audit = health, happenings, audit
+        self._health, self._cluster_events, self._audit = health, cluster_events, audit
 
     def take(self, outcome: tuple[Any, ...]) -> None:
         match outcome:
@@ -47,20 +47,21 @@ class NativeEvents:
                 recovery.lifted(self._health, topic, partition)
             case ("shard_failed", shard, why):
                 reason = f"storage failed: shard {shard}: {why}; check the disk, then start the node again"
-                self._health.worsen(f"shard {shard}", reason)
+                self._health.set_reason(f"shard {shard}", reason)
                 if shares_replicas(self._state, self._here):
-                    # It would stay the owner of what it cannot store any more: others can, once it is silent.
+                    # The node would stay the owner of partitions that it cannot store any more. Stopping
+                    # it lets the leader elect other owners.
                     self._fail(StorageError(reason))
             case ("disk_full", shard, True):
                 reason = f"disk full: shard {shard} has no space for rows; reads go on"
-                self._health.worsen(f"disk full {shard}", reason)
+                self._health.set_reason(f"disk full {shard}", reason)
             case ("disk_full", shard, False):
-                self._health.mend(f"disk full {shard}")
-            case ("gave_up", known):
-                self._gave_up(known)
+                self._health.clear_reason(f"disk full {shard}")
+            case ("gave_up", loss):
+                self._report_loss(loss)
             case ("sync", status):
-                told = {key: status[key] for key in ("partition", "change", "node", "state", "gap", "why")}
-                _LOG.info("copy", **told)
+                fields = {key: status[key] for key in ("partition", "change", "node", "state", "gap", "why")}
+                _LOG.info("copy", **fields)
             case _:
                 _LOG.warning("unknown outcome", outcome=repr(outcome)[:200])
 
@@ -68,14 +69,15 @@ class NativeEvents:
     def _state(self) -> MetadataState:
         return self._proposer.state
 
-    def _gave_up(self, known: dict[str, int]) -> None:
-        """The operator's choice was audited when it was made; this says what it took from this store."""
-        index, told = self._proposer.applied.index, {**known, "node": self._here.node}
-        _LOG.warning("records given up", why="an owner was chosen by force that lacks them", **told)
-        self._happenings.tell("records given up", index, told)
-        action = (
-            f"give up {known['records']} records ({known['rows']} rows) of partition {known['partition']}"
-        )
-        detail = f"the owner of epoch {known['forced']} was chosen by force and lacks them"
-        line = Line("", "", "", NODE, f"partition/{known['partition']}", action)
+    def _report_loss(self, loss: dict[str, int]) -> None:
+        """Report the records that this store has dropped because of an unclean owner election.
+
+        The operator's choice has an audit line already; this one has the records and rows of this store.
+        """
+        index, values = self._proposer.applied.index, {**loss, "node": self._here.node}
+        _LOG.warning("records given up", why="an owner was chosen by force that lacks them", **values)
+        self._cluster_events.emit("records given up", index, values)
+        action = f"give up {loss['records']} records ({loss['rows']} rows) of partition {loss['partition']}"
+        detail = f"the owner of epoch {loss['forced']} was chosen by force and lacks them"
+        line = Line("", "", "", NODE, f"partition/{loss['partition']}", action)
         self._audit.add_soon(line.ended(200, detail, index))

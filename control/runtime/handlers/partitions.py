@@ -1,4 +1,4 @@
-"""What people ask of one partition: where it is, what changes it, and an owner by force (unclean choice)."""
+"""Show one partition with its reassignment, and build the command that forces an owner (unclean election)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ringfence.control.state_machines.reassignment.coordinator import Coordinato
 from ringfence.control.state_machines.reassignment.unclean_election import Candidate, candidates
 from ringfence.native.wire import Code
 
+# Timeout for the leader's answer; after it the caller gets this node's view.
 SHOW_S: Final = 1.0
-"""How long the leader may take to tell what it has heard; then the log's view must do."""
 
 
 class Partitions:
@@ -37,24 +37,24 @@ class Partitions:
         self.lost_partitions = lost_partitions
 
     async def show(self, partition: PartitionId) -> dict[str, Any]:
-        """As the leader sees it, which hears what replicas answer; or else as this node's log has it."""
+        """The partition as the leader knows it, with the replicas' answers; otherwise as this node's log has it."""
         leader = self._proposer.replica.leader
         if leader and leader != self._peer_client.here:
-            call = messages.ShowPartition(partition=partition, here=True)
+            question = messages.ShowPartition(partition=partition, here=True)
             try:
-                reply = await self._peer_client.ask(NodeId(leader), call, SHOW_S)
+                reply = await self._peer_client.ask(NodeId(leader), question, SHOW_S)
             except RequestRefused:
                 return self.here(partition)
-            if isinstance(reply, messages.Told):
+            if isinstance(reply, messages.Document):
                 return reply.value
         return self.here(partition)
 
     def topic_of(self, partition: PartitionId) -> Topic | None:
-        """The topic that has this partition, as this node knows it."""
+        """The topic with this partition, in this node's state."""
         return topic_with(self._proposer.state, partition)
 
     def here(self, partition: PartitionId) -> dict[str, Any]:
-        """As this node knows it."""
+        """The partition as this node knows it."""
         state = self._proposer.state
         topic, assignment = _assigned(state, partition)
         change = state.changes.get(partition)
@@ -76,7 +76,7 @@ class Partitions:
     def force(
         self, partition: PartitionId, change: int, owner: int, accepts: str, replicas: Iterable[int] = ()
     ) -> ForceOwner:
-        """The entry that makes `owner` the owner; the log's side judges it."""
+        """The command that makes `owner` the owner. The state machine validates it."""
         _assigned(self._proposer.state, partition)
         return ForceOwner(
             partition=partition,
@@ -98,29 +98,31 @@ class Partitions:
             "candidates": [],
         }
         if change.kind is ChangeKind.FAILOVER and not change.is_committed:
-            seen = self._coordinator.progress(change.partition)
-            proofs = () if seen is None or seen.change != change.change else seen.proofs
-            shown["candidates"] = [shown_candidate(known) for known in candidates(state, change, proofs)]
+            progress = self._coordinator.progress(change.partition)
+            proofs = () if progress is None or progress.change != change.change else progress.proofs
+            shown["candidates"] = [
+                shown_candidate(candidate) for candidate in candidates(state, change, proofs)
+            ]
         return shown
 
 
-def shown_candidate(known: Candidate) -> dict[str, Any]:
-    """A replica as the next owner, as JSON has it; without an answer its end is null."""
+def shown_candidate(candidate: Candidate) -> dict[str, Any]:
+    """A candidate for the next owner, as JSON values; epoch and records are null if it did not answer."""
     return {
-        "node": known.node,
-        "life": known.life,
-        "epoch": known.end and known.end.epoch,
-        "records": known.end and known.end.records,
-        "cut": known.cut,
-        "lost_records": known.lost_records,
-        "may_lose": known.may_lose,
+        "node": candidate.node,
+        "life": candidate.life,
+        "epoch": candidate.end and candidate.end.epoch,
+        "records": candidate.end and candidate.end.records,
+        "cut": candidate.cut,
+        "lost_records": candidate.lost_records,
+        "may_lose": candidate.may_lose,
     }
 
 
 def topic_with(state: MetadataState, partition: PartitionId) -> Topic | None:
     """The topic that has this partition."""
-    # An id holds the index that its topic was created by, or split at; a look at all topics is quick enough
-    # for one operator's question (10,000 topics: a few ms).
+    # A partition id encodes the index of its topic's creation, or of the split. A scan over all topics is
+    # fast enough for an operator's request (10,000 topics: a few ms).
     for topic in state.topics.values():
         if partition in topic.assignments:
             return topic
@@ -136,5 +138,5 @@ def _assigned(state: MetadataState, partition: PartitionId) -> tuple[Topic, Any]
 
 
 def _life(state: MetadataState, node: NodeId) -> str:
-    known = state.nodes.get(node)
-    return "gone" if known is None else str(known.life)
+    member = state.nodes.get(node)
+    return "gone" if member is None else str(member.life)

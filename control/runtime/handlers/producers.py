@@ -1,4 +1,7 @@
-"""PRODUCER_OPEN: an identity, and for a name what its predecessor left; and names that are given back."""
+"""Open producers (PRODUCER_OPEN) and fence named producers so that their names can be forgotten.
+
+A named producer gets the resume points of its predecessor: the last batch in each partition.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ from ringfence.control.state_machines.metadata.producers import check_known, has
 from ringfence.native import messages
 from ringfence.native.wire import Code
 
+# Layout changes during one open before the client is told to retry.
 ROUNDS_MAX: Final = 8
-"""Layout changes that one open may live through before the client is told to come back."""
+# Partitions that the text of a refusal lists; its details have all of them.
 SHOWN_MAX: Final = 20
-"""Partitions that the text of a refusal lists; its details have all of them."""
 
 Resume = dict[int, messages.ResumePoint]
 
@@ -54,7 +57,7 @@ class ProducerRequests:
         return await self._open_named(topic, request.name, accepts=request.accept_fresh_start)
 
     async def _open_named(self, topic: Topic, name: str, *, accepts: bool) -> messages.ProducerOpened:
-        opened = await self._drawn(topic, name)
+        opened = await self._draw_identity(topic, name)
         is_known = has_lost_entries(self._proposer.state, topic.topic, name)
         previous = opened.previous_epoch if is_known and not accepts else Epoch(0)
         resume = await self._reach_all(topic, name, _call_of(opened, name.encode(), previous))
@@ -68,38 +71,38 @@ class ProducerRequests:
             resume=[resume[partition] for partition in sorted(resume)],
         )
 
-    async def fenced(self, topic: Topic, name: str) -> ForgetNamedProducer:
-        """The entry that forgets a name, once its last holder is fenced in every partition.
+    async def fence(self, topic: Topic, name: str) -> ForgetNamedProducer:
+        """Fence the last holder of a name in every partition; return the command that forgets the name.
 
-        Until that entry is applied the name stays as it is: a try that fails in between changes no more than
-        an open does.
+        The name stays until that command is applied: a try that fails before it changes no more than an open
+        does.
         """
-        known = self._proposer.state.producers.get(topic.topic, {}).get(name)
-        epoch = Epoch(0) if known is None else known.epoch
+        holder = self._proposer.state.producers.get(topic.topic, {}).get(name)
+        epoch = Epoch(0) if holder is None else holder.epoch
         command = ForgetNamedProducer(topic=topic.topic, name=name, epoch=epoch)
         refusal = check_known(self._proposer.state, command)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
-        opened = await self._drawn(topic, name)
-        # Entries without a name are evicted when they are idle.
+        opened = await self._draw_identity(topic, name)
+        # The empty name makes the entries evictable once they are idle.
         await self._reach_all(topic, name, _call_of(opened, b"", Epoch(0)))
         return ForgetNamedProducer(topic=topic.topic, name=name, epoch=opened.epoch)
 
-    async def _drawn(self, topic: Topic, name: str) -> ProducersOpened:
+    async def _draw_identity(self, topic: Topic, name: str) -> ProducersOpened:
         applied = await self._proposer.propose(OpenNamedProducer(topic=topic.topic, name=name))
         assert isinstance(applied.result, ProducersOpened), applied.result
         return applied.result
 
     async def _reach_all(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Raise the epoch in every partition; what the predecessor left there."""
+        """Raise the epoch in every partition; return the predecessor's resume points."""
         resume: Resume = {}
         for _ in range(ROUNDS_MAX):
             current = self._proposer.state.topics.get(topic.topic)
             if current is None:
                 raise RequestRefused(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted meanwhile")
             resume |= await self._fence_predecessor(current, name, call)
-            # The open ends when one version's whole ACTIVE set has the epoch: a split in between would
-            # give the predecessor partitions that never heard of it.
+            # The open ends once all ACTIVE partitions of one layout version have the epoch. Otherwise a split
+            # in between would leave the predecessor partitions that do not know the new epoch.
             after = self._proposer.state.topics.get(topic.topic)
             if after is not None and after.layout.version == current.layout.version:
                 return resume
@@ -107,7 +110,7 @@ class ProducerRequests:
         raise RequestRefused(Code.HELD, message, retry_after_ms=1_000)
 
     async def _fence_predecessor(self, topic: Topic, name: str, call: calls.OpenProducer) -> Resume:
-        """Write the producer record into every ACTIVE partition; the predecessor's last batch in each."""
+        """Write the producer record into every ACTIVE partition; return the predecessor's last batches."""
         partitions = [part.partition for part in topic.layout.active()]
         outcomes = await asyncio.gather(
             *(self._raise_epoch(topic, partition, call) for partition in partitions), return_exceptions=True
@@ -133,7 +136,7 @@ class ProducerRequests:
     async def _raise_epoch(
         self, topic: Topic, partition: PartitionId, call: calls.OpenProducer
     ) -> dict[str, Any]:
-        """At the partition's owner, here or elsewhere."""
+        """Raise the epoch at the partition's owner, this node or another one."""
         call = replace(call, topic=topic.topic, partition=partition)
         owner = topic.assignments[partition].owner.node
         if owner == self._peer_client.here:
@@ -142,20 +145,20 @@ class ProducerRequests:
 
 
 def _call_of(opened: ProducersOpened, name: bytes, previous: Epoch) -> calls.OpenProducer:
-    """What each partition is asked; topic and partition are filled in for each."""
+    """The question to each partition; the caller fills in topic and partition."""
     return calls.OpenProducer(
         topic=0, partition=0, producer=opened.producer, epoch=opened.epoch, name=name, previous=previous
     )
 
 
 def _not_open(name: str, faults: dict[PartitionId, RequestRefused]) -> RequestRefused:
-    """The open is refused, by what lasts longest."""
+    """The refusal of the open, for the fault that lasts longest."""
     for partition, fault in faults.items():
         if fault.code is Code.QUARANTINED:
             message = (
-                f"producer {name!r} is not open: partition {partition}: {fault.message}. What its "
-                "predecessor stored there cannot be told, nor can it be fenced: open it when that is whole "
-                "again (docs/operations.md, Damage), or send without a name meanwhile"
+                f"producer {name!r} is not open: partition {partition}: {fault.message}. The predecessor's "
+                "last batch there is unknown, and the predecessor cannot be fenced: open the producer once "
+                "the partition is repaired (docs/operations.md, Damage), or send without a name meanwhile"
             )
             return RequestRefused(Code.QUARANTINED, message, partition=partition)
     partition, fault = next(iter(faults.items()))
@@ -168,10 +171,10 @@ def _resume_unknown(topic: Topic, name: str, partitions: list[int]) -> RequestRe
     shown = ", ".join(map(str, partitions[:SHOWN_MAX]))
     more = len(partitions) - SHOWN_MAX
     message = (
-        f"producer {name!r} of topic {topic.name!r} was opened before, and what it stored is not known any "
-        f"more in partitions {shown}{f' and {more} others' if more > 0 else ''}: their state was lost or has "
-        "expired. Find out from the rows what is stored, then open the name with accept_fresh_start=True, or "
-        "give it back: ringfence producer forget TOPIC NAME"
+        f"producer {name!r} of topic {topic.name!r} was opened before, and its last batch is not known any "
+        f"more in partitions {shown}{f' and {more} others' if more > 0 else ''}: its state there was lost or "
+        "has expired. Find the last stored rows by reading, then open the name with "
+        "accept_fresh_start=True, or remove the name: ringfence producer forget TOPIC NAME"
     )
     return RequestRefused(Code.RESUME_UNKNOWN, message, producer=name, partitions=partitions)
 

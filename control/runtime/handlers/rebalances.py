@@ -75,7 +75,7 @@ class Rebalances:
                 reply = await self._peer_client.ask(NodeId(leader), messages.ShowRebalance(), SHOW_S)
             except RequestRefused:
                 return self.here()
-            if isinstance(reply, messages.Told):
+            if isinstance(reply, messages.Document):
                 return reply.value
         return self.here()
 
@@ -124,7 +124,7 @@ class Rebalances:
 
     async def plan(self, action: Action, node: NodeId, chosen: list[Chosen]) -> Preview:
         """What would move now, on the newest state. RequestRefused when it could not be started."""
-        await self._proposer.fresh()
+        await self._proposer.read_barrier()
         plan = preview(self._proposer.state, action, node, chosen)
         if plan.refusal is not None:
             raise RequestRefused(_code(self._proposer.state, plan), plan.refusal.message)
@@ -132,7 +132,7 @@ class Rebalances:
 
     async def command(self, verb: str) -> RebalanceCommand:
         """Pause, resume or cancel the run that is under way."""
-        await self._proposer.fresh()
+        await self._proposer.read_barrier()
         run = self._proposer.state.rebalance.run
         if verb == "pause":
             return PauseRebalance(run=run)

@@ -133,7 +133,7 @@ class TopicRequests:
         if limit < 1:
             raise RequestRefused(Code.INVALID_ARGUMENT, f"limit={request.limit}: 1 to {LIST_MAX}")
         if request.linearizable:
-            await self._proposer.fresh()
+            await self._proposer.read_barrier()
         hosted = await self._hosted()
         state = self._proposer.state
         matching = sorted(name for name in state.names if name.startswith(prefix) and name > request.after)
@@ -256,7 +256,7 @@ class TopicRequests:
         """Wait until this node and the owners of `topic` have done what the entry asks for; what failed."""
         topic = topic or self._proposer.state.topics.get(TopicId(index))
         owners = set() if topic is None else {known.owner.node for known in topic.assignments.values()}
-        return await self._executor.until(index) or await self._peer_client.settle(
+        return await self._executor.until_executed(index) or await self._peer_client.settle(
             owners, index, late_is_fault=late_is_fault
         )
 
@@ -294,7 +294,7 @@ class TopicRequests:
 
     async def _served(self, topic: Topic) -> None:
         """Wait until the engine knows the topic: who hears of it here asks the engine for its table next."""
-        await self._executor.until(topic.changed)
+        await self._executor.until_executed(topic.changed)
 
     async def named_now(self, name: str) -> Topic:
         """The topic that has this name at some time after the request came.
@@ -302,7 +302,7 @@ class TopicRequests:
         A node that is behind knows the name of a topic that is gone: a change of that one would be refused as
         if the name were nobody's, while another topic has it.
         """
-        await self._proposer.fresh()
+        await self._proposer.read_barrier()
         return await self.named(name)
 
     async def named(self, name: str) -> Topic:
@@ -374,7 +374,7 @@ async def topic_named(proposer: RaftProposer, name: str) -> Topic:
     """The topic, also if another node made it just now. RequestRefused when there is none."""
     topic = proposer.state.topic_named(full_name(name))
     if topic is None:
-        await proposer.fresh()
+        await proposer.read_barrier()
         topic = proposer.state.topic_named(full_name(name))
     if topic is None:
         raise no_topic(name)

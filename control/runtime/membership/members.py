@@ -158,7 +158,7 @@ class Members:
             if sender not in self._strangers and len(self._strangers) >= STRANGERS_MAX:
                 return
             self._strangers[sender] = _now_ms()
-            self._health.worsen(
+            self._health.set_reason(
                 f"stranger {sender}",
                 f"store {beat.store.hex()} beats as node {sender}, which it is not: a copied data directory, "
                 "or a node that was removed; stop it",
@@ -188,15 +188,15 @@ class Members:
             self._peers.forget_others(members)
         self._hash(Index(replica.applied.index))
         if replica.disk_full:
-            self._health.worsen("journal full", "disk full: no space for the metadata journal; free some")
+            self._health.set_reason("journal full", "disk full: no space for the metadata journal; free some")
         else:
-            self._health.mend("journal full")
+            self._health.clear_reason("journal full")
         for sender in [one for one, heard in self._strangers.items() if _now_ms() - heard > STRANGER_MS]:
             self._forget_stranger(sender)
         self._tell_contests()
         gone = removed_node.entry_of(state, self._here.node)
         if gone is not None:
-            self._health.worsen("removed", removed_node.removed(self._here.node, gone))
+            self._health.set_reason("removed", removed_node.removed(self._here.node, gone))
         loads = self._meter.look(self._figures(), _now_ms()) if self._meter.is_due(_now_ms()) else None
         if loads is not None:
             loads = msgspec.structs.replace(loads, level=LEVEL_NEWEST)
@@ -217,7 +217,7 @@ class Members:
     def _forget_stranger(self, sender: int) -> None:
         """It was stopped, or it is a member after all."""
         if self._strangers.pop(sender, None) is not None:
-            self._health.mend(f"stranger {sender}")
+            self._health.clear_reason(f"stranger {sender}")
 
     def _send_beats(self, loads: Told | None) -> None:
         """To the leader, and among voters to all: each must know which process speaks for another's vote.
@@ -250,11 +250,11 @@ class Members:
     def _tell_contests(self) -> None:
         contested = set(self._contested())
         for node in contested:
-            self._health.worsen(
+            self._health.set_reason(
                 f"twice {node}", f"two processes say that they are node {node}; the younger one is not heard"
             )
         for node in self._told_twice - contested:
-            self._health.mend(f"twice {node}")
+            self._health.clear_reason(f"twice {node}")
         self._told_twice = contested
 
     def _hash(self, index: Index) -> None:
@@ -265,7 +265,7 @@ class Members:
 
     def _compare(self, diverged: Diverged | None) -> None:
         if diverged is not None:
-            self._health.worsen(
+            self._health.set_reason(
                 f"diverged {diverged.node}",
                 f"node {diverged.node} has another state than this one at index {diverged.at}: "
                 f"{diverged.its.hex()}, here {diverged.mine.hex()}; stop one, let it join anew",

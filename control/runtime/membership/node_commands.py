@@ -33,7 +33,7 @@ NODE_CHANGES: Final = (*VOTES, "drain", "undrain", "remove")
 
 async def joined_drain(proposer: RaftProposer, node: NodeId) -> Run | None:
     """The drain of this node that is under way, on the newest state; who asks for a drain then gets it."""
-    await proposer.fresh()
+    await proposer.read_barrier()
     return drain_under_way(proposer.state, node)
 
 
@@ -86,14 +86,14 @@ async def commands(proposer: RaftProposer, node: NodeId, change: str) -> tuple[C
     if change == "undrain":
         return (SetNode(node=node, draining=False),)
     if change == "drain":
-        await proposer.fresh()
+        await proposer.read_barrier()
         plan = preview(proposer.state, Action.DRAIN, node)
         if plan.refusal is not None:
             raise RequestRefused(plan.refusal.code, plan.refusal.message)
         return (plan.command,)
     if change != "remove":
         raise RequestRefused(Code.INVALID_ARGUMENT, f"change={change!r}: one of {', '.join(NODE_CHANGES)}")
-    await proposer.fresh()
+    await proposer.read_barrier()
     state, last = proposer.state, RemoveNode(node=node)
     if held := replicas_of(state, node):
         why = f"node {node} holds {counted(held, 'replica')}; {_way_out(state, node)}"

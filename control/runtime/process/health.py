@@ -32,7 +32,7 @@ class Health:
         more = len(self._reasons) - len(shown)
         return [*shown, f"and {more} more; see the log"] if more > 0 else shown
 
-    def worsen(self, key: str, reason: str) -> None:
+    def set_reason(self, key: str, reason: str) -> None:
         """A reason holds from now on; the same one again is told once."""
         if self._reasons.get(key) == reason:
             return
@@ -40,7 +40,7 @@ class Health:
         if key in self._reasons or len(self._reasons) < REASONS_MAX:
             self._reasons[key] = reason
 
-    def mend(self, key: str) -> None:
+    def clear_reason(self, key: str) -> None:
         """The reason holds no longer."""
         ended = self._reasons.pop(key, None)
         if ended is not None:

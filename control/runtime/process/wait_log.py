@@ -22,7 +22,7 @@ class WaitLog:
         self._clock_s = clock_s
         self._told_s: dict[tuple[str, str], float] = {}
 
-    def tell(self, event: str, why: str) -> None:
+    def log(self, event: str, why: str) -> None:
         """The wait goes on for this reason."""
         now_s, last_s = self._clock_s(), self._told_s.get((event, why))
         if last_s is None or now_s - last_s >= AGAIN_S:

@@ -156,7 +156,7 @@ class RaftProposer(Listener):
             raise RequestRefused(applied.result.code, applied.result.message)
         return applied
 
-    async def fresh(self) -> None:
+    async def read_barrier(self) -> None:
         """Wait until this node's state holds everything that was committed when this was called.
 
         Raises:
@@ -260,7 +260,7 @@ class RaftProposer(Listener):
         refusal = self._fault(wanted)
         if refusal is not None and not isinstance(wanted.command, InitCluster):
             with contextlib.suppress(RequestRefused):
-                await self.fresh()
+                await self.read_barrier()
             refusal = self._fault(wanted)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)

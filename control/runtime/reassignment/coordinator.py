@@ -57,7 +57,7 @@ class ReassignmentLeader:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="changes")
         self._proposer.replica.needs(self._task)
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Something was applied."""
         self._wake.set()
 

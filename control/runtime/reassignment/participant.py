@@ -65,7 +65,7 @@ class Participant:
     def __init__(
         self, proposer: RaftProposer, executor: OrderExecutor, driver: NativeNode, here: Replica
     ) -> None:
-        self._proposer, self._executor, self._driver, self._here = proposer, executor, driver, here
+        self._proposer, self._executor, self._native_node, self._here = proposer, executor, driver, here
         self._native: Any = driver.node
         self._term = 0
         self._receiving: set[tuple[int, int]] = set()
@@ -73,7 +73,7 @@ class Participant:
         """Rates by change and target: a change may be copied from here to several."""
         self._figures_of = _Figures(self._native)
 
-    async def obey(self, term: int, order: Order) -> Answer:
+    async def execute(self, term: int, order: Order) -> Answer:
         """Do what a leader of `term` asks.
 
         Raises:
@@ -82,7 +82,7 @@ class Participant:
         self._hear(term)
         await self._stands(order)
         self._forget()
-        await self._executor.until(self._proposer.applied.index)
+        await self._executor.until_executed(self._proposer.applied.index)
         match order:
             case Receive():
                 return await self._receive(order)
@@ -95,7 +95,7 @@ class Participant:
             case LookOpen():
                 return await self._open(order)
 
-    async def obey_many(self, term: int, orders: Sequence[Order]) -> tuple[Answer | None, ...]:
+    async def execute_many(self, term: int, orders: Sequence[Order]) -> tuple[Answer | None, ...]:
         """As `obey`, each; None for one that is refused, or has no answer soon after the first that has.
 
         Raises:
@@ -122,7 +122,7 @@ class Participant:
 
     async def _obeyed(self, term: int, order: Order) -> dict[Order, Answer]:
         try:
-            return {order: await self.obey(term, order)}
+            return {order: await self.execute(term, order)}
         except RequestRefused as refusal:
             _LOG.debug("not obeyed", order=repr(order), why=refusal.message)
             return {}
@@ -257,7 +257,7 @@ class Participant:
                 return None
             return Ready(first_us=int(known.get("first_acknowledged_us", 0)))
 
-        await self._executor.until(self._proposer.applied.index)
+        await self._executor.until_executed(self._proposer.applied.index)
         return await self._found(orders, opened)
 
     async def _found(
@@ -285,7 +285,9 @@ class Participant:
         """An order to the native node by its name. OrderError."""
         # A hold ends with the help of other nodes.
         slot = name != "hold"
-        return await self._driver.order(lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot)
+        return await self._native_node.order(
+            lambda: int(getattr(self._native, name)(*arguments)), holds_slot=slot
+        )
 
     def _figures(self, order: Order) -> dict[str, Any] | None:
         return self._figures_of.get((order.topic, order.partition))

@@ -79,7 +79,7 @@ class PeerClient:
         before, why = -1, ""
         for _ in range(SETTLES_MAX):
             try:
-                reply = await self.ask(node, messages.Settle(index=index), SETTLE_S)
+                reply = await self.ask(node, messages.AwaitExecution(index=index), SETTLE_S)
             except RequestRefused as refusal:
                 why = refusal.message
             else:
@@ -96,10 +96,10 @@ class PeerClient:
     async def _carried(self, node: NodeId) -> int | None:
         """How far this node is: 0 for one that carries out nothing yet, None for one that is silent."""
         try:
-            told = await self.ask(node, messages.Carried(), FIGURES_S)
+            told = await self.ask(node, messages.ShowExecutedIndex(), FIGURES_S)
         except RequestRefused as refusal:
             return None if isinstance(refusal.__cause__, NoAnswerError) else 0
-        return told.index if isinstance(told, messages.HowFar) else 0
+        return told.index if isinstance(told, messages.ExecutedIndex) else 0
 
     async def hosted(self, topic: int = 0) -> list[dict[str, Any]]:
         """Figures of the partitions of a topic, or of all, that live nodes other than this one have.
@@ -112,17 +112,17 @@ class PeerClient:
             if number != self.here and node.life is Life.LIVE
         ]
         replies = await asyncio.gather(
-            *(self.ask(node, messages.Hosted(topic=topic), FIGURES_S) for node in nodes),
+            *(self.ask(node, messages.ListHosted(topic=topic), FIGURES_S) for node in nodes),
             return_exceptions=True,
         )
         return [
             {**figures, "node": node}
             for node, reply in zip(nodes, replies, strict=True)
-            if isinstance(reply, messages.Figures)
+            if isinstance(reply, messages.Counters)
             for figures in reply.values
         ]
 
-    async def carried(self) -> dict[NodeId, int]:
+    async def executed_indexes(self) -> dict[NodeId, int]:
         """Up to which index live nodes have carried out their orders; who does not answer is missing."""
         nodes = [
             number
@@ -130,15 +130,16 @@ class PeerClient:
             if number != self.here and node.life is Life.LIVE
         ]
         replies = await asyncio.gather(
-            *(self.ask(node, messages.Carried(), FIGURES_S) for node in nodes), return_exceptions=True
+            *(self.ask(node, messages.ShowExecutedIndex(), FIGURES_S) for node in nodes),
+            return_exceptions=True,
         )
         return {
             node: reply.index
             for node, reply in zip(nodes, replies, strict=True)
-            if isinstance(reply, messages.HowFar)
+            if isinstance(reply, messages.ExecutedIndex)
         }
 
     async def open_producer(self, node: NodeId, call: messages.OpenProducer) -> dict[str, Any]:
         """A named producer's epoch at the owner; what the owner knows of its last batch. RequestRefused."""
         reply = await self.ask(node, call, SETTLE_S)
-        return reply.values[0] if isinstance(reply, messages.Figures) and reply.values else {}
+        return reply.values[0] if isinstance(reply, messages.Counters) and reply.values else {}

@@ -53,17 +53,17 @@ class ChangeNode(_Call, frozen=True, kw_only=True, tag="change_node"):
     change: Text
 
 
-class Settle(_Call, frozen=True, kw_only=True, tag="settle"):
+class AwaitExecution(_Call, frozen=True, kw_only=True, tag="settle"):
     """Answer once the orders of the entry at `index` are carried out here."""
 
     index: Number
 
 
-class Carried(_Call, frozen=True, kw_only=True, tag="carried"):
+class ShowExecutedIndex(_Call, frozen=True, kw_only=True, tag="carried"):
     """Up to which index orders are carried out here."""
 
 
-class Hosted(_Call, frozen=True, kw_only=True, tag="hosted"):
+class ListHosted(_Call, frozen=True, kw_only=True, tag="hosted"):
     """Figures of the partitions of one topic that are here."""
 
     topic: Number
@@ -93,14 +93,14 @@ class CountStaged(_Call, frozen=True, kw_only=True, tag="count_staged"):
     parts: Annotated[tuple[tuple[Number, Number], ...], Meta(max_length=256)]
 
 
-class Obey(_Call, frozen=True, kw_only=True, tag="obey"):
+class ExecuteOrder(_Call, frozen=True, kw_only=True, tag="obey"):
     """An order of the leader of `term` about a change."""
 
     term: Number
     order: Order
 
 
-class ObeyMany(_Call, frozen=True, kw_only=True, tag="obey_many"):
+class ExecuteOrders(_Call, frozen=True, kw_only=True, tag="execute_many"):
     """Orders of the leader of `term` about changes; for nodes of a cluster of level 1 and above."""
 
     term: Number
@@ -172,7 +172,7 @@ class PromiseLevel(_Call, frozen=True, kw_only=True, tag="promise_level"):
     level: Number
 
 
-class KeepEvents(_Call, frozen=True, kw_only=True, tag="keep_events"):
+class SaveRecording(_Call, frozen=True, kw_only=True, tag="keep_events"):
     """Write the last steps of consensus into the data directory."""
 
 
@@ -180,14 +180,14 @@ Call = (
     Join
     | ListNodes
     | ChangeNode
-    | Settle
-    | Carried
-    | Hosted
+    | AwaitExecution
+    | ShowExecutedIndex
+    | ListHosted
     | OpenProducer
     | CountStaged
-    | KeepEvents
-    | Obey
-    | ObeyMany
+    | SaveRecording
+    | ExecuteOrder
+    | ExecuteOrders
     | ShowRebalance
     | SteerRebalance
     | ShowPartition
@@ -260,7 +260,7 @@ class Done(_Reply, frozen=True, kw_only=True, tag="done"):
     faults: tuple[str, ...] = ()
 
 
-class Figures(_Reply, frozen=True, kw_only=True, tag="figures"):
+class Counters(_Reply, frozen=True, kw_only=True, tag="figures"):
     """A list of what the native node says of partitions, or of a producer's last batch."""
 
     values: tuple[dict[str, Any], ...]
@@ -286,21 +286,21 @@ class StagedCounts(_Reply, frozen=True, kw_only=True, tag="staged_counts"):
     counts: tuple[StagedCount, ...]
 
 
-class HowFar(_Reply, frozen=True, kw_only=True, tag="how_far"):
+class ExecutedIndex(_Reply, frozen=True, kw_only=True, tag="how_far"):
     index: int
 
 
-class Obeyed(_Reply, frozen=True, kw_only=True, tag="obeyed"):
+class OrderAnswer(_Reply, frozen=True, kw_only=True, tag="obeyed"):
     answer: Answer
 
 
-class ObeyedMany(_Reply, frozen=True, kw_only=True, tag="obeyed_many"):
+class OrderAnswers(_Reply, frozen=True, kw_only=True, tag="obeyed_many"):
     """In the order of the question's; None for one that has no answer yet, or is refused: ask again."""
 
     answers: tuple[Answer | None, ...]
 
 
-class Told(_Reply, frozen=True, kw_only=True, tag="told"):
+class Document(_Reply, frozen=True, kw_only=True, tag="told"):
     """What people are shown, as JSON has it."""
 
     value: dict[str, Any]
@@ -321,7 +321,7 @@ class Inspected(_Reply, frozen=True, kw_only=True, tag="inspected"):
     more: bool
 
 
-class EventsKept(_Reply, frozen=True, kw_only=True, tag="events_kept"):
+class RecordingSaved(_Reply, frozen=True, kw_only=True, tag="events_kept"):
     """Where they are, on the node that answered."""
 
     path: str
@@ -332,13 +332,13 @@ Reply = (
     | Joined
     | Nodes
     | Done
-    | Figures
+    | Counters
     | StagedCounts
-    | EventsKept
-    | HowFar
-    | Obeyed
-    | ObeyedMany
-    | Told
+    | RecordingSaved
+    | ExecutedIndex
+    | OrderAnswer
+    | OrderAnswers
+    | Document
     | Inspected
 )
 

@@ -38,7 +38,7 @@ class LostPartitions:
             RequestRefused: INVALID_ARGUMENT, it does not wait there. ALREADY_EXISTS, its owner has all of
                 it, or cannot be heard: what may still be published is not given up.
         """
-        await self._proposer.fresh()
+        await self._proposer.read_barrier()
         waiting = _waiting(self._proposer.state, partition)
         found = next((one for one in waiting if (one[0].scope, one[1].epoch) == (scope, epoch)), None)
         if found is None:

@@ -41,7 +41,7 @@ from ringfence.control.runtime.transactions.begin_queue import BeginQueue
 from ringfence.control.runtime.transactions.commit_queue import CommitQueue
 from ringfence.control.runtime.transactions.publish_watch import PublishWatch
 from ringfence.control.runtime.transactions.staged_row_counts import StagedRowCounts
-from ringfence.control.runtime.transactions.unpublished import Place, Unpublished
+from ringfence.control.runtime.transactions.unpublished import Place, UnpublishedEpochs
 from ringfence.control.state_machines.metadata import scope_owners
 from ringfence.control.state_machines.metadata.scopes import check_begin, is_given_up, is_own
 from ringfence.native import cluster_messages as messages
@@ -93,10 +93,10 @@ class TransactionRequests:
         driver: NativeNode,
         here: Replica,
         stages: StagedRowCounts,
-        unpublished: Unpublished,
+        unpublished: UnpublishedEpochs,
         on_failed: Callable[[Exception], None],
     ) -> None:
-        self._proposer, self._driver, self._here, self._on_failed = proposer, driver, here, on_failed
+        self._proposer, self._native_node, self._here, self._on_failed = proposer, driver, here, on_failed
         self._stages, self._unpublished = stages, unpublished
         self._state = EMPTY
         self._installed = EMPTY
@@ -193,7 +193,7 @@ class TransactionRequests:
         if not prefix:
             return
         if scope not in self._proposer.state.scopes:
-            await self._proposer.fresh()  # begun at another node just now, perhaps by another tenant
+            await self._proposer.read_barrier()  # begun at another node just now, perhaps by another tenant
         state = self._proposer.state
         known = state.scopes.get(scope)
         fault = None if known is None else scope_owners.fault(state, known.name, prefix)
@@ -205,7 +205,7 @@ class TransactionRequests:
 
         RequestRefused: it is of topics or tokens that the prefix does not cover.
         """
-        await self._proposer.fresh()
+        await self._proposer.read_barrier()
         state = self._proposer.state
         fault = scope_owners.fault(state, name, prefix)
         if fault is not None:
@@ -282,7 +282,7 @@ class TransactionRequests:
         known = {} if whole else self._installed.scopes
         rules = [rule_of(scope) for number, scope in state.scopes.items() if known.get(number) is not scope]
         gone = state.scopes_gone if whole else None
-        await self._driver.order(partial(self._driver.node.install_scopes, rules, gone))
+        await self._native_node.order(partial(self._native_node.node.install_scopes, rules, gone))
         self._installed = state
 
     # ---- publishing
@@ -313,7 +313,7 @@ class TransactionRequests:
             return True
         part, tokens = due.part, b"".join(due.commit.tokens)
         give = partial(
-            self._driver.node.publish,
+            self._native_node.node.publish,
             part.topic,
             part.partition,
             due.scope,
@@ -324,7 +324,7 @@ class TransactionRequests:
             due.after,
         )
         try:
-            await self._driver.order(give)
+            await self._native_node.order(give)
         except OrderError as error:
             scope, topic = self._state.scopes.get(due.scope), self._state.topics.get(part.topic)
             names = ("" if scope is None else scope.name, "" if topic is None else topic.name)

@@ -57,7 +57,7 @@ class StagedRowCounts:
     """Asks owners, and answers for the partitions that are owned here."""
 
     def __init__(self, proposer: RaftProposer, driver: NativeNode, peer_client: PeerClient) -> None:
-        self._proposer, self._driver, self._peer_client = proposer, driver, peer_client
+        self._proposer, self._native_node, self._peer_client = proposer, driver, peer_client
         self._places = asyncio.Semaphore(ORDERS_MAX)
 
     async def checked(self, command: CommitScope) -> CommitScope:
@@ -81,7 +81,7 @@ class StagedRowCounts:
                 parts = tuple(replace(part, upto=upto[part]) for part in command.parts)
                 return replace(command, parts=parts)
             # An owner that was replaced, and does not know it, would miss what was staged at the new one.
-            await self._proposer.fresh()
+            await self._proposer.read_barrier()
             if await self._is_decided(command):
                 return command
             if wrong := self._wrong(command.scope, command.epoch, counts):
@@ -133,7 +133,7 @@ class StagedRowCounts:
         """True if no owner need be asked. RequestRefused: what the newest state does not allow."""
         refusal = validate(self._proposer.state, command)
         if refusal is not None:
-            await self._proposer.fresh()
+            await self._proposer.read_barrier()
             refusal = validate(self._proposer.state, command)
         if refusal is not None:
             raise RequestRefused(refusal.code, refusal.message)
@@ -187,10 +187,10 @@ class StagedRowCounts:
     async def _count(
         self, call: messages.CountStaged, topic: int, partition: int, tokens: bytes
     ) -> messages.StagedCount:
-        give = partial(self._driver.node.count_staged, topic, partition, call.scope, call.epoch, tokens)
+        give = partial(self._native_node.node.count_staged, topic, partition, call.scope, call.epoch, tokens)
         try:
             async with self._places:
-                found = await self._driver.order(give)
+                found = await self._native_node.order(give)
         except OrderError as error:
             return messages.StagedCount(why=f"node {self._peer_client.here}: {error}"[:256])
         return messages.StagedCount(**found)

@@ -14,7 +14,7 @@ TRIES: Final = 6
 """Refused so often, some 6 s with their pauses: a partition that is opened or moved is ready by then."""
 
 
-class Unpublished:
+class UnpublishedEpochs:
     """Counts how often each place was refused; what it holds is bounded by the pending commits."""
 
     def __init__(self, health: Health, node: NodeId) -> None:
@@ -26,7 +26,7 @@ class Unpublished:
         tries = self._tries[place] = self._tries.get(place, 0) + 1
         if tries >= TRIES:
             scope, epoch, topic, partition = place
-            self._health.worsen(
+            self._health.set_reason(
                 _key(place),
                 f"scope {names[0]!r} ({scope}): epoch {epoch} is committed but not published in partition "
                 f"{partition} of topic {names[1]!r} ({topic}), which node {self._node} owns: {why}; it is "
@@ -38,7 +38,7 @@ class Unpublished:
         left = set(due)
         for place in [place for place in self._tries if place not in left]:
             del self._tries[place]
-            self._health.mend(_key(place))
+            self._health.clear_reason(_key(place))
 
 
 def _key(place: Place) -> str:

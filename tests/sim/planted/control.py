@@ -228,7 +228,7 @@ def _old_epoch_opened(patch: Patch) -> None:
     def call(self: Any, order: Any, step: Any) -> Any:
         name, give = original(self, order, step)
         if isinstance(order, OpenPartition):
-            node = self._driver.node
+            node = self._native_node.node
             args = (order.topic, order.partition, order.slots.lo, order.slots.hi, order.epoch - 1)
             return name, lambda: node.open(*args)
         return name, give

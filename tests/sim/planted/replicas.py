@@ -93,12 +93,12 @@ def _the_first_fenced_is_chosen(patch: Patch) -> None:
 
 def _answers_change_places(patch: Patch) -> None:
     """Answers to one question with several orders are taken for those of other orders."""
-    original = Participant.obey_many
+    original = Participant.execute_many
 
-    async def obey_many(self: Any, term: int, asked: Any) -> Any:
+    async def execute_many(self: Any, term: int, asked: Any) -> Any:
         return (await original(self, term, asked))[::-1]
 
-    patch.setattr(Participant, "obey_many", obey_many)
+    patch.setattr(Participant, "execute_many", execute_many)
 
 
 def _a_restart_opens_what_waits_for_an_owner(patch: Patch) -> None:
